@@ -1,0 +1,42 @@
+# `make demo` and `make test` do everything on a fresh machine with Python 3.11+ and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test test-slow lint format bench clean help
+
+demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
+	$(BIN)/fedbb demo --out demo
+
+test: $(READY) ## run the tests (a few minutes on two cores)
+	$(BIN)/python -m pytest
+
+test-slow: $(READY) ## run the slow tests as well
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+lint: $(READY) ## check format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY) ## write the format and fix what ruff can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## measure the local loop beside a bare PyTorch loop
+	$(BIN)/python benchmarks/local_loop.py
+
+clean: ## remove the environment, caches and the demo's output
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+# torch first and alone: the pinned version keeps pip from looking for a newer, larger build.
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@

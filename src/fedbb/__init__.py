@@ -1,0 +1,1 @@
+"""Federated learning when labels are uneven."""

@@ -1,0 +1,1 @@
+"""How much each client counts, and how models are joined."""

@@ -1,0 +1,1 @@
+"""Data sets as one record, whatever their source."""

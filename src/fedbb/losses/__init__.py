@@ -1,0 +1,1 @@
+"""Losses: frozen specs that bind to a client's counts, and drop-in modules."""

@@ -1,0 +1,1 @@
+"""Ways to divide examples among clients."""

@@ -1,0 +1,1 @@
+"""What else local training may be pulled towards."""

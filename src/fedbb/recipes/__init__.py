@@ -1,0 +1,1 @@
+"""Recipes: what to run, read from TOML or JSON into frozen records."""

@@ -1,0 +1,64 @@
+"""Frozen records that cross the borders between clients, server and files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+class Task(StrEnum):
+    """What a label is: one class of many, or any set of classes."""
+
+    MULTICLASS = "multiclass"
+    MULTILABEL = "multilabel"
+
+
+@dataclass(frozen=True, eq=False)
+class LabelCounts:
+    """How many cases of each class a client holds; never leaves that client.
+
+    `positive` and `negative` (A and B of the paper) have shape (C,); they sum to `samples` in every
+    class unless some labels are unknown, which then count in neither.
+    """
+
+    positive: FloatArray
+    negative: FloatArray
+    samples: int
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """A model at rest on the CPU, what is trained kept apart from what is only tracked."""
+
+    params: Mapping[str, Tensor]
+    buffers: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class ClientCard:
+    """All the server ever learns of a client's data.
+
+    `dispersion` is the one number that CBR asks for; None under a weighting that needs no such number.
+    """
+
+    client: int
+    samples: int
+    dispersion: float | None = None
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """What a client returns from its local training."""
+
+    client: int
+    state: ModelState
+    steps: int
+    train_loss: float

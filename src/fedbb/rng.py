@@ -1,0 +1,29 @@
+"""One seed, named streams: equal names give equal numbers in any process and any order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def derive(seed: int, *name: str | int) -> int:
+    """Return a 128-bit seed for the stream of this name."""
+    words = "/".join(f"{type(part).__name__}:{part}" for part in (seed, *name))
+    return int.from_bytes(hashlib.sha256(words.encode()).digest()[:16], "big")
+
+
+def stream(seed: int, *name: str | int) -> np.random.Generator:
+    """Return a fresh generator for a named purpose, such as `stream(0, "order", round, client)`."""
+    return np.random.Generator(np.random.PCG64(derive(seed, *name)))
+
+
+@contextmanager
+def torch_stream(seed: int, *name: str | int) -> Iterator[None]:
+    """Let torch draw from a named stream inside the block; its global generator is put back after."""
+    with torch.random.fork_rng():
+        torch.manual_seed(derive(seed, *name) & (2**63 - 1))
+        yield

@@ -1,0 +1,1 @@
+"""Running a recipe and keeping what comes of it in a folder."""

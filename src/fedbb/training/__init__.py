@@ -1,0 +1,1 @@
+"""Local training: one loop for every method."""
