@@ -1,1 +1,30 @@
 """Federated learning when labels are uneven."""
+
+from fedbb.errors import DataError, DivergedError, FedbbError, RecipeError, RunError
+from fedbb.imbalance.cases import case_weights, effective_number
+from fedbb.imbalance.classes import class_factors, class_shares, share_spread
+from fedbb.imbalance.clients import client_weights, dispersion
+from fedbb.imbalance.counts import count_labels
+from fedbb.losses.pnb import PNBLoss
+from fedbb.records import LabelCounts, Task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DataError",
+    "DivergedError",
+    "FedbbError",
+    "LabelCounts",
+    "PNBLoss",
+    "RecipeError",
+    "RunError",
+    "Task",
+    "case_weights",
+    "class_factors",
+    "class_shares",
+    "client_weights",
+    "count_labels",
+    "dispersion",
+    "effective_number",
+    "share_spread",
+]

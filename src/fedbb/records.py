@@ -46,7 +46,7 @@ class ModelState:
 class ClientCard:
     """All the server ever learns of a client's data.
 
-    `dispersion` is the one number that CBR asks for; None under a weighting that needs no such number.
+    `dispersion` is the one number that CBR asks for; None under a weighting that needs none.
     """
 
     client: int

@@ -23,7 +23,7 @@ def stream(seed: int, *name: str | int) -> np.random.Generator:
 
 @contextmanager
 def torch_stream(seed: int, *name: str | int) -> Iterator[None]:
-    """Let torch draw from a named stream inside the block; its global generator is put back after."""
+    """Let torch draw from a named stream in the block; its global generator is put back after."""
     with torch.random.fork_rng():
         torch.manual_seed(derive(seed, *name) & (2**63 - 1))
         yield

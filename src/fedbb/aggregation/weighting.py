@@ -1,0 +1,73 @@
+"""How much each client counts: by its size (FedAvg) or by how even its labels are (CBR)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedbb.imbalance.clients import READINGS, Reading, balance_weights, check_balance, dispersion
+from fedbb.records import ClientCard, FloatArray, LabelCounts
+
+
+class Weighting(Protocol):
+    """The third slot of a method."""
+
+    def measure(self, counts: LabelCounts) -> float | None:
+        """Return, at the client, the one number the server needs of these counts, if any."""
+        ...
+
+    def __call__(self, cards: Sequence[ClientCard]) -> FloatArray:
+        """Return, at the server, the weight of each client; they sum to one."""
+        ...
+
+
+@dataclass(frozen=True)
+class BySamples:
+    """A client counts as many times as it has samples (FedAvg)."""
+
+    def measure(self, counts: LabelCounts) -> None:
+        """Ask for nothing but the size."""
+        return
+
+    def __call__(self, cards: Sequence[ClientCard]) -> FloatArray:
+        """Return n_k / Σn."""
+        samples = np.array([card.samples for card in cards], dtype=np.float64)
+        return np.asarray(samples / samples.sum())
+
+
+@dataclass(frozen=True)
+class ClientBalanced:
+    """Client Balanced Reweighting: a client counts the more, the more even its labels (Eq. 9–12)."""
+
+    gamma: float = 1.0
+    reading: Reading = "share-std"
+    floor: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_balance(self.gamma, self.floor)
+        if self.reading not in READINGS:
+            allowed = ", ".join(READINGS)
+            raise ValueError(f"reading must be one of {allowed}, not {self.reading!r}")
+
+    def measure(self, counts: LabelCounts) -> float:
+        """Return R of these counts; p(y) is taken over the labels that are known."""
+        known = counts.positive + counts.negative
+        return float(dispersion(counts.positive, known, reading=self.reading))
+
+    def __call__(self, cards: Sequence[ClientCard]) -> FloatArray:
+        """Return W of Eq. 12."""
+        spread = [np.nan if card.dispersion is None else card.dispersion for card in cards]
+        samples = [card.samples for card in cards]
+        return balance_weights(spread, samples, gamma=self.gamma, floor=self.floor)
+
+
+def renormalize(weights: FloatArray) -> FloatArray:
+    """Scale the weights of the clients chosen for a round so that they sum to one.
+
+    Clients that all weigh nothing are taken alike, since something has to become of their round.
+    """
+    total = weights.sum()
+    return np.asarray(weights / total) if total > 0 else np.full_like(weights, 1.0 / weights.size)

@@ -1,0 +1,41 @@
+"""Inter-class imbalance: the classes of one client against each other (Definition 2)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedbb.imbalance.cases import effective_number
+from fedbb.records import FloatArray
+
+
+def class_shares(positive: npt.ArrayLike, samples: npt.ArrayLike | None = None) -> FloatArray:
+    """Return p(y), the share of each class along the last axis; all zero where nothing was counted.
+
+    Without `samples` the shares sum to one, A / ΣA. With it (multi-label: images, or for each class
+    the images whose label is known) they are prevalences A / n.
+    """
+    counts = np.asarray(positive, dtype=np.float64)
+    if samples is None:
+        whole = counts.sum(axis=-1, keepdims=True)
+    else:
+        whole = np.asarray(samples, dtype=np.float64)
+    whole = np.broadcast_to(whole, counts.shape)
+    return np.asarray(np.divide(counts, whole, out=np.zeros_like(counts), where=whole > 0))
+
+
+def share_spread(shares: npt.ArrayLike) -> FloatArray:
+    """Return the population standard deviation of the shares along the last axis."""
+    return np.asarray(np.std(np.asarray(shares, dtype=np.float64), axis=-1))
+
+
+def class_factors(positive: npt.ArrayLike, *, beta: float, tau: float = 1.0) -> FloatArray:
+    """Return 1/E per class, scaled to sum to C; zero for an absent class.
+
+    The factor that does even out the classes' parts of the loss, where the paper's second α⁺ hardly
+    does (docs/paper-notes.md).
+    """
+    effective = effective_number(positive, beta, tau)
+    inverse = np.divide(1.0, effective, out=np.zeros_like(effective), where=effective > 0)
+    total = inverse.sum()
+    return np.asarray(inverse * (inverse.size / total)) if total > 0 else inverse

@@ -1,0 +1,24 @@
+"""The first slot of a method: how an error is scored on a client."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import nn
+
+from fedbb.records import LabelCounts, Task
+
+
+class Loss(Protocol):
+    """A frozen spec of hyper-parameters that makes a loss module for one client."""
+
+    def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
+        """Return the module `(logits, targets) -> Tensor` for a client with these counts."""
+        ...
+
+    def mean_weight(self, counts: LabelCounts, task: Task) -> float:
+        """Return the mean factor on this client's entries beside the plain loss.
+
+        It acts as a factor on the client's learning rate; at zero the client learns nothing.
+        """
+        ...

@@ -1,0 +1,118 @@
+"""Every algorithm as one expression of four slots: loss, penalties, weighting, merge."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from fedbb.aggregation.merging import Merge, average
+from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
+from fedbb.errors import RecipeError
+from fedbb.losses.base import Loss
+from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
+from fedbb.losses.pnb import PNB
+from fedbb.names import nearest
+from fedbb.penalties.base import Penalty
+
+PLAIN_LOSS = CrossEntropy()
+BY_SAMPLES = BySamples()
+PAPER_LOSS = PNB()
+PAPER_WEIGHTING = ClientBalanced()
+
+
+@dataclass(frozen=True)
+class Method:
+    """A federated algorithm: how errors are scored, what else pulls, who counts, how models join."""
+
+    name: str
+    loss: Loss = PLAIN_LOSS
+    penalties: tuple[Penalty, ...] = ()
+    weighting: Weighting = BY_SAMPLES
+    merge: Merge = average
+
+
+def fedavg() -> Method:
+    """Plain local training; clients weighed by their size."""
+    return Method("FedAvg")
+
+
+def fedavg_scaled(like: PNB = PAPER_LOSS) -> Method:
+    """FedAvg at the step sizes of PNB: the control that tells re-weighting from a larger rate."""
+    return Method("FedAvg-scaled", loss=ScaledCrossEntropy(like))
+
+
+def pnb(loss: PNB = PAPER_LOSS) -> Method:
+    """PNB loss alone; clients weighed by their size."""
+    return Method("PNB", loss=loss)
+
+
+def cbr(weighting: ClientBalanced = PAPER_WEIGHTING) -> Method:
+    """Client Balanced Reweighting alone; plain loss."""
+    return Method("CBR", weighting=weighting)
+
+
+def fedbb(loss: PNB = PAPER_LOSS, weighting: ClientBalanced = PAPER_WEIGHTING) -> Method:
+    """PNB loss and CBR, skew read as the spread of the class shares (Definition 3)."""
+    return Method("FedBB", loss=loss, weighting=weighting)
+
+
+def fedbb_printed(loss: PNB = PAPER_LOSS, gamma: float = 1.0) -> Method:
+    """PNB loss and CBR by Eq. 10 as it is printed, which weighs all clients alike at γ = 1."""
+    return Method("FedBB-printed", loss=loss, weighting=ClientBalanced(gamma, reading="printed"))
+
+
+METHODS: dict[str, Callable[..., Method]] = {
+    "fedavg": fedavg,
+    "fedavg-scaled": fedavg_scaled,
+    "fedbb": fedbb,
+    "fedbb-printed": fedbb_printed,
+    "pnb": pnb,
+    "cbr": cbr,
+}
+
+
+def build_method(name: str, options: Mapping[str, Any]) -> Method:
+    """Return the method of this name with these hyper-parameters, given flat as recipes have them."""
+    if name not in METHODS:
+        raise RecipeError(f"method.name {name!r} is unknown{nearest(name, METHODS)}")
+    known = hyper_parameters(name)
+    for option in options:
+        if option not in known:
+            raise RecipeError(
+                f"method.options.{option} is unknown to {name}{nearest(option, known)}"
+            )
+    try:
+        return METHODS[name](**_gather(METHODS[name], options))
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"method.options of {name}: {error}") from error
+
+
+def hyper_parameters(name: str) -> dict[str, Any]:
+    """Return the hyper-parameters of a method with their default values."""
+    flat: dict[str, Any] = {}
+    for key, default in _parameters(METHODS[name]).items():
+        flat |= _fields(default) if is_dataclass(default) else {key: default}
+    return flat
+
+
+def _gather(builder: Callable[..., Method], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Sort flat options into the builder's own arguments, the specs among them made anew."""
+    arguments: dict[str, Any] = {}
+    for key, default in _parameters(builder).items():
+        if is_dataclass(default) and not isinstance(default, type):
+            changes = {field: options[field] for field in _fields(default) if field in options}
+            arguments[key] = replace(default, **changes)
+        elif key in options:
+            arguments[key] = options[key]
+    return arguments
+
+
+def _parameters(builder: Callable[..., Method]) -> dict[str, Any]:
+    parameters = inspect.signature(builder).parameters
+    return {key: parameter.default for key, parameter in parameters.items()}
+
+
+def _fields(spec: Any) -> dict[str, Any]:
+    return {field.name: getattr(spec, field.name) for field in fields(spec)}
