@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Outputs(NamedTuple):
@@ -21,3 +21,13 @@ class Network(Protocol):
     def __call__(self, images: Tensor) -> Outputs:
         """Run the forward pass."""
         ...
+
+
+class NetworkModule(nn.Module):
+    """A `Network` that type checkers also know as an `nn.Module`; our own networks extend it."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, images: Tensor) -> Outputs:
+            """Run the forward pass."""
+            ...
