@@ -1,0 +1,198 @@
+"""How well logits agree with labels: shares, ranks, and what is undefined left undefined.
+
+Every class is judged by itself, one against the rest. A class without the cases that a figure asks
+for gets NaN and stays out of the macro mean; `Scores.defined` tells how many classes went in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from fedbb.records import FloatArray
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Figures of one evaluation: macro means, vectors (C,) per class, and classes per macro mean.
+
+    `macro` and `defined` have the same keys. Accuracy is a mean over known labels, not classes; its
+    entry in `defined` counts the classes that have any.
+    """
+
+    samples: int
+    macro: dict[str, float]
+    per_class: dict[str, FloatArray]
+    defined: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain numbers, lists and dictionaries, with None for NaN."""
+        return {
+            "samples": self.samples,
+            "macro": dict(zip(self.macro, _plain(self.macro.values()), strict=True)),
+            "per_class": {name: _plain(vector) for name, vector in self.per_class.items()},
+            "defined": dict(self.defined),
+        }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Scores:
+        """Return what `as_json` was given."""
+        macro = dict(zip(plain["macro"], _vector(plain["macro"].values()).tolist(), strict=True))
+        per_class = {name: _vector(values) for name, values in plain["per_class"].items()}
+        return cls(int(plain["samples"]), macro, per_class, dict(plain["defined"]))
+
+
+def _plain(values: Iterable[float]) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def _vector(values: Iterable[float | None]) -> FloatArray:
+    # numpy reads None as NaN when it is told to make floats
+    return np.array(list(values), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cases:
+    """All (N, C): what is so, what was said, which of it is known, and the order of confidence."""
+
+    truth: BoolArray
+    guess: BoolArray
+    known: BoolArray
+    ranking: FloatArray
+
+
+def score_multiclass(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Scores:
+    """Score logits (N, C) against labels (N,); the guess is the largest logit, the first if equal.
+
+    Balanced accuracy is the mean recall of the classes that occur. AUROC and average precision rank
+    the samples by softmax probability.
+    """
+    logits = _check_logits(logits)
+    labels = _check_classes(np.asarray(labels), logits.shape)
+    guesses = logits.argmax(axis=1)
+    truth, guess = (_one_hot(which, logits.shape[1]) for which in (labels, guesses))
+    cases = _Cases(truth, guess, known=np.ones_like(truth), ranking=log_odds(logits))
+    per_class = _per_class(cases)
+    return _summarize(cases, labels == guesses, per_class["recall"], per_class)
+
+
+def score_multilabel(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Scores:
+    """Score logits (N, C) against labels (N, C) of 0, 1 and NaN for unknown, which counts nowhere.
+
+    The guess is positive above probability 0.5. Balanced accuracy is the mean of recall and
+    specificity, averaged over the classes with both cases.
+    """
+    logits = _check_logits(logits)
+    labels = _check_entries(np.asarray(labels, dtype=np.float64), logits.shape)
+    cases = _Cases(labels == 1, logits > 0, known=~np.isnan(labels), ranking=logits)
+    right = (cases.truth == cases.guess)[cases.known]
+    per_class = _per_class(cases)
+    return _summarize(cases, right, (per_class["recall"] + _specificity(cases)) / 2, per_class)
+
+
+def log_odds(logits: FloatArray) -> FloatArray:
+    """Return log(p / (1 − p)) of the softmax probabilities p, both (N, C), without rounding p to 1.
+
+    A sure network's probabilities all round to 1, which would tie what the logits tell apart.
+    """
+    nothing = np.full((len(logits), 1), -np.inf)
+    before = np.logaddexp.accumulate(logits, axis=1)[:, :-1]
+    after = np.logaddexp.accumulate(logits[:, ::-1], axis=1)[:, -2::-1]
+    others = np.logaddexp(np.hstack([nothing, before]), np.hstack([after, nothing]))
+    return np.asarray(logits - others, dtype=np.float64)
+
+
+def _one_hot(classes: npt.NDArray[Any], number: int) -> BoolArray:
+    return np.asarray(classes[:, None] == np.arange(number), dtype=np.bool_)
+
+
+def _summarize(
+    cases: _Cases, right: BoolArray, balanced: FloatArray, per_class: dict[str, FloatArray]
+) -> Scores:
+    names = ("f1", "auroc", "average_precision")
+    vectors = {"balanced_accuracy": balanced, **{name: per_class[name] for name in names}}
+    macro = {name: _mean(vector[~np.isnan(vector)]) for name, vector in vectors.items()}
+    defined = {name: int((~np.isnan(vector)).sum()) for name, vector in vectors.items()}
+    return Scores(
+        samples=len(cases.truth),
+        macro={"accuracy": _mean(right), **macro},
+        per_class=per_class,
+        defined={"accuracy": int(cases.known.any(axis=0).sum()), **defined},
+    )
+
+
+def _mean(values: npt.NDArray[Any]) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+def _per_class(cases: _Cases) -> dict[str, FloatArray]:
+    positives = (cases.truth & cases.known).sum(axis=0)
+    guesses = (cases.guess & cases.known).sum(axis=0)
+    hits = (cases.truth & cases.guess & cases.known).sum(axis=0)
+    recall = _divide(hits, positives)
+    f1 = _divide(2 * hits, positives + guesses)
+    return {
+        "recall": recall,
+        "f1": np.where(positives > 0, f1, np.nan),
+        "auroc": _rank_each_class(roc_auc_score, cases),
+        "average_precision": _rank_each_class(average_precision_score, cases),
+    }
+
+
+def _specificity(cases: _Cases) -> FloatArray:
+    negatives = ~cases.truth & cases.known
+    return _divide((negatives & ~cases.guess).sum(axis=0), negatives.sum(axis=0))
+
+
+def _divide(part: npt.NDArray[np.int_], whole: npt.NDArray[np.int_]) -> FloatArray:
+    """Return part / whole, NaN where there is nothing to divide by."""
+    undefined = np.full(part.shape, np.nan)
+    return np.asarray(np.divide(part, whole, out=undefined, where=whole > 0))
+
+
+def _rank_each_class(
+    measure: Callable[[BoolArray, FloatArray], float], cases: _Cases
+) -> FloatArray:
+    """Apply a measure to the known cases of each class; NaN where positives or negatives lack."""
+    values = np.full(cases.truth.shape[1], np.nan)
+    for index, known in enumerate(cases.known.T):
+        truth = cases.truth[known, index]
+        if truth.any() and not truth.all():
+            values[index] = measure(truth, cases.ranking[known, index])
+    return values
+
+
+def _check_logits(logits: npt.ArrayLike) -> FloatArray:
+    checked = np.asarray(logits, dtype=np.float64)
+    if checked.ndim != 2 or checked.shape[1] == 0:
+        raise ValueError(f"logits must have shape (samples, classes), not {checked.shape}")
+    if not np.isfinite(checked).all():
+        sample, column = np.argwhere(~np.isfinite(checked))[0]
+        raise ValueError(f"logits[{sample}, {column}] is {checked[sample, column]}, not finite")
+    return checked
+
+
+def _check_classes(labels: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    if labels.shape != shape[:1]:
+        raise ValueError(f"labels must have shape {shape[:1]} for these logits, not {labels.shape}")
+    outside = ~np.isin(labels, np.arange(shape[1]))
+    if outside.any():
+        wrong = labels[outside][0]
+        raise ValueError(f"label {wrong} is not a class; allowed are 0 to {shape[1] - 1}")
+    return labels
+
+
+def _check_entries(labels: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    if labels.shape != shape:
+        raise ValueError(f"labels must have shape {shape} like the logits, not {labels.shape}")
+    strange = ~np.isnan(labels) & ~np.isin(labels, (0, 1))
+    if strange.any():
+        raise ValueError(f"label {labels[strange][0]} is not 0, 1 or NaN for unknown")
+    return labels
