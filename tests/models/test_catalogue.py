@@ -38,10 +38,10 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_allowed() -> None:
         build_model("resnet5", 10, 3)
     message = str(caught.value)
     assert "'resnet5'" in message
-    assert "nearest: resnet56" in message
+    assert "did you mean resnet56?" in message
     assert all(name in message for name in MODELS)
 
 
 def test_a_name_like_none_of_them_is_refused_without_a_guess() -> None:
-    with pytest.raises(RecipeError, match=r"'qqq' is unknown; allowed are resnet56"):
+    with pytest.raises(RecipeError, match=r"'qqq' is unknown; known: resnet56"):
         build_model("qqq", 10, 3)

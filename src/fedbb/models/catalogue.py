@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from fedbb.errors import RecipeError
 from fedbb.models.base import NetworkModule
 from fedbb.models.resnet_cifar import resnet11, resnet56
 from fedbb.models.small_cnn import SmallCNN
+from fedbb.names import nearest
 
 MODELS: dict[str, Callable[[int, int], NetworkModule]] = {
     "resnet56": resnet56,
@@ -24,11 +24,5 @@ def build_model(name: str, classes: int, channels: int) -> NetworkModule:
     this inside `with torch_stream(seed, ...)`.
     """
     if name not in MODELS:
-        raise RecipeError(_unknown(name))
+        raise RecipeError(f"model {name!r} is unknown{nearest(name, MODELS)}")
     return MODELS[name](classes, channels)
-
-
-def _unknown(name: str) -> str:
-    near = get_close_matches(name, MODELS, n=1, cutoff=0.5)
-    hint = f" (nearest: {near[0]})" if near else ""
-    return f"model {name!r} is unknown{hint}; allowed are {', '.join(MODELS)}"
