@@ -24,7 +24,7 @@ PAPER_WEIGHTING = ClientBalanced()
 
 @dataclass(frozen=True)
 class Method:
-    """A federated algorithm: how errors are scored, what else pulls, who counts, how models join."""
+    """An algorithm: how errors are scored, what else pulls, who counts, how models join."""
 
     name: str
     loss: Loss = PLAIN_LOSS
@@ -74,7 +74,7 @@ METHODS: dict[str, Callable[..., Method]] = {
 
 
 def build_method(name: str, options: Mapping[str, Any]) -> Method:
-    """Return the method of this name with these hyper-parameters, given flat as recipes have them."""
+    """Return the method of this name with these hyper-parameters, flat as a recipe has them."""
     if name not in METHODS:
         raise RecipeError(f"method.name {name!r} is unknown{nearest(name, METHODS)}")
     known = hyper_parameters(name)
@@ -85,8 +85,13 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
             )
     try:
         return METHODS[name](**_gather(METHODS[name], options))
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise RecipeError(f"method.options of {name}: {error}") from error
+    except TypeError as error:
+        raise RecipeError(
+            f"method.options of {name} has a value of the wrong kind in {dict(options)}; "
+            f"its defaults are {known}"
+        ) from error
 
 
 def hyper_parameters(name: str) -> dict[str, Any]:

@@ -34,13 +34,13 @@ class BySamples:
 
     def __call__(self, cards: Sequence[ClientCard]) -> FloatArray:
         """Return n_k / Σn."""
-        samples = np.array([card.samples for card in cards], dtype=np.float64)
-        return np.asarray(samples / samples.sum())
+        samples = [card.samples for card in cards]
+        return balance_weights(np.zeros(len(samples)), samples, gamma=0.0)
 
 
 @dataclass(frozen=True)
 class ClientBalanced:
-    """Client Balanced Reweighting: a client counts the more, the more even its labels (Eq. 9–12)."""
+    """Client Balanced Reweighting: the more even its labels, the more a client counts (Eq. 12)."""
 
     gamma: float = 1.0
     reading: Reading = "share-std"

@@ -1,0 +1,114 @@
+"""`fedbb run`: train a recipe, shown round by round, safe to stop at any moment."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.screen import Screen, open_screen
+from fedbb.errors import RunError
+from fedbb.recipes.reader import make_recipe, read_recipe
+from fedbb.recipes.spec import Recipe
+from fedbb.runs import runner
+from fedbb.runs.folder import RunFolder
+
+
+def run(
+    recipe: Annotated[
+        Path, typer.Argument(help="Recipe (.toml or .json), or with --resume a run folder.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Run folder. [default: runs/<name>]")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in local.lr=0.02."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an unfinished run, to the bit.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a recipe and keep everything in a run folder.
+
+    Each finished round is saved; Ctrl-C (exit 130) or a crash loses only the round under way.
+    """
+    chosen, folder = _resolve(recipe, settings or [], out, resume)
+    with open_screen(chosen, folder, as_json=as_json, quiet=quiet) as screen, _stoppable():
+        try:
+            _follow(chosen, folder, resume, screen)
+        except KeyboardInterrupt:
+            done = len(RunFolder(folder).records())
+            screen.message(
+                f"stopped after round {done} of {chosen.rounds.number}, which is saved; "
+                f"go on with: fedbb run --resume {folder}"
+            )
+            raise typer.Exit(130) from None
+    if as_json:
+        print_json(RunFolder(folder).read_json("summary.json"), indent=None)
+
+
+def run_name(recipe: Recipe) -> str:
+    """Return the recipe's own name, or one derived from what it says."""
+    if recipe.name:
+        return recipe.name
+    mark = hashlib.sha256(recipe.model_dump_json().encode()).hexdigest()[:8]
+    return f"{recipe.data.name}-{recipe.method.name}-seed{recipe.seed}-{mark}"
+
+
+def _resolve(
+    recipe: Path, settings: list[str], out: Path | None, resume: bool
+) -> tuple[Recipe, Path]:
+    if recipe.is_dir():
+        folder = RunFolder(recipe)
+        if not resume or not folder.is_run():
+            raise RunError(
+                f"{recipe} is a folder; give a recipe file, or --resume with the folder of a run"
+            )
+        if settings or out:
+            raise RunError("a run is resumed as it was begun, without --set or --out")
+        return make_recipe(folder.read_json("recipe.json"), f"recipe of {recipe}"), recipe
+    chosen = read_recipe(recipe, settings)
+    return chosen, out or Path("runs") / run_name(chosen)
+
+
+def _follow(recipe: Recipe, folder: Path, resume: bool, screen: Screen) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RuntimeWarning)
+        records = runner.run(recipe, folder, resume=resume)
+        for count, record in enumerate(records):
+            if count == 0:
+                _tell(caught, folder, screen)
+            screen.round(record)
+    screen.finish(RunFolder(folder).read_json("summary.json"))
+
+
+def _tell(caught: list[warnings.WarningMessage], folder: Path, screen: Screen) -> None:
+    for warning in caught:
+        screen.message(f"warning: {warning.message}")
+    federation: dict[str, Any] = RunFolder(folder).read_json("federation.json")
+    for note in federation["notes"]:
+        screen.message(f"note: {note}")
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,98 @@
+"""Reading recipes: TOML or JSON, values set on the command line, and errors in plain words."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from fedbb.errors import RecipeError
+from fedbb.names import nearest
+from fedbb.recipes.spec import Recipe
+
+
+def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
+    """Return the recipe in this file, with settings such as "local.lr=0.02" put in."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"recipe {path} cannot be read: {error}") from error
+    try:
+        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except ValueError as error:
+        raise RecipeError(f"recipe {path} is no valid {path.suffix or 'TOML'}: {error}") from error
+    if not isinstance(values, dict):
+        raise RecipeError(f"recipe {path} must be a table of settings")
+    for setting in settings:
+        _apply(values, setting)
+    return make_recipe(values, where=f"recipe {path}")
+
+
+def make_recipe(values: Mapping[str, Any], where: str = "recipe") -> Recipe:
+    """Return the recipe of these values, or say what is wrong with each of them."""
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        problems = [_explain(dict(problem)) for problem in error.errors()]
+        raise RecipeError(f"{where}: " + "; ".join(problems)) from error
+
+
+def differences(before: Recipe, after: Recipe) -> list[str]:
+    """Return a line for each setting that differs between two recipes."""
+    old, new = dict(_flatten(before.model_dump())), dict(_flatten(after.model_dump()))
+    return [
+        f"{key}: {old.get(key)!r} before, {new.get(key)!r} now"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _apply(values: dict[str, Any], setting: str) -> None:
+    """Set one "key.inner=value"; the value is read as TOML, or taken as text."""
+    key, equals, text = setting.partition("=")
+    *tables, last = key.strip().split(".")
+    if not equals or not last:
+        raise RecipeError(f"--set {setting!r} must have the form key=value, as in local.lr=0.02")
+    for table in tables:
+        values = values.setdefault(table, {})
+        if not isinstance(values, dict):
+            raise RecipeError(f"--set {setting!r}: {table} is a value, not a table")
+    try:
+        values[last] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        values[last] = text.strip()
+
+
+def _explain(problem: dict[str, Any]) -> str:
+    place = [part for part in problem["loc"] if isinstance(part, str)]
+    key = ".".join(place)
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"{key} is unknown{nearest(place[-1], _known(place[:-1]))}"
+        case "missing":
+            return f"{key} is missing"
+        case _:
+            message = str(problem["msg"])
+            return f"{key} = {problem['input']!r} is refused: {message[:1].lower()}{message[1:]}"
+
+
+def _known(tables: Sequence[str]) -> list[str]:
+    section: type[BaseModel] = Recipe
+    for table in tables:
+        inner = section.model_fields[table].annotation
+        assert isinstance(inner, type)
+        section = inner
+    return list(section.model_fields)
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,150 @@
+"""A run's folder: the resolved recipe, the partition, a line for each round, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedbb.errors import RunError
+from fedbb.runs.atomic import remove_temporary, write_bytes, write_json
+from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+
+Record = dict[str, Any]
+
+LOCK = ".lock"
+FILES = (
+    "recipe.json",
+    "partition.json",
+    "federation.json",
+    "environment.json",
+    "rounds.jsonl",
+    "summary.json",
+    "best.safetensors",
+    "final.safetensors",
+    "checkpoints",
+    LOCK,
+)
+KEPT_CHECKPOINTS = 2
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file in the folder."""
+        return self.path / name
+
+    def read_json(self, name: str) -> Any:
+        """Return what a JSON file of the folder holds."""
+        path = self.file(name)
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from error
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON file of the folder."""
+        write_json(self.file(name), value)
+
+    def is_run(self) -> bool:
+        """Tell whether a run was set up here; its recipe is the last file of the setup."""
+        return self.file("recipe.json").exists()
+
+    def commit(self, record: Record, checkpoint: Checkpoint, *, best: bool) -> None:
+        """Save a finished round; it counts from the moment its checkpoint is in place."""
+        try:
+            if best:
+                save_checkpoint(self.file("best.safetensors"), checkpoint)
+            with self.file("rounds.jsonl").open("ab") as lines:
+                lines.write((json.dumps(record) + "\n").encode())
+                lines.flush()
+                os.fsync(lines.fileno())
+            save_checkpoint(self._checkpoint(checkpoint.round), checkpoint)
+            for old in self._checkpoints()[KEPT_CHECKPOINTS:]:
+                old.unlink()
+        except OSError as error:
+            raise RunError(
+                f"round {checkpoint.round} could not be saved in {self.path}: {error}; "
+                "the rounds before it are kept, and --resume goes on from there"
+            ) from error
+
+    def latest(self) -> Checkpoint | None:
+        """Return the newest checkpoint that is whole, with a warning for each that is not."""
+        damaged = []
+        for path in self._checkpoints():
+            try:
+                return load_checkpoint(path)
+            except RunError as error:
+                warnings.warn(f"{error}; the one before it is used", RuntimeWarning, stacklevel=2)
+                damaged.append(path.name)
+        if damaged:
+            raise RunError(f"{self.path} has no usable checkpoint left ({', '.join(damaged)})")
+        return None
+
+    def records(self) -> list[Record]:
+        """Return the records of all rounds; a last line torn by a crash is left out."""
+        path = self.file("rounds.jsonl")
+        if not path.exists():
+            return []
+        lines = path.read_bytes().split(b"\n")
+        try:
+            return [json.loads(line) for line in lines[:-1]]
+        except ValueError as error:
+            raise RunError(f"{path} is damaged: {error}") from error
+
+    def rewind(self, rounds: int) -> list[Record]:
+        """Drop the lines of rounds that were not committed, and return the others."""
+        records = self.records()
+        if len(records) < rounds:
+            raise RunError(f"{self.file('rounds.jsonl')} holds {len(records)} of {rounds} rounds")
+        lines = "".join(json.dumps(record) + "\n" for record in records[:rounds])
+        write_bytes(self.file("rounds.jsonl"), lines.encode())
+        return records[:rounds]
+
+    def _checkpoint(self, number: int) -> Path:
+        return self.file("checkpoints") / f"round-{number:06d}.safetensors"
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(self.file("checkpoints").glob("round-*.safetensors"), reverse=True)
+
+
+@contextmanager
+def hold(path: Path) -> Iterator[RunFolder]:
+    """Make the folder if need be, keep other processes out, and clear what a crash left."""
+    try:
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path / LOCK)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise RunError(f"{path} is in use by another process") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
+    try:
+        remove_temporary(path)
+        remove_temporary(path / "checkpoints")
+        yield RunFolder(path)
+    finally:
+        lock.release()
+
+
+def check_foreign(path: Path) -> None:
+    """Refuse a folder that holds anything that is not a run's."""
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file; a run needs a folder")
+    names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+    foreign = sorted(name for name in names if name not in FILES and not name.endswith(".tmp"))
+    if foreign:
+        raise RunError(
+            f"{path} holds other things than a run, such as {foreign[0]}; choose another"
+        )

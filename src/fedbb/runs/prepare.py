@@ -1,0 +1,120 @@
+"""From a recipe to a federation: data loaded, shortened, held out and divided among clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbb.aggregation.weighting import BySamples
+from fedbb.data.catalogue import load_dataset
+from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.holdout import hold_out
+from fedbb.data.longtail import long_tail
+from fedbb.data.source import Source
+from fedbb.imbalance.counts import count_labels
+from fedbb.methods import Method
+from fedbb.partition.rules import Rule, divide
+from fedbb.partition.table import Partition
+from fedbb.recipes.spec import DataSpec, Recipe
+from fedbb.records import ClientCard
+from fedbb.rng import stream
+from fedbb.training.plan import Share
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """A data set as its clients share it, and the examples that rounds are scored on."""
+
+    dataset: Dataset
+    partition: Partition
+    scored: dict[str, Examples]
+
+    @property
+    def shares(self) -> list[Share]:
+        """Each client's part of the training data."""
+        return [Share(self.dataset, indices) for indices in self.partition.clients]
+
+
+def prepare(recipe: Recipe) -> Federation:
+    """Load and divide the data of a recipe."""
+    dataset, scored = _load(recipe.data, recipe.seed)
+    spec = recipe.data.partition
+    rule = Rule(
+        kind=spec.kind,
+        clients=spec.clients,
+        concentration=spec.concentration,
+        min_samples=spec.min_samples,
+        seed=recipe.seed if spec.seed is None else spec.seed,
+        column=spec.column,
+        path=None if spec.path is None else Path(spec.path),
+    )
+    return Federation(dataset, divide(rule, dataset.train, dataset.task), scored)
+
+
+def describe(federation: Federation, method: Method) -> dict[str, Any]:
+    """Return what a simulation knows of its clients: sizes, counts and weights, and notes on them.
+
+    A server in the field sees of this only each client's size and dispersion.
+    """
+    dataset, shares = federation.dataset, federation.shares
+    counts = [share.count() for share in shares]
+    cards = [
+        ClientCard(number, len(share), method.weighting.measure(count))
+        for number, (share, count) in enumerate(zip(shares, counts, strict=True))
+    ]
+    weights, by_size = method.weighting(cards), BySamples()(cards)
+    clients = [
+        {
+            "client": card.client,
+            "samples": card.samples,
+            "dispersion": card.dispersion,
+            "weight": float(weights[card.client]),
+            "weight_by_samples": float(by_size[card.client]),
+            "loss_weight": method.loss.mean_weight(count, dataset.task),
+            "positives": count.positive.tolist(),
+        }
+        for card, count in zip(cards, counts, strict=True)
+    ]
+    whole = count_labels(dataset.train.labels, dataset.task, len(dataset.classes))
+    return {
+        "data": dataset.name,
+        "task": str(dataset.task),
+        "classes": list(dataset.classes),
+        "train": len(dataset.train),
+        "scored": {name: len(examples) for name, examples in federation.scored.items()},
+        "positives": whole.positive.tolist(),
+        "clients": clients,
+        "notes": _notes(clients, dataset, method),
+    }
+
+
+def _load(spec: DataSpec, seed: int) -> tuple[Dataset, dict[str, Examples]]:
+    path = None if spec.path is None else Path(spec.path)
+    dataset = load_dataset(Source(spec.name, path=path, options=spec.options))
+    train, scored = dataset.train, {"test": dataset.test}
+    if spec.validation > 0:
+        train, held = hold_out(
+            train, spec.validation, stream(seed, "validation"), by=spec.validation_by
+        )
+        scored["validation"] = held
+    if spec.long_tail is not None:
+        rng = stream(seed, "long tail")
+        train = long_tail(train, len(dataset.classes), spec.long_tail, rng)
+    return replace(dataset, train=train), scored
+
+
+def _notes(clients: list[dict[str, Any]], dataset: Dataset, method: Method) -> list[str]:
+    notes = [
+        f"client {client['client']} learns nothing: {method.name} gives its every case weight 0 "
+        "(it holds one class only); alpha_min above 0 would change that"
+        for client in clients
+        if client["loss_weight"] == 0
+    ]
+    held = np.array([client["positives"] for client in clients]).sum(axis=0)
+    absent = [name for name, number in zip(dataset.classes, held, strict=True) if number == 0]
+    if absent:
+        notes.append(f"no client holds a case of {', '.join(absent)}")
+    return notes

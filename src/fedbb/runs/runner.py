@@ -1,0 +1,165 @@
+"""Running a recipe into a folder, round by round, and going on where an earlier run stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedbb.data.dataset import Dataset
+from fedbb.engine.inline import Inline
+from fedbb.errors import RecipeError, RunError
+from fedbb.evaluation.scorer import Scorer
+from fedbb.methods import Method, build_method
+from fedbb.models.base import NetworkModule
+from fedbb.models.catalogue import build_model
+from fedbb.partition.table import Partition
+from fedbb.recipes.reader import differences, make_recipe
+from fedbb.recipes.spec import Recipe
+from fedbb.rng import torch_stream
+from fedbb.rounds import Round, Schedule, Start, federate
+from fedbb.runs import environment
+from fedbb.runs.best import DEFAULT_METRIC, best_record, judged_on, score_of
+from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
+from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
+from fedbb.runs.prepare import Federation, describe, prepare
+from fedbb.state import digest, snapshot
+from fedbb.training.plan import LocalPlan
+
+
+def run(recipe: Recipe, path: Path, *, resume: bool = False) -> Iterator[Record]:
+    """Run a recipe in a folder and yield the record of each round once it is safely on disk.
+
+    With `resume`, an unfinished run in the folder goes on from its last whole round, to the bit.
+    """
+    method = build_method(recipe.method.name, recipe.method.options)
+    check_foreign(path)
+    if RunFolder(path).is_run() and not resume:
+        raise RunError(f"{path} holds a run already; --resume goes on with it, or choose another")
+    with hold(path) as folder, _threads(recipe.local.threads):
+        if folder.is_run():
+            _check_resume(folder, recipe)
+        federation = prepare(recipe)
+        if folder.is_run():
+            stored = Partition.load(folder.file("partition.json"))
+            if stored != federation.partition:
+                raise RunError(f"{path}: the recipe now divides the data in another way")
+        else:
+            _set_up(folder, recipe, federation, method)
+        yield from _rounds(folder, recipe, federation, method)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """The metric that tells the best round."""
+
+    metric: str
+
+    def is_best(self, record: Record, before: Record | None) -> bool:
+        return before is None or score_of(record, self.metric) > score_of(before, self.metric)
+
+
+def _rounds(
+    folder: RunFolder, recipe: Recipe, federation: Federation, method: Method
+) -> Iterator[Record]:
+    dataset, plan = federation.dataset, LocalPlan(**recipe.local.model_dump())
+    model = _network(recipe, dataset, plan)
+    checkpoint = folder.latest() or Checkpoint(0, snapshot(model))
+    records = folder.rewind(checkpoint.round)
+    judge = _Judge(recipe.evaluation.metric or DEFAULT_METRIC[dataset.task])
+    best = best_record(records, judge.metric)
+    engine = Inline(model, federation.shares, method, plan)
+    scorer = Scorer(model, dataset, federation.scored, recipe.evaluation.batch_size, plan.device)
+    schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
+    start = Start(checkpoint.state, checkpoint.round)
+    for finished in federate(engine, method, start, schedule, scorer):
+        record = _record(finished)
+        checkpoint = Checkpoint(finished.number, finished.state)
+        leads = judge.is_best(record, best)
+        folder.commit(record, checkpoint, best=leads)
+        best = record if leads else best
+        records.append(record)
+        yield record
+    _finish(folder, checkpoint, records, judge)
+
+
+def _network(recipe: Recipe, dataset: Dataset, plan: LocalPlan) -> NetworkModule:
+    with torch_stream(recipe.seed, "model"):
+        model = build_model(recipe.model.name, len(dataset.classes), dataset.channels)
+    try:
+        model = model.to(plan.device)
+    except (RuntimeError, AssertionError) as error:
+        raise RecipeError(f"local.device {plan.device!r} cannot be used: {error}") from error
+    return model.to(memory_format=torch.channels_last) if plan.channels_last else model
+
+
+def _record(finished: Round) -> Record:
+    clients = [
+        {
+            "client": update.client,
+            "weight": float(weight),
+            "steps": update.steps,
+            "train_loss": update.train_loss,
+        }
+        for update, weight in zip(finished.updates, finished.weights, strict=True)
+    ]
+    return {
+        "round": finished.number,
+        "clients": clients,
+        "scores": {name: scores.as_json() for name, scores in finished.scores.items()},
+        "seconds": {
+            "train": round(finished.train_seconds, 4),
+            "score": round(finished.score_seconds, 4),
+        },
+    }
+
+
+def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: Method) -> None:
+    try:
+        federation.partition.save(folder.file("partition.json"))
+        folder.write_json("federation.json", describe(federation, method))
+        folder.write_json("environment.json", environment.describe())
+        folder.write_json("recipe.json", recipe.model_dump(mode="json"))
+    except OSError as error:
+        raise RunError(f"{folder.path} cannot be written: {error}") from error
+
+
+def _check_resume(folder: RunFolder, recipe: Recipe) -> None:
+    changed = differences(make_recipe(folder.read_json("recipe.json")), recipe)
+    if changed:
+        raise RunError(f"{folder.path} was begun with another recipe; " + "; ".join(changed))
+    environment.check_same(folder.read_json("environment.json"))
+
+
+def _finish(folder: RunFolder, last: Checkpoint, records: list[Record], judge: _Judge) -> None:
+    best = best_record(records, judge.metric)
+    assert best is not None
+    save_checkpoint(folder.file("final.safetensors"), last)
+    folder.write_json(
+        "summary.json",
+        {
+            "rounds": last.round,
+            "metric": judge.metric,
+            "best": {
+                "round": best["round"],
+                "chosen_on": judged_on(best),
+                "scores": best["scores"],
+            },
+            "final": {"round": last.round, "scores": records[-1]["scores"]},
+            "sha256": digest(last.state),
+        },
+    )
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Results depend on the number of threads to the bit, so it is set here and put back after."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,11 @@
+import torch
+from hypothesis import HealthCheck, settings
+
+# A busy machine must not fail a law; a failing example must come back on the next try.
+settings.register_profile(
+    "fedbb", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("fedbb")
+
+# The tests run in two processes on two cores.
+torch.set_num_threads(1)

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedbb.errors import RunError
+from fedbb.records import ModelState
+from fedbb.runs.checkpoint import Checkpoint, encode, load_checkpoint, save_checkpoint
+from fedbb.state import digest
+
+STATE = ModelState(
+    params={
+        "weight": torch.arange(6.0).reshape(2, 3),
+        "half": torch.tensor([1.5, -0.0], dtype=torch.bfloat16),
+        "scalar": torch.tensor(3.0, dtype=torch.float64),
+        "transposed": torch.arange(6.0).reshape(2, 3).T,
+    },
+    buffers={"steps": torch.tensor(7), "flags": torch.tensor([True, False])},
+)
+
+
+def test_saving_and_loading_is_the_identity_for_every_dtype(tmp_path):
+    save_checkpoint(tmp_path / "a.safetensors", Checkpoint(4, STATE))
+    loaded = load_checkpoint(tmp_path / "a.safetensors")
+    assert loaded.round == 4
+    assert digest(loaded.state) == digest(STATE)
+    assert loaded.state.params.keys() == STATE.params.keys()
+    assert loaded.state.buffers["steps"].dtype == torch.int64
+
+
+def test_anyone_can_open_the_file_with_safetensors(tmp_path):
+    save_checkpoint(tmp_path / "a.safetensors", Checkpoint(1, STATE))
+    assert torch.equal(
+        load_file(tmp_path / "a.safetensors")["params.weight"], STATE.params["weight"]
+    )
+
+
+def test_every_flipped_byte_is_noticed(tmp_path):
+    content = encode(Checkpoint(2, STATE))
+    path = tmp_path / "flipped.safetensors"
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << (place % 8)
+        path.write_bytes(damaged)
+        with pytest.raises(RunError, match="cannot be used"):
+            load_checkpoint(path)
+
+
+def test_every_truncation_is_noticed(tmp_path):
+    content = encode(Checkpoint(2, STATE))
+    path = tmp_path / "short.safetensors"
+    for length in range(0, len(content), 7):
+        path.write_bytes(content[:length])
+        with pytest.raises(RunError, match="cannot be used"):
+            load_checkpoint(path)
+
+
+def test_random_bytes_are_refused_without_running_them(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "noise.safetensors"
+    for length in (0, 1, 8, 100, 5000):
+        path.write_bytes(rng.bytes(length))
+        with pytest.raises(RunError, match="cannot be used"):
+            load_checkpoint(path)
+
+
+def test_a_header_that_claims_to_be_huge_is_refused(tmp_path):
+    path = tmp_path / "huge.safetensors"
+    path.write_bytes((2**63 - 1).to_bytes(8, "little") + encode(Checkpoint(2, STATE))[8:])
+    with pytest.raises(RunError, match="cannot be used"):
+        load_checkpoint(path)
+
+
+def test_a_pickle_in_place_of_a_checkpoint_is_never_executed(tmp_path):
+    canary = tmp_path / "canary"
+    path = tmp_path / "evil.safetensors"
+    path.write_bytes(f"cos\nsystem\n(S'touch {canary}'\ntR.".encode())
+    with pytest.raises(RunError, match="cannot be used"):
+        load_checkpoint(path)
+    assert not canary.exists()
+
+
+def test_a_safetensors_file_of_someone_else_is_refused(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"weight": torch.zeros(2)}, tmp_path / "foreign.safetensors")
+    with pytest.raises(RunError, match="no checksum of fedbb"):
+        load_checkpoint(tmp_path / "foreign.safetensors")

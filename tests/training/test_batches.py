@@ -1,0 +1,62 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbb.training.batches import batches
+from fedbb.training.plan import Job, LocalPlan, Share
+from toy import toy_dataset
+
+DATASET = toy_dataset()
+JOB = Job(client=2, round=3, seed=0, state=None)
+PLAIN = LocalPlan(batch_size=7, augment=False)
+
+
+def epoch(samples=40, plan=PLAIN, job=JOB, number=0):
+    return list(batches(Share(DATASET, np.arange(samples)), job, plan, number))
+
+
+@given(st.integers(1, 60), st.integers(1, 70))
+def test_every_sample_comes_once_an_epoch(samples, size):
+    cut = epoch(samples, replace(PLAIN, batch_size=size))
+    shown = torch.cat([images for images, _ in cut]).flatten(1)
+    expected = torch.from_numpy(DATASET.train.images[:samples]).flatten(1)
+    assert sorted(shown.tolist()) == sorted(expected.tolist())
+    assert all(len(images) == size for images, _ in cut[:-1])
+
+
+@pytest.mark.parametrize(("samples", "left"), [(40, 5), (5, 1), (35, 5), (36, 5)])
+def test_drop_last_keeps_a_short_batch_that_is_the_only_one(samples, left):
+    assert len(epoch(samples, replace(PLAIN, drop_last=True))) == left
+
+
+def test_images_stay_with_their_labels():
+    for images, targets in epoch():
+        for image, target in zip(images, targets, strict=True):
+            row = np.flatnonzero((DATASET.train.images == image.numpy()).all(axis=(1, 2, 3)))
+            assert DATASET.train.labels[row] == target.item()
+
+
+@pytest.mark.parametrize("change", [{"round": 4}, {"client": 1}, {"seed": 5}])
+def test_the_order_depends_on_seed_round_and_client(change):
+    targets = torch.cat([target for _, target in epoch()])
+    others = torch.cat([target for _, target in epoch(job=replace(JOB, **change))])
+    assert not torch.equal(targets, others)
+
+
+def test_the_order_differs_between_epochs():
+    first, second = (torch.cat([t for _, t in epoch(number=number)]) for number in (0, 1))
+    assert not torch.equal(first, second)
+
+
+def test_a_samples_augmentation_does_not_depend_on_the_batch_size():
+    small, large = (
+        torch.cat([images for images, _ in epoch(plan=LocalPlan(batch_size=size))])
+        for size in (3, 40)
+    )
+    assert torch.equal(small, large)
+    plain = torch.cat([images for images, _ in epoch()])
+    assert not torch.equal(small, plain)
