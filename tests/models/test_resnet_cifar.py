@@ -9,6 +9,7 @@ from fedbb.models.batch_norm import BatchNorm
 from fedbb.models.resnet_cifar import ResNet, resnet11, resnet56
 from fedbb.rng import torch_stream
 from reference.macs import count_macs
+from reference.resnet import resnet_logits
 
 
 def parameters(network: nn.Module) -> int:
@@ -87,6 +88,17 @@ def test_logits_come_from_the_embedding_which_is_the_mean_of_the_last_stage() ->
     torch.testing.assert_close(
         outputs.logits, F.linear(outputs.embedding, network.fc.weight) + network.fc.bias
     )
+
+
+def test_the_forward_pass_is_that_of_the_slow_reference() -> None:
+    with torch_stream(3, "test"):
+        network = ResNet((2, 1, 2), classes=4, channels=1).double()
+        images = torch.rand(3, 1, 9, 9, dtype=torch.float64)
+        for module in modules_of(network, BatchNorm):
+            for tensor in (module.weight, module.bias, module.running_mean, module.running_var):
+                nn.init.uniform_(tensor, 0.5, 1.5)
+    expected = resnet_logits(network.state_dict(), images, blocks=(2, 1, 2))
+    torch.testing.assert_close(network.eval()(images).logits, expected)
 
 
 def test_only_the_first_block_of_a_layer_has_a_projection_and_its_stride_is_on_the_3x3() -> None:
