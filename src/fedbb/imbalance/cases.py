@@ -15,12 +15,14 @@ def effective_number(count: npt.ArrayLike, beta: float, tau: float = 1.0) -> Flo
     array([1.96, 2.5 ])
     """
     check_smoothing(beta, tau)
-    scaled = np.asarray(count, dtype=np.float64) / tau
+    counted = np.asarray(count, dtype=np.float64)
+    if not np.all(np.isfinite(counted)) or np.any(counted < 0):
+        raise ValueError("counts must be finite numbers of at least 0")
+    scaled = counted / tau
     if beta == 0.0:
         return np.where(scaled > 0, 1.0, 0.0)
-    # expm1 and log1p keep full precision where β is so near to one that 1 − β^x would cancel.
-    rest = 1.0 - beta
-    return np.asarray(-np.expm1(scaled * np.log1p(-rest)) / rest)
+    # expm1 keeps full precision where β is so near to one that 1 − β^x would cancel.
+    return np.asarray(-np.expm1(scaled * np.log(beta)) / (1.0 - beta))
 
 
 def case_weights(

@@ -58,8 +58,7 @@ def balance_weights(
     if not sizes.sum() > 0:
         raise ValueError("no client holds a sample, so there is nothing to weigh")
     evenness = np.where(sizes > 0, 1.0 / np.maximum(spread, floor), 0.0)
-    mixed = gamma * evenness / evenness.sum() + (1.0 - gamma) * sizes / sizes.sum()
-    return np.asarray(mixed / mixed.sum())
+    return np.asarray(gamma * evenness / evenness.sum() + (1.0 - gamma) * sizes / sizes.sum())
 
 
 def client_weights(
@@ -88,6 +87,8 @@ def client_weights(
     if sizes.shape != table.shape[:1]:
         raise ValueError(f"samples must hold one number for each of {len(table)} clients")
     whole = None if samples is None else sizes[:, np.newaxis]
+    if whole is not None and np.any(table > whole):
+        raise ValueError("counts must not exceed the samples of their client")
     spread = dispersion(table, whole, reading=reading)
     return balance_weights(spread, sizes, gamma=gamma, floor=floor)
 

@@ -31,7 +31,8 @@ def count_labels(labels: npt.ArrayLike, task: Task | str, classes: int) -> Label
 def _count_classes(labels: npt.NDArray[Any], classes: int) -> npt.NDArray[np.float64]:
     if labels.ndim != 1:
         raise ValueError(f"multi-class labels must have shape (N,), not {labels.shape}")
-    whole = labels.astype(np.int64)
+    with np.errstate(invalid="ignore"):  # NaN is refused below, by comparison
+        whole = labels.astype(np.int64)
     if np.any(whole != labels) or np.any(whole < 0) or np.any(whole >= classes):
         raise ValueError(f"multi-class labels must be whole numbers from 0 to {classes - 1}")
     return np.bincount(whole, minlength=classes).astype(np.float64)

@@ -1,0 +1,75 @@
+"""Counting labels of both tasks, unknown ones among them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedbb.imbalance.counts import count_labels
+from fedbb.records import Task
+
+quick = settings(deadline=None, max_examples=50)
+NAN = float("nan")
+
+
+@quick
+@given(st.lists(st.integers(0, 4), max_size=30))
+def test_multiclass_counts_are_those_of_a_loop(labels):
+    counts = count_labels(np.array(labels, dtype=np.int64), Task.MULTICLASS, 5)
+    assert counts.positive.tolist() == [labels.count(number) for number in range(5)]
+    assert counts.negative.tolist() == [len(labels) - labels.count(number) for number in range(5)]
+    assert counts.samples == len(labels)
+
+
+@quick
+@given(
+    hnp.arrays(
+        np.float32,
+        st.tuples(st.integers(0, 20), st.integers(1, 5)),
+        elements=st.sampled_from([0.0, 1.0, NAN]),
+    )
+)
+def test_multilabel_counts_are_those_of_a_loop_and_unknown_ones_count_nowhere(labels):
+    counts = count_labels(labels, Task.MULTILABEL, labels.shape[1])
+    for number, column in enumerate(labels.T.tolist()):
+        assert counts.positive[number] == sum(value == 1 for value in column)
+        assert counts.negative[number] == sum(value == 0 for value in column)
+    assert counts.samples == len(labels)
+
+
+def test_a_task_may_be_given_by_its_name_and_labels_as_booleans():
+    counts = count_labels([[True, False], [True, True]], "multilabel", 2)
+    assert counts.positive.tolist() == [2, 1]
+    assert counts.negative.tolist() == [0, 1]
+
+
+def test_counts_are_float64():
+    counts = count_labels([0, 1], "multiclass", 2)
+    assert counts.positive.dtype == counts.negative.dtype == np.float64
+
+
+@pytest.mark.parametrize("labels", [[0, 3], [-1, 0], [0.5, 1.0], [0.0, NAN], [0.0, float("inf")]])
+def test_multiclass_labels_outside_the_classes_are_refused(labels):
+    with pytest.raises(ValueError, match="multi-class labels must be whole numbers from 0 to 2"):
+        count_labels(labels, "multiclass", 3)
+
+
+@pytest.mark.parametrize("labels", [[[0, 2]], [[0.5, 1]], [[-1, 0]], [[float("inf"), 0]]])
+def test_multilabel_entries_other_than_zero_one_and_unknown_are_refused(labels):
+    with pytest.raises(ValueError, match="multi-label labels must be 0, 1 or NaN"):
+        count_labels(labels, "multilabel", 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task"),
+    [([[0, 1]], "multiclass"), ([0, 1], "multilabel"), ([[0, 1]], "multilabel"), (1, "multiclass")],
+)
+def test_labels_of_the_wrong_shape_are_refused(labels, task):
+    with pytest.raises(ValueError, match="labels must have shape"):
+        count_labels(labels, task, 3)
+
+
+def test_an_unknown_task_is_refused():
+    with pytest.raises(ValueError, match="'regression' is not a valid Task"):
+        count_labels([0, 1], "regression", 2)
