@@ -16,8 +16,8 @@ from fedbb.records import IntArray, Task
 class Examples:
     """Images (N, channels, height, width), uint8 or float32, with their labels.
 
-    Multi-class labels are (N,) int64. Multi-label ones are (N, C) float32 of 0, 1 and NaN, where NaN
-    is a label nobody knows. `columns` holds further facts of each image, such as site or patient.
+    Multi-class labels are (N,) int64. Multi-label ones are (N, C) float32 of 0, 1 and NaN, where
+    NaN is a label nobody knows. `columns` holds further facts of each image, such as its site.
     """
 
     images: npt.NDArray[Any]
@@ -40,10 +40,19 @@ class Augmentation:
     crop: int = 0
     flip: bool = False
 
+    @property
+    def active(self) -> bool:
+        """Whether there is any change to make."""
+        return self.crop > 0 or self.flip
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set ready to be divided among clients; `mean` and `std` are per channel, of images in [0, 1]."""
+    """A data set ready to be divided among clients.
+
+    `mean` and `std` are per channel, of images in [0, 1]. `notes` says what the loader left out or
+    decided, for the log of a run.
+    """
 
     name: str
     task: Task
@@ -53,6 +62,7 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augmentation: Augmentation = Augmentation()
+    notes: tuple[str, ...] = ()
 
     @property
     def channels(self) -> int:
