@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from os import PathLike
 
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
@@ -31,7 +31,7 @@ class Rule:
     min_samples: int = 10
     seed: int = 0
     column: str | None = None
-    path: Path | None = None
+    path: str | PathLike[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ def divide(rule: Rule, examples: Examples, task: Task) -> Partition:
     """Return the partition that a rule makes of these examples, each in exactly one client."""
     if rule.kind == "file":
         _check_fields(rule, ("path",), ())
-        return Partition.load(Path(str(rule.path))).check(examples.labels)
+        assert rule.path is not None
+        return Partition.load(rule.path).check(examples.labels)
     if rule.kind not in KINDS:
         raise DataError(f"unknown partition {rule.kind!r}" + nearest(rule.kind, [*KINDS, "file"]))
     kind = KINDS[rule.kind]

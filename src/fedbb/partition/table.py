@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +52,19 @@ class Partition:
             "clients": [places.tolist() for places in self.clients],
         }
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the partition as JSON; a file that was there is replaced at once or not at all."""
-        with replacing(path) as file:
+        with replacing(Path(path)) as file:
             file.write(json.dumps(self._content()).encode())
 
     @staticmethod
-    def load(path: Path) -> Partition:
+    def load(path: str | PathLike[str]) -> Partition:
         """Read a saved partition; every sample must be there exactly once."""
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(Path(path).read_bytes())
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"cannot read the partition {path}: {error}") from error
-        partition = _parse(content, path)
+        partition = _parse(content, str(path))
         check_cover(partition.clients, partition.samples, f"partition {path}")
         return partition
 
@@ -132,7 +133,7 @@ def _check_single(places: IntArray, holder: IntArray, client: int, where: str) -
         raise DataError(f"{where}: client {client} holds a sample twice, or is not sorted")
 
 
-def _parse(content: Any, path: Path) -> Partition:
+def _parse(content: Any, path: str) -> Partition:
     """Return the record of parsed JSON, whatever it may hold."""
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise DataError(f"{path} is no partition: it must begin with the format {_FORMAT!r}")
@@ -149,7 +150,7 @@ def _parse(content: Any, path: Path) -> Partition:
     return Partition(places, samples, labels, rule)
 
 
-def _places(client: Any, number: int, path: Path) -> IntArray:
+def _places(client: Any, number: int, path: str) -> IntArray:
     if not isinstance(client, list) or not all(type(place) is int for place in client):
         raise DataError(f"{path}: client {number} is no list of whole numbers")
     try:
