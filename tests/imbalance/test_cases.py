@@ -28,7 +28,7 @@ def alpha(positive: float, negative: float, beta: float, tau: float = 1.0) -> fl
         (227, 0.9999999, 226.997435),
     ],
 )
-def test_effective_numbers_are_those_published(count, beta, expected):
+def test_effective_numbers_are_the_known_ones(count, beta, expected):
     assert effective_number(count, beta) == pytest.approx(expected, abs=5e-7)
 
 
@@ -63,18 +63,18 @@ def test_effective_number_saturates_at_the_inverse_of_one_minus_beta():
     np.testing.assert_allclose(effective_number([50, 10**6], 0.6), 2.5, rtol=1e-10)
 
 
-def test_case_weights_of_a_cifar_client_are_those_published():
+def test_case_weights_of_a_cifar_client_are_the_known_ones():
     positive = np.array([976, 1632, 18, 1120, 0, 132, 0, 636, 3101, 0])
-    published = [0.83916, 0.74938, 0.99663, 0.81846, 1, 0.97571, 1, 0.89074, 0.57671, 1]
+    known = [0.83916, 0.74938, 0.99663, 0.81846, 1, 0.97571, 1, 0.89074, 0.57671, 1]
     weights, _ = case_weights(positive, 7615 - positive, beta=0.9999)
-    np.testing.assert_allclose(weights, published, atol=5e-6)
+    np.testing.assert_allclose(weights, known, atol=5e-6)
 
 
 @pytest.mark.parametrize(
     ("positive", "samples", "expected"),
     [(4528, 4600, 0.0193), (500, 5000, 0.881)],
 )
-def test_case_weights_of_single_classes_are_those_published(positive, samples, expected):
+def test_case_weights_of_single_classes_are_the_known_ones(positive, samples, expected):
     digits = len(str(expected)) - 2
     assert round(alpha(positive, samples - positive, 0.9999), digits) == expected
 

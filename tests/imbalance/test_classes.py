@@ -62,15 +62,15 @@ def test_spread_of_shares_ignores_scale_and_the_order_of_classes(table, factor, 
 
 
 @pytest.mark.parametrize(
-    ("factor", "published"),
+    ("factor", "known"),
     [
         (0.01, [0.0506, 0.0769, 0.1211, 0.1950, 0.3188, 0.5246, 0.8683, 1.4426, 2.4092, 3.9927]),
         (0.1, [0.2923, 0.3584, 0.4442, 0.5555, 0.6997, 0.8858, 1.1266, 1.4375, 1.8415, 2.3585]),
     ],
 )
-def test_factors_of_the_long_tail_are_those_published(factor, published):
+def test_factors_of_the_long_tail_are_the_known_ones(factor, known):
     factors = class_factors(long_tail(factor), beta=0.9999)
-    np.testing.assert_allclose(factors, published, atol=5e-5)
+    np.testing.assert_allclose(factors, known, atol=5e-5)
 
 
 @quick

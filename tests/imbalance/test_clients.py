@@ -42,7 +42,7 @@ def test_eq_10_as_printed_weighs_clients_that_hold_anything_alike_whatever_their
 
 
 @pytest.mark.parametrize(
-    ("reading", "published", "error"),
+    ("reading", "known", "error"),
     [
         ("share-std", [0.136, 0.069, 0.099, 0.107, 0.105, 0.086, 0.117, 0.101, 0.077, 0.102], 5e-4),
         # .0465 and .0995 stand in the table as .047 and .100.
@@ -51,14 +51,14 @@ def test_eq_10_as_printed_weighs_clients_that_hold_anything_alike_whatever_their
         ("printed", [0.1] * 10, 1e-15),
     ],
 )
-def test_weights_of_the_cifar10_split_are_those_published(reading, published, error):
+def test_weights_of_the_cifar10_split_are_the_known_ones(reading, known, error):
     weights = client_weights(label_counts(), reading=reading)
-    np.testing.assert_allclose(weights, published, atol=error)
+    np.testing.assert_allclose(weights, known, atol=error)
 
 
-def test_weights_by_size_of_the_cifar10_split_are_those_published():
-    published = [0.152, 0.103, 0.150, 0.017, 0.055, 0.123, 0.128, 0.061, 0.122, 0.090]
-    np.testing.assert_allclose(client_weights(label_counts(), gamma=0), published, atol=5e-4)
+def test_weights_by_size_of_the_cifar10_split_are_the_known_ones():
+    known = [0.152, 0.103, 0.150, 0.017, 0.055, 0.123, 0.128, 0.061, 0.122, 0.090]
+    np.testing.assert_allclose(client_weights(label_counts(), gamma=0), known, atol=5e-4)
 
 
 @pytest.mark.parametrize(("seed", "images", "weight"), [(0, 51, 0.885), (1996, 232, 0.581)])

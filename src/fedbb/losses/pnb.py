@@ -165,13 +165,19 @@ class PNBLoss(nn.Module):
         are those of the constructor.
         """
         array = _as_array(targets)
+        if array.size == 0:
+            raise ValueError("targets are empty, so there is nothing to count")
         if classes is None:
-            classes = int(array.max()) + 1 if array.ndim == 1 else array.shape[1]
+            classes = array.shape[1] if array.ndim == 2 else _highest(array) + 1
         counts = count_labels(array, task, classes)
         return cls(counts.positive, counts.negative, task=task, **options)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Score logits (N, C) against targets, (N,) or (N, C)."""
+        classes = self.alpha_positive.shape[0]
+        # A single column would otherwise be broadcast over all classes without a word.
+        if logits.ndim == 2 and logits.shape[1] != classes:
+            raise ValueError(f"the loss knows {classes} classes, the logits {logits.shape[1]}")
         if self.task is Task.MULTICLASS:
             entries = multiclass_entries(logits, targets, self.positive_weight)
         else:
@@ -184,6 +190,8 @@ class PNBLoss(nn.Module):
         """Return the way from counts to multipliers, a row for each class; prints as a table."""
         counts, spec = self.counts, self.spec
         names = names or [str(number) for number in range(len(counts.positive))]
+        if len(names) != len(counts.positive):
+            raise ValueError(f"{len(names)} names do not fit {len(counts.positive)} classes")
         weights = weigh(spec, counts, self.task)
         columns = (
             names,
@@ -231,7 +239,8 @@ def _complete(
     if negatives is not None:
         negative = _as_array(negatives).astype(np.float64)
     elif samples is not None or task is Task.MULTICLASS:
-        negative = (positive.sum() if samples is None else float(samples)) - positive
+        with np.errstate(invalid="ignore"):  # an infinite count is refused below
+            negative = (positive.sum() if samples is None else float(samples)) - positive
     else:
         raise ValueError("multi-label counts need negatives or samples beside the positives")
     counted = np.stack([positive, negative]) if positive.shape == negative.shape else None
@@ -241,8 +250,15 @@ def _complete(
         raise ValueError(
             "counts must be finite and at least 0; are there more positives than samples?"
         )
+    if negatives is not None and samples is not None and np.any(positive + negative > samples):
+        raise ValueError(f"positives and negatives of a class exceed the {samples} samples")
     whole = samples if samples is not None else round(float((positive + negative).max()))
     return LabelCounts(positive, negative, samples=whole)
+
+
+def _highest(targets: npt.NDArray[Any]) -> int:
+    """The highest class number; what is no number is left for `count_labels` to refuse."""
+    return int(np.max(targets, where=np.isfinite(targets), initial=0))
 
 
 def _as_array(values: npt.ArrayLike | Tensor) -> npt.NDArray[Any]:
