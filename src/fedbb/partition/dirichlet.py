@@ -75,11 +75,7 @@ def _open_shares(
     total = shares.sum()
     if total > 0:
         return np.asarray(shares / total)
-    # The open clients' shares are too small for floats. As δ → 0 the shares tend to one client that
-    # has all, each with the same chance.
-    shares = np.zeros(skew.clients)
-    shares[rng.choice(np.flatnonzero(is_open))] = 1.0
-    return shares
+    return _all_to_one(np.flatnonzero(is_open), skew, rng)
 
 
 def quantity_skew(samples: int, skew: Skew) -> IntArray:
@@ -88,9 +84,11 @@ def quantity_skew(samples: int, skew: Skew) -> IntArray:
     rng = np.random.RandomState(skew.seed)
     for _ in range(_SIZE_DRAWS):
         shares = _dirichlet(skew, rng)
+        if shares.min() * samples < skew.min_samples:
+            continue
         sizes = _cut(shares, samples)
-        # Rounding may cost a client one of its samples, so its size must hold as well as its share.
-        if min(shares.min() * samples, sizes.min()) >= skew.min_samples:
+        # Rounding may cost a client one sample, so its size must suffice as well as its share.
+        if sizes.min() >= skew.min_samples:
             owners = np.empty(samples, dtype=np.int64)
             owners[rng.permutation(samples)] = np.repeat(np.arange(skew.clients), sizes)
             return owners
@@ -98,10 +96,20 @@ def quantity_skew(samples: int, skew: Skew) -> IntArray:
 
 
 def _dirichlet(skew: Skew, rng: np.random.RandomState) -> FloatArray:
-    """Return shares that sum to one, or zeros where the concentration is too small for floats."""
+    """Return shares that sum to one, also where floats cannot hold what they are made from."""
     # Beyond this the gamma draws would overflow, and the shares are equal to the last digit anyway.
     concentration = min(skew.concentration, _LARGEST)
-    return np.nan_to_num(rng.dirichlet(np.full(skew.clients, concentration)), nan=0.0)
+    shares = rng.dirichlet(np.full(skew.clients, concentration))
+    if np.isfinite(shares).all():
+        return shares
+    return _all_to_one(np.arange(skew.clients), skew, rng)
+
+
+def _all_to_one(clients: IntArray, skew: Skew, rng: np.random.RandomState) -> FloatArray:
+    """Return what shares tend to as δ → 0: one of these clients, any of them, has all."""
+    shares = np.zeros(skew.clients)
+    shares[rng.choice(clients)] = 1.0
+    return shares
 
 
 def _cut(shares: FloatArray, number: int) -> IntArray:
