@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,7 +13,7 @@ import torch
 
 def derive(seed: int, *name: str | int) -> int:
     """Return a 128-bit seed for the stream of this name."""
-    words = "/".join(f"{type(part).__name__}:{part}" for part in (seed, *name))
+    words = "/".join(_word(part) for part in (seed, *name))
     return int.from_bytes(hashlib.sha256(words.encode()).digest()[:16], "big")
 
 
@@ -27,3 +28,8 @@ def torch_stream(seed: int, *name: str | int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(derive(seed, *name) & (2**63 - 1))
         yield
+
+
+def _word(part: str | int) -> str:
+    # operator.index makes numpy's whole numbers the same name as Python's, and refuses fractions.
+    return f"str:{part}" if isinstance(part, str) else f"int:{operator.index(part)}"

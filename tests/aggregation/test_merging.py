@@ -1,0 +1,175 @@
+"""FedAvg's merge: the laws of a weighted mean, to the bit where they can hold so."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from torch import Tensor
+
+from fedbb.aggregation.merging import average
+from fedbb.aggregation.weighting import renormalize
+from fedbb.records import ClientUpdate, ModelState
+from fedbb.state import digest
+
+quick = settings(deadline=None, max_examples=50)
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+moderate = st.floats(-1000, 1000, width=32)
+
+
+def state(values: np.ndarray | Tensor, batches: int = 0) -> ModelState:
+    """Return a model of one parameter, a running mean and a batch counter."""
+    tensor = torch.as_tensor(values)
+    buffers = {"norm.mean": tensor / 2, "norm.batches": torch.tensor(batches)}
+    return ModelState({"weight": tensor}, buffers)
+
+
+def updates(states: list[ModelState]) -> list[ClientUpdate]:
+    return [ClientUpdate(number, each, 1, 0.5) for number, each in enumerate(states)]
+
+
+def merge(states: list[ModelState], weights: np.ndarray | list[float]) -> ModelState:
+    return average(states[0], updates(states), np.asarray(weights, dtype=np.float64))
+
+
+@st.composite
+def clients(
+    draw: st.DrawFn, elements: st.SearchStrategy[float] = moderate, most: int = 5
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Draw the parameters of some clients and weights that sum to one."""
+    number = draw(st.integers(1, most))
+    models = [draw(hnp.arrays(np.float32, 3, elements=elements)) for _ in range(number)]
+    raw = draw(st.lists(st.integers(0, 100), min_size=number, max_size=number).filter(any))
+    return models, renormalize(np.array(raw, dtype=np.float64))
+
+
+def weight(merged: ModelState) -> np.ndarray:
+    return merged.params["weight"].numpy()
+
+
+@quick
+@given(hnp.arrays(np.float32, 4, elements=finite), clients(most=12))
+def test_equal_models_merge_to_that_model_to_the_bit(values, drawn):
+    """Also −0.0, subnormal numbers and the largest there are."""
+    _, weights = drawn
+    model = state(values, batches=7)
+    assert digest(merge([model] * len(weights), weights)) == digest(model)
+
+
+@quick
+@given(clients(finite))
+def test_every_coordinate_stays_between_the_clients(drawn):
+    models, weights = drawn
+    merged = weight(merge([state(model) for model in models], weights))
+    assert np.all(np.min(models, axis=0) <= merged)
+    assert np.all(merged <= np.max(models, axis=0))
+
+
+@quick
+@given(clients(), st.floats(-10, 10, width=32), moderate)
+def test_merging_commutes_with_scaling_and_shifting(drawn, factor, shift):
+    models, weights = drawn
+    changed = [(factor * model + shift).astype(np.float32) for model in models]
+    merged = weight(merge([state(model) for model in models], weights))
+    found = weight(merge([state(model) for model in changed], weights))
+    np.testing.assert_allclose(found, factor * merged + shift, rtol=1e-5, atol=0.01)
+
+
+@quick
+@given(clients(), st.randoms(use_true_random=False))
+def test_order_of_clients_does_not_matter_and_sorting_restores_the_bits(drawn, random):
+    models, weights = drawn
+    order = random.sample(range(len(models)), len(models))
+    sent = updates([state(model) for model in models])
+    merged = average(sent[0].state, sent, weights)
+    shuffled = average(sent[0].state, [sent[place] for place in order], weights[order])
+    np.testing.assert_allclose(weight(shuffled), weight(merged), rtol=1e-6, atol=1e-9)
+    restored = sorted((sent[place] for place in order), key=lambda update: update.client)
+    assert digest(average(sent[0].state, restored, weights)) == digest(merged)
+
+
+@quick
+@given(hnp.arrays(np.float32, 3, elements=finite))
+def test_one_client_alone_gives_its_model(values):
+    assert digest(merge([state(values, 3)], [1.0])) == digest(state(values, 3))
+
+
+@quick
+@given(clients(), st.lists(moderate, min_size=3, max_size=3))
+def test_a_client_of_weight_zero_has_no_effect_on_what_is_averaged(drawn, values):
+    models, weights = drawn
+    states = [state(model) for model in models]
+    idle = state(np.array(values, dtype=np.float32))
+    without, with_idle = merge(states, weights), merge([*states, idle], [*weights, 0.0])
+    for part in ("params", "buffers"):
+        for name, tensor in getattr(without, part).items():
+            assert torch.equal(getattr(with_idle, part)[name], tensor)
+
+
+@quick
+@given(clients(), hnp.arrays(np.float32, 3, elements=moderate))
+def test_merging_models_is_merging_their_steps_from_the_current_one(drawn, current):
+    models, weights = drawn
+    merged = weight(merge([state(model) for model in models], weights))
+    steps = [state((model - current).astype(np.float64)) for model in models]
+    moved = current + weight(merge(steps, weights))
+    np.testing.assert_allclose(merged, moved, rtol=1e-5, atol=1e-3)
+
+
+@quick
+@given(clients(), st.data())
+def test_survivors_are_merged_as_if_they_were_the_federation(drawn, data):
+    models, weights = drawn
+    held = [place for place, share in enumerate(weights) if share > 0]
+    alive = sorted(data.draw(st.sets(st.sampled_from(held), min_size=1)))
+    states = [state(models[place]) for place in alive]
+    merged = weight(merge(states, renormalize(weights[alive])))
+    expected = sum(weights[place] * models[place].astype(np.float64) for place in alive)
+    expected = expected / weights[alive].sum()
+    np.testing.assert_allclose(merged, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_weighted_mean_worked_by_hand():
+    """¼·(1, 2) + ¾·(5, −2) = (4, −1); the buffers hold half of that."""
+    merged = merge(
+        [state(torch.tensor([1.0, 2.0])), state(torch.tensor([5.0, -2.0]))], [0.25, 0.75]
+    )
+    assert merged.params["weight"].tolist() == [4, -1]
+    assert merged.buffers["norm.mean"].tolist() == [2, -0.5]
+
+
+def test_integer_buffers_keep_their_type_and_take_the_largest_value():
+    """A weighted sum of counters would be cut off to zero."""
+    merged = merge([state(torch.ones(2), batches) for batches in (3, 9, 4)], [0.1, 0.1, 0.8])
+    counter = merged.buffers["norm.batches"]
+    assert (counter.dtype, counter.item(), counter.shape) == (torch.int64, 9, ())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_types_are_kept_and_sums_are_made_in_double_precision(dtype):
+    """Ten times 0.1·θ would drift in half precision; here θ comes back to the bit."""
+    model = state(torch.tensor([1.0, 0.333, 1000.0], dtype=dtype))
+    merged = merge([model] * 10, [0.1] * 10)
+    assert merged.params["weight"].dtype == dtype
+    if dtype is torch.float64:
+        torch.testing.assert_close(merged.params["weight"], model.params["weight"])
+    else:
+        assert digest(merged) == digest(model)
+
+
+def test_huge_numbers_do_not_overflow_in_the_sum():
+    merged = merge([state(torch.tensor([3e38, -3e38]))] * 3, [1 / 3] * 3)
+    assert torch.isfinite(merged.params["weight"]).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("number", [1, 2])
+def test_changing_an_update_after_the_merge_changes_nothing(dtype, number):
+    states = [state(torch.ones(3, dtype=dtype), batches=5) for _ in range(number)]
+    merged = merge(states, [1 / number] * number)
+    before = digest(merged)
+    for each in states:
+        for tensor in (*each.params.values(), *each.buffers.values()):
+            tensor.mul_(-2)
+    assert digest(merged) == before

@@ -1,0 +1,142 @@
+"""Algorithms as four slots: what is in them, and how they are built from flat options."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedbb.aggregation.merging import average
+from fedbb.aggregation.weighting import BySamples, ClientBalanced
+from fedbb.errors import RecipeError
+from fedbb.imbalance.counts import count_labels
+from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
+from fedbb.losses.pnb import PNB
+from fedbb.methods import METHODS, Method, build_method, hyper_parameters
+from fedbb.records import ClientCard, LabelCounts, Task
+
+LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 0, 1, 0])
+ROWS = F.one_hot(LABELS, 3).float()
+LOGITS = torch.linspace(-2, 2, 30).reshape(10, 3)
+OF_PNB = {"beta": 0.9999, "tau": 1.0, "mu": 4.0, "class_factor": "alpha", "alpha_min": 0.0}
+OF_CBR = {"gamma": 1.0, "reading": "share-std", "floor": 1e-3}
+
+
+def client(task: Task) -> tuple[LabelCounts, torch.Tensor]:
+    targets = LABELS if task is Task.MULTICLASS else ROWS
+    return count_labels(targets.numpy(), task, 3), targets
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "loss", "weighting"),
+    [
+        ("fedavg", "FedAvg", CrossEntropy(), BySamples()),
+        ("fedavg-scaled", "FedAvg-scaled", ScaledCrossEntropy(PNB()), BySamples()),
+        ("pnb", "PNB", PNB(), BySamples()),
+        ("cbr", "CBR", CrossEntropy(), ClientBalanced()),
+        ("fedbb", "FedBB", PNB(), ClientBalanced()),
+        ("fedbb-printed", "FedBB-printed", PNB(), ClientBalanced(reading="printed")),
+    ],
+)
+def test_slots_of_a_method(name, shown, loss, weighting):
+    assert build_method(name, {}) == Method(shown, loss, (), weighting, average)
+
+
+def test_every_method_is_in_the_table_above():
+    assert set(METHODS) == {"fedavg", "fedavg-scaled", "pnb", "cbr", "fedbb", "fedbb-printed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "defaults"),
+    [
+        ("fedavg", {}),
+        ("fedavg-scaled", OF_PNB),
+        ("pnb", OF_PNB),
+        ("cbr", OF_CBR),
+        ("fedbb", OF_PNB | OF_CBR),
+        ("fedbb-printed", OF_PNB | {"gamma": 1.0}),
+    ],
+)
+def test_hyper_parameters_are_those_of_the_slots_with_the_papers_values(name, defaults):
+    assert hyper_parameters(name) == defaults
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_methods_own_defaults_change_nothing(name):
+    assert build_method(name, hyper_parameters(name)) == build_method(name, {})
+
+
+def test_options_reach_the_slot_they_belong_to():
+    method = build_method("fedbb", {"beta": 0.99, "mu": "unit", "gamma": 0.5, "floor": 0.01})
+    assert method.loss == PNB(beta=0.99, mu="unit")
+    assert method.weighting == ClientBalanced(gamma=0.5, floor=0.01)
+    assert build_method("fedavg-scaled", {"mu": 5.0}).loss == ScaledCrossEntropy(PNB(mu=5.0))
+    printed = build_method("fedbb-printed", {"gamma": 0.25, "tau": 10.0})
+    assert printed.weighting == ClientBalanced(0.25, reading="printed")
+    assert printed.loss == PNB(tau=10.0)
+
+
+def test_methods_are_values_that_can_be_compared_and_hashed():
+    assert build_method("fedbb", {"mu": 5}) == build_method("fedbb", {"mu": 5.0})
+    assert len({build_method(name, {}) for name in METHODS}) == len(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("fedbbb", {}, r"method.name 'fedbbb' is unknown; did you mean fedbb\? Known: fedavg, "),
+        ("zzz", {}, "method.name 'zzz' is unknown; known: fedavg, "),
+        ("fedbb", {"bta": 1}, r"method.options.bta is unknown to fedbb; did you mean beta\?"),
+        ("fedavg", {"mu": 4.0}, "method.options.mu is unknown to fedavg; it takes none"),
+        ("fedbb-printed", {"reading": "share-std"}, "reading is unknown to fedbb-printed"),
+        ("fedbb", {"beta": 1.0}, r"method.options of fedbb: beta must be in \[0, 1\), not 1.0"),
+        ("pnb", {"tau": 0}, "method.options of pnb: tau must be a finite number above 0"),
+        ("pnb", {"mu": 0}, 'mu must be a finite number above 0 or "unit", not 0'),
+        ("cbr", {"gamma": 1.1}, r"method.options of cbr: gamma must be in \[0, 1\], not 1.1"),
+        ("cbr", {"gamma": -0.1}, "gamma must be in"),
+        ("cbr", {"reading": "std"}, "reading must be one of share-std"),
+        ("fedbb", {"beta": "high"}, "fedbb has a value of the wrong kind in {'beta': 'high'}"),
+        ("cbr", {"gamma": [1]}, "cbr has a value of the wrong kind"),
+        ("cbr", {"reading": ["printed"]}, "reading must be one of"),
+    ],
+)
+def test_a_bad_name_or_option_is_refused_with_what_is_allowed(name, options, message):
+    with pytest.raises(RecipeError, match=message):
+        build_method(name, options)
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_fedbb_with_gamma_zero_and_unit_weights_is_fedavg(task):
+    fedbb = build_method("fedbb", {"gamma": 0.0, "beta": 0.0, "mu": "unit"})
+    fedavg = build_method("fedavg", {})
+    counts, targets = client(task)
+    losses = [method.loss.bind(counts, task)(LOGITS, targets) for method in (fedbb, fedavg)]
+    torch.testing.assert_close(*losses)
+    assert fedbb.loss.mean_weight(counts, task) == fedavg.loss.mean_weight(counts, task) == 1.0
+    weights = [
+        method.weighting([ClientCard(k, n, 0.1 * k) for k, n in enumerate((7, 30, 63))]).tolist()
+        for method in (fedbb, fedavg)
+    ]
+    assert weights[0] == weights[1] == [0.07, 0.3, 0.63]
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_fedavg_scaled_is_the_plain_loss_times_the_mean_weight_of_pnb(task):
+    counts, targets = client(task)
+    scaled, plain, pnb = (build_method(name, {}) for name in ("fedavg-scaled", "fedavg", "pnb"))
+    factor = pnb.loss.mean_weight(counts, task)
+    assert scaled.loss.mean_weight(counts, task) == factor
+    value = scaled.loss.bind(counts, task)(LOGITS, targets)
+    torch.testing.assert_close(value, factor * plain.loss.bind(counts, task)(LOGITS, targets))
+
+
+def test_fedbb_printed_weighs_clients_alike_and_fedbb_does_not():
+    clients = [LabelCounts(np.array(row), 40 - np.array(row), 40) for row in ([20, 20], [39, 1])]
+    for name, alike in (("fedbb-printed", True), ("fedbb", False)):
+        weighting = build_method(name, {}).weighting
+        cards = [ClientCard(k, 40, weighting.measure(counts)) for k, counts in enumerate(clients)]
+        assert (weighting(cards).tolist() == [0.5, 0.5]) == alike
+
+
+def test_fedbb_is_pnb_and_cbr_together():
+    fedbb, pnb, cbr = (build_method(name, {}) for name in ("fedbb", "pnb", "cbr"))
+    assert (fedbb.loss, fedbb.weighting) == (pnb.loss, cbr.weighting)
