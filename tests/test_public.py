@@ -1,0 +1,117 @@
+"""The public names: listed, documented, and documented in docs/api.md as they are."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import fedbb
+import fedbb.imbalance
+import fedbb.losses
+
+API = Path(__file__).parents[1] / "docs" / "api.md"
+SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", API.read_text("utf-8"), re.M | re.S))
+HEAVY = {"sklearn", "scipy", "PIL", "matplotlib", "pydantic", "typer", "rich", "safetensors"}
+
+
+def modules_with_doctests() -> list[str]:
+    packages = (fedbb.imbalance, fedbb.losses)
+    found = [
+        module.name
+        for package in packages
+        for module in pkgutil.iter_modules(package.__path__, package.__name__ + ".")
+    ]
+    return [*found, "fedbb.names"]
+
+
+def parameters_in_docs(name: str) -> list[str]:
+    """Return the parameter names of a section's signature, which is its first indented block."""
+    signature = re.search(rf"^    ({name}\(.*?\))\n\n", SECTIONS[name], re.M | re.S).group(1)
+    bare = re.sub(r"\*args", "args", signature)
+    arguments = ast.parse(f"def {bare}: ...").body[0].args
+    return [argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)]
+
+
+def parameters_in_code(name: str) -> list[str]:
+    public = getattr(fedbb, name)
+    if public is fedbb.Task:  # an enumeration is called with one of its values
+        return ["value"]
+    if inspect.isclass(public) and issubclass(public, Exception):
+        return ["args"]
+    return list(inspect.signature(public).parameters)
+
+
+def test_public_names_are_sorted_and_listed_once():
+    assert fedbb.__all__ == sorted(set(fedbb.__all__))
+
+
+def test_all_that_is_imported_is_public():
+    visible = {
+        name
+        for name, value in vars(fedbb).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert visible == set(fedbb.__all__)
+
+
+@pytest.mark.parametrize("name", fedbb.__all__)
+def test_a_public_name_has_a_docstring_of_its_own(name):
+    public = getattr(fedbb, name)
+    assert public.__doc__
+    assert public.__doc__.splitlines()[0].endswith((".", ")"))
+    assert public.__module__.startswith("fedbb.")
+
+
+def test_the_documentation_names_exactly_the_public_names():
+    assert sorted(SECTIONS) == fedbb.__all__
+
+
+@pytest.mark.parametrize("name", fedbb.__all__)
+def test_the_documented_signature_is_the_real_one(name):
+    assert parameters_in_docs(name) == parameters_in_code(name)
+
+
+@pytest.mark.parametrize("name", fedbb.__all__)
+def test_every_section_of_the_documentation_has_an_example(name):
+    assert f"fedbb.{name}" in "".join(re.findall(r"^    >>> .*$", SECTIONS[name], re.M))
+
+
+def test_the_examples_of_the_documentation_give_what_they_show():
+    found = doctest.testfile(str(API), module_relative=False, encoding="utf-8")
+    assert found.attempted > len(fedbb.__all__)
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize("name", modules_with_doctests())
+def test_the_examples_in_docstrings_give_what_they_show(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_there_are_examples_in_docstrings_to_run():
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    modules = [importlib.import_module(name) for name in modules_with_doctests()]
+    assert sum(len(test.examples) for module in modules for test in finder.find(module)) >= 4
+
+
+def test_importing_fedbb_loads_nothing_heavier_than_torch_and_numpy():
+    script = "import sys, fedbb; print(*{name.partition('.')[0] for name in sys.modules})"
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(done.stdout.split())
+    assert {"torch", "numpy", "fedbb"} <= loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize("name", [name for name in fedbb.__all__ if name.endswith("Error")])
+def test_every_error_is_a_fedbb_error_and_keeps_its_message(name):
+    error = getattr(fedbb, name)("what was wrong")
+    assert isinstance(error, fedbb.FedbbError)
+    assert str(error) == "what was wrong"
