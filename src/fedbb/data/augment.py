@@ -69,9 +69,11 @@ def normalize(
     images: Tensor | npt.NDArray[Any], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Tensor:
     """Return (images − mean) / std per channel as float32; uint8 is first brought to [0, 1]."""
-    given = torch.as_tensor(images)
-    pixels = given.to(torch.float32, copy=True)
-    if given.dtype == torch.uint8:
+    if isinstance(images, Tensor):
+        pixels = images.to(torch.float32, copy=True)
+    else:
+        pixels = torch.from_numpy(np.array(images, dtype=np.float32))
+    if images.dtype in (torch.uint8, np.uint8):
         pixels.div_(255)
     center = pixels.new_tensor(mean).view(-1, 1, 1)
     spread = pixels.new_tensor(std).view(-1, 1, 1)
