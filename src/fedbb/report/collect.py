@@ -1,0 +1,128 @@
+"""Reading run folders back, each checked to be a run and to be whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedbb.errors import FedbbError, RunError
+from fedbb.evaluation.metrics import Scores
+from fedbb.recipes.reader import make_recipe
+from fedbb.records import Task
+from fedbb.report.result import ClientShare, FederationFacts, RunResult, ScoredRound, Summary
+from fedbb.runs.folder import RunFolder
+
+
+def read_run(path: Path | str) -> RunResult:
+    """Return the run in this folder; RunError names a folder that is none or is damaged."""
+    folder = RunFolder(Path(path))
+    if not folder.is_run():
+        raise RunError(f"{folder.path} is no run folder: it has no recipe.json")
+    try:
+        result = _unpack(folder)
+        _check(result)
+    except (FedbbError, OSError) as error:
+        raise RunError(f"run folder {folder.path} cannot be used: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise RunError(
+            f"run folder {folder.path} is damaged or of another kind: {reason}"
+        ) from error
+    return result
+
+
+def read_runs(paths: Iterable[Path | str]) -> list[RunResult]:
+    """Return the runs in these folders, in this order."""
+    return [read_run(path) for path in paths]
+
+
+def _unpack(folder: RunFolder) -> RunResult:
+    finished = folder.file("summary.json").exists()
+    environment = folder.read_json("environment.json")
+    return RunResult(
+        path=folder.path,
+        recipe=make_recipe(folder.read_json("recipe.json"), where="recipe.json"),
+        federation=_federation(folder.read_json("federation.json")),
+        rounds=tuple(_round(record) for record in folder.records()),
+        summary=_summary(folder.read_json("summary.json")) if finished else None,
+        environment={str(name): str(value) for name, value in environment.items()},
+    )
+
+
+def _federation(plain: Mapping[str, Any]) -> FederationFacts:
+    return FederationFacts(
+        data=str(plain["data"]),
+        task=Task(plain["task"]),
+        classes=tuple(str(name) for name in plain["classes"]),
+        train=int(plain["train"]),
+        positives=_floats(plain["positives"]),
+        clients=tuple(_client(client) for client in plain["clients"]),
+        notes=tuple(str(note) for note in plain.get("notes", ())),
+    )
+
+
+def _client(plain: Mapping[str, Any]) -> ClientShare:
+    spread = plain["dispersion"]
+    return ClientShare(
+        client=int(plain["client"]),
+        samples=int(plain["samples"]),
+        dispersion=None if spread is None else float(spread),
+        weight=float(plain["weight"]),
+        weight_by_samples=float(plain["weight_by_samples"]),
+        positives=_floats(plain["positives"]),
+    )
+
+
+def _round(plain: Mapping[str, Any]) -> ScoredRound:
+    scores = {str(name): Scores.from_json(value) for name, value in plain["scores"].items()}
+    seconds = sum(float(value) for value in plain.get("seconds", {}).values())
+    return ScoredRound(int(plain["round"]), scores, seconds)
+
+
+def _summary(plain: Mapping[str, Any]) -> Summary:
+    return Summary(
+        metric=str(plain["metric"]),
+        chosen_on=str(plain["best"]["chosen_on"]),
+        best=_round(plain["best"]),
+        final=_round(plain["final"]),
+        sha256=str(plain["sha256"]),
+    )
+
+
+def _floats(values: Sequence[Any]) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def _check(result: RunResult) -> None:
+    """Refuse files that contradict each other, as after a copy that stopped half-way."""
+    classes = len(result.federation.classes)
+    parts = [client.positives for client in result.federation.clients]
+    for positives in (result.federation.positives, *parts):
+        if len(positives) != classes:
+            raise RunError(f"federation.json counts {len(positives)} of {classes} classes")
+    if [finished.number for finished in result.rounds] != list(range(1, len(result.rounds) + 1)):
+        raise RunError("rounds.jsonl does not hold rounds 1, 2, 3 … in order")
+    for finished in result.rounds:
+        _check_scores(finished, classes)
+    if result.summary is not None:
+        _check_summary(result.summary, len(result.rounds))
+
+
+def _check_scores(finished: ScoredRound, classes: int) -> None:
+    if "test" not in finished.scores:
+        raise RunError(f"round {finished.number} has no scores on test data")
+    for scores in finished.scores.values():
+        if any(len(vector) != classes for vector in scores.per_class.values()):
+            raise RunError(
+                f"round {finished.number} has not one score for each of {classes} classes"
+            )
+
+
+def _check_summary(summary: Summary, rounds: int) -> None:
+    if summary.final.number != rounds:
+        raise RunError(
+            f"summary.json tells of {summary.final.number} rounds, rounds.jsonl {rounds}"
+        )
+    if summary.metric not in summary.final.scores["test"].macro:
+        raise RunError(f"summary.json names a metric that was not scored: {summary.metric}")

@@ -1,0 +1,99 @@
+"""How data sets, methods, metrics and figures are called in tables, plots and pages."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedbb.methods import METHODS
+from fedbb.records import Task
+from fedbb.report.result import RunResult
+from fedbb.report.spread import Spread
+
+METRIC_TITLES = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "f1": "macro F1",
+    "auroc": "AUROC",
+    "average_precision": "average precision",
+    "recall": "recall",
+}
+TASK_METRICS = {
+    Task.MULTICLASS: ("balanced_accuracy", "accuracy", "f1"),
+    Task.MULTILABEL: ("auroc", "average_precision", "balanced_accuracy"),
+}
+UNDEFINED = "–"
+
+
+def metric_title(metric: str) -> str:
+    """Return the name of a metric in running text."""
+    return METRIC_TITLES.get(metric, metric.replace("_", " "))
+
+
+def method_title(name: str) -> str:
+    """Return the name a method gives itself; a method not known here keeps the recipe's name."""
+    return METHODS[name]().name if name in METHODS else name
+
+
+def method_story(name: str) -> str:
+    """Return what a method does, in one sentence."""
+    story = METHODS[name].__doc__ if name in METHODS else None
+    return (story or "").strip().split("\n")[0]
+
+
+def data_title(run: RunResult) -> str:
+    """Return the data set with what was done to it, such as its long tail and its partition."""
+    data, clients = run.recipe.data, len(run.federation.clients)
+    parts = [run.federation.data]
+    if data.long_tail is not None:
+        parts.append(f"long tail {data.long_tail:g}")
+    division = data.partition.kind.replace("-", " ")
+    if data.partition.concentration is not None:
+        division += f" {data.partition.concentration:g}"
+    if data.partition.column is not None:
+        division += f" {data.partition.column}"
+    parts += [division, f"{clients} client{'s' if clients != 1 else ''}"]
+    return ", ".join(parts)
+
+
+def score_text(spread: Spread, decimals: int = 1) -> str:
+    """Return mean ± deviation of a score in points, of which 100 are perfect.
+
+    >>> score_text(Spread(0.8512, 0.0123, 5))
+    '85.1 ± 1.2'
+    """
+    if math.isnan(spread.mean):
+        return UNDEFINED
+    return f"{100 * spread.mean:.{decimals}f}{_margin(spread, decimals)}"
+
+
+def difference_text(spread: Spread) -> str:
+    """Return a signed difference in points; a small one gets a second decimal.
+
+    >>> difference_text(Spread(-0.021, 0.004, 5)), difference_text(Spread(0.0004, 0.0002, 5))
+    ('−2.1 ± 0.4', '+0.04 ± 0.02')
+    """
+    if math.isnan(spread.mean):
+        return UNDEFINED
+    sign = "−" if spread.mean < 0 else "+" if spread.mean > 0 else ""
+    return sign + size_text(spread)
+
+
+def size_text(spread: Spread) -> str:
+    """Return the size of a difference in points, without its sign."""
+    decimals = 2 if abs(spread.mean) < 0.01 else 1
+    return f"{100 * abs(spread.mean):.{decimals}f}{_margin(spread, decimals)}"
+
+
+def capitalize(text: str) -> str:
+    """Return a text that begins with a capital, its other letters as they were."""
+    return text[:1].upper() + text[1:]
+
+
+def settings_text(settings: dict[str, Any]) -> str:
+    """Return settings as `key = value`, separated by commas."""
+    return ", ".join(f"{key} = {value}" for key, value in settings.items())
+
+
+def _margin(spread: Spread, decimals: int) -> str:
+    return "" if math.isnan(spread.deviation) else f" ± {100 * spread.deviation:.{decimals}f}"

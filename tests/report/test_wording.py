@@ -1,0 +1,43 @@
+"""Names and figures as readers see them."""
+
+import math
+
+import pytest
+
+from fedbb.report import wording
+from fedbb.report.collect import read_run
+from fedbb.report.spread import Spread
+from report.builder import Sketch, build
+
+
+def test_undefined_figures_are_a_dash_and_one_seed_has_no_margin():
+    nothing, single = Spread(math.nan, math.nan, 0), Spread(0.5, math.nan, 1)
+    assert wording.score_text(nothing) == wording.difference_text(nothing) == "–"
+    assert wording.score_text(single) == "50.0"
+    assert wording.difference_text(single) == "+50.0"
+    assert wording.difference_text(Spread(0.0, 0.0, 3)) == "0.00 ± 0.00"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"long_tail": 0.01, "partition": {"kind": "even"}}, "set, long tail 0.01, even, 1 client"),
+        ({"partition": {"kind": "column", "column": "site"}}, "set, column site, 1 client"),
+    ],
+)
+def test_a_title_tells_what_was_done_to_the_data(tmp_path, data, expected):
+    recipe = {"data": {"name": "set", **data}}
+    run = read_run(build(tmp_path / "run", Sketch(data="set", clients=1, recipe=recipe)))
+    assert wording.data_title(run) == expected
+
+
+def test_methods_are_called_as_they_call_themselves():
+    assert wording.method_title("fedavg-scaled") == "FedAvg-scaled"
+    assert "step sizes of PNB" in wording.method_story("fedavg-scaled")
+    assert (wording.method_title("fedwow"), wording.method_story("fedwow")) == ("fedwow", "")
+
+
+def test_every_metric_that_is_scored_has_a_title():
+    assert wording.metric_title("balanced_accuracy") == "balanced accuracy"
+    assert wording.metric_title("mean_luck") == "mean luck"
+    assert wording.capitalize("macro F1") == "Macro F1"
