@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "fedbb"
 # A module may import those of the rows above its own, and of its own package. `fedbb` is the
 # package's front door: it re-exports what lies below it, and tells the version to those above.
 LAYERS = (
-    ("errors", "names", "records", "rng"),
+    ("errors", "files", "names", "records", "rng"),
     ("data", "imbalance", "partition", "state"),
     ("aggregation", "losses", "models", "penalties"),
     ("methods",),
@@ -32,7 +32,7 @@ LAYERS = (
 NEIGHBORS = {("partition", "data"), ("penalties", "models"), ("__main__", "cli")}
 
 LIBRARY_HOMES = {"flwr": ("engine/flower",), "typer": ("cli/",)}
-FILE_HOMES = ("data/", "partition/table.py", "recipes/", "runs/", "report/", "cli/")
+FILE_HOMES = ("files.py", "data/", "partition/table.py", "recipes/", "runs/", "report/", "cli/")
 
 FILE_LIBRARIES = {"fileinput", "glob", "pathlib", "shutil", "tempfile"}
 FILE_CALLS = {"open", "read_bytes", "read_text", "write_bytes", "write_text"}

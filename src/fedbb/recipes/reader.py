@@ -28,9 +28,16 @@ def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"recipe {path} is no valid {path.suffix or 'TOML'}: {error}") from error
     if not isinstance(values, dict):
         raise RecipeError(f"recipe {path} must be a table of settings")
+    values = read_values(settings, values)
+    return make_recipe(values, where=f"recipe {path}")
+
+
+def read_values(settings: Sequence[str], values: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Put settings such as "local.lr=0.02" into a table of values, by default an empty one."""
+    values = {} if values is None else values
     for setting in settings:
         _apply(values, setting)
-    return make_recipe(values, where=f"recipe {path}")
+    return values
 
 
 def make_recipe(values: Mapping[str, Any], where: str = "recipe") -> Recipe:

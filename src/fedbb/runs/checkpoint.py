@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fedbb.errors import RunError
+from fedbb.files import replacing
 from fedbb.records import ModelState
-from fedbb.runs.atomic import write_bytes
 
 _BLANK = "0" * 64
 _SEAL = re.compile(rb'"sha256":"([0-9a-f]{64})"')
@@ -30,7 +30,8 @@ class Checkpoint:
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint atomically."""
-    write_bytes(path, encode(checkpoint))
+    with replacing(path) as file:
+        file.write(encode(checkpoint))
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -14,7 +14,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fedbb.errors import RunError
-from fedbb.runs.atomic import remove_temporary, write_bytes, write_json
+from fedbb.files import TEMPORARY, remove_leftovers, replacing
 from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 Record = dict[str, Any]
@@ -55,7 +55,8 @@ class RunFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file of the folder."""
-        write_json(self.file(name), value)
+        with replacing(self.file(name)) as file:
+            file.write((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
     def is_run(self) -> bool:
         """Tell whether a run was set up here; its recipe is the last file of the setup."""
@@ -108,8 +109,8 @@ class RunFolder:
         records = self.records()
         if len(records) < rounds:
             raise RunError(f"{self.file('rounds.jsonl')} holds {len(records)} of {rounds} rounds")
-        lines = "".join(json.dumps(record) + "\n" for record in records[:rounds])
-        write_bytes(self.file("rounds.jsonl"), lines.encode())
+        with replacing(self.file("rounds.jsonl")) as file:
+            file.writelines((json.dumps(record) + "\n").encode() for record in records[:rounds])
         return records[:rounds]
 
     def _checkpoint(self, number: int) -> Path:
@@ -131,8 +132,8 @@ def hold(path: Path) -> Iterator[RunFolder]:
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
     try:
-        remove_temporary(path)
-        remove_temporary(path / "checkpoints")
+        remove_leftovers(path)
+        remove_leftovers(path / "checkpoints")
         yield RunFolder(path)
     finally:
         lock.release()
@@ -143,7 +144,7 @@ def check_foreign(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; a run needs a folder")
     names = {entry.name for entry in path.iterdir()} if path.exists() else set()
-    foreign = sorted(name for name in names if name not in FILES and not name.endswith(".tmp"))
+    foreign = sorted(name for name in names if name not in FILES and not name.endswith(TEMPORARY))
     if foreign:
         raise RunError(
             f"{path} holds other things than a run, such as {foreign[0]}; choose another"

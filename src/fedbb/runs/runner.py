@@ -93,7 +93,9 @@ def _network(recipe: Recipe, dataset: Dataset, plan: LocalPlan) -> NetworkModule
         model = model.to(plan.device)
     except (RuntimeError, AssertionError) as error:
         raise RecipeError(f"local.device {plan.device!r} cannot be used: {error}") from error
-    return model.to(memory_format=torch.channels_last) if plan.channels_last else model
+    if plan.channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
 
 
 def _record(finished: Round) -> Record:

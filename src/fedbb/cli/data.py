@@ -1,0 +1,130 @@
+"""`fedbb data`: which data sets there are, getting them, checking them, looking at one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.data.catalogue import (
+    CATALOGUE,
+    Holding,
+    check_files,
+    find_entry,
+    get_dataset,
+    holding,
+    load_dataset,
+)
+from fedbb.data.fetch import cache_folder
+from fedbb.data.source import Source
+from fedbb.recipes.reader import read_values
+
+app = typer.Typer(help="List, get and check data sets.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="A data set, as `fedbb data list` names it.")]
+
+
+@app.command("list")
+def list_data(as_json: Json = False, quiet: Quiet = False) -> None:
+    """List the data sets a recipe may name, and which of them are here."""
+    rows = [_row(name) for name in CATALOGUE]
+    if as_json:
+        print_json(rows)
+    elif not quiet:
+        console = Console()
+        console.print(_table(rows))
+        console.print(f"Downloads are kept in {cache_folder()} (FEDBB_DATA chooses another).")
+
+
+@app.command("get")
+def get(
+    name: Name,
+    local: Annotated[
+        Path | None, typer.Option("--from", help="Take a file or folder you have already.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Download a data set, or take it over from a local file; checked by SHA-256."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    console = Console(quiet=quiet or as_json, stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
+        bar = bars.add_task(name, total=None)
+
+        def advance(done: int, whole: int) -> None:
+            bars.update(bar, completed=done, total=whole)
+
+        held = get_dataset(name, local=local, progress=advance)
+    _tell(held, "is here", as_json, quiet)
+
+
+@app.command("check")
+def check(
+    name: Name,
+    path: Annotated[
+        Path | None, typer.Option("--path", help="Your own file, for npz and table.")
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option of npz or table data."),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Verify a data set: stored files by SHA-256, your own by reading them whole."""
+    if find_entry(name).origin != "your files":
+        _tell(check_files(name), "is whole", as_json, quiet)
+        return
+    dataset = load_dataset(Source(name, path=path, options=read_values(options or [])))
+    facts = {
+        "name": name,
+        "task": str(dataset.task),
+        "classes": list(dataset.classes),
+        "train": len(dataset.train),
+        "test": len(dataset.test),
+        "shape": list(dataset.train.images.shape[1:]),
+        "columns": list(dataset.train.columns),
+    }
+    if as_json:
+        print_json(facts)
+    elif not quiet:
+        for key, value in facts.items():
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            typer.echo(f"{key}: {shown}")
+
+
+def _row(name: str) -> dict[str, Any]:
+    entry, held = CATALOGUE[name], holding(name)
+    return {
+        "name": name,
+        "task": None if entry.task is None else str(entry.task),
+        "about": entry.description,
+        "origin": entry.origin,
+        "here": held.present,
+        "bytes": held.size,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table()
+    for heading in ("data set", "task", "what it is", "origin", "here"):
+        table.add_column(heading)
+    for row in rows:
+        yours = row["origin"] == "your files"
+        here = "–" if yours else "yes" if row["here"] else "no"
+        table.add_row(row["name"], row["task"] or "either", row["about"], row["origin"], here)
+    return table
+
+
+def _tell(held: Holding, what: str, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        files = [str(path) for path in held.files]
+        print_json({"name": held.name, "present": held.present, "files": files, "bytes": held.size})
+    elif not quiet:
+        size = f", {held.size / 1e6:.1f} MB" if held.size else ""
+        typer.echo(f"{held.name} {what}{size}")

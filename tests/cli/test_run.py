@@ -1,0 +1,102 @@
+import json
+import signal
+
+import pytest
+
+from commands import fedbb, start
+from fedbb.runs.folder import RunFolder
+from small_run import small_recipe
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.json"
+    path.write_text(small_recipe(tmp_path).model_dump_json())
+    return path
+
+
+def test_a_run_prints_a_line_for_each_round_and_ends_with_best_and_final(recipe, monkeypatch):
+    done = fedbb("run", recipe, monkeypatch=monkeypatch)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert [line.split()[1] for line in lines[:4]] == ["1/4", "2/4", "3/4", "4/4"]
+    assert "left 0:00" in lines[3]
+    assert "chosen on test data" in lines[4]
+    assert lines[5].startswith("run folder: runs/npz-fedbb-seed0-")
+
+
+def test_json_prints_one_object_a_line_the_summary_last(recipe, monkeypatch):
+    done = fedbb("run", recipe, "--json", "--out", "here", monkeypatch=monkeypatch)
+    records = [json.loads(line) for line in done.out.splitlines()]
+    assert [record["round"] for record in records[:4]] == [1, 2, 3, 4]
+    assert records[4] == RunFolder(recipe.parent / "here").read_json("summary.json")
+
+
+def test_quiet_prints_nothing(recipe, monkeypatch):
+    assert fedbb("run", recipe, "--quiet", monkeypatch=monkeypatch).out == ""
+
+
+def test_set_changes_a_value(recipe, monkeypatch):
+    options = ("--set", "rounds.number=2", "--out", "two", "--quiet")
+    assert fedbb("run", recipe, *options, monkeypatch=monkeypatch).code == 0
+    assert len(RunFolder(recipe.parent / "two").records()) == 2
+
+
+def test_a_run_folder_resumes_by_itself(recipe, monkeypatch):
+    fedbb("run", recipe, "--out", "run", "--quiet", monkeypatch=monkeypatch)
+    done = fedbb("run", "--resume", "run", monkeypatch=monkeypatch)
+    assert done.code == 0
+    assert "final" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere.toml"], "recipe nowhere.toml cannot be read"),
+        (["RECIPE", "--set", "local.rl=1"], "local.rl is unknown; did you mean lr?"),
+        (["RECIPE", "--set", "method.name=fedbbb"], "method.name 'fedbbb' is unknown"),
+        (["RECIPE", "--set", "method.options.gama=1"], "did you mean gamma?"),
+        (["RECIPE", "--set", "method.options.beta=1.0"], "beta must be in [0, 1)"),
+        (["RECIPE", "--set", "method.options.beta=-0.1"], "beta must be in [0, 1)"),
+        (["RECIPE", "--set", "method.options.beta='x'"], "a value of the wrong kind"),
+        (["RECIPE", "--set", "method.options.tau=0"], "tau must be a finite number above 0"),
+        (["RECIPE", "--set", "method.options.mu=0"], "mu must be a finite number above 0"),
+        (["RECIPE", "--set", "method.options.gamma=1.1"], "gamma must be in [0, 1]"),
+        (["RECIPE", "--set", "method.options.gamma=-0.1"], "gamma must be in [0, 1]"),
+        (["RECIPE", "--set", "method.options.reading=best"], "reading must be one of share-std"),
+        (["RECIPE", "--set", "data.name=digit"], "did you mean digits?"),
+        (["RECIPE", "--set", "data.path=none.npz"], "none.npz"),
+        (["RECIPE", "--set", "model.name=resnet"], "known"),
+        (["RECIPE", "--set", "data.partition.clients=1000"], "1000"),
+        (["RECIPE", "--set", "data.partition.kind=evn"], "did you mean even?"),
+        (["RECIPE", "--set", "data.partition.kind=label-skew"], "concentration"),
+        (["RECIPE", "--set", "data.partition={kind='column', column='ward'}"], "ward"),
+        (["."], "is a folder"),
+        (["RECIPE", "--out", "small.npz"], "is a file"),
+    ],
+)
+def test_bad_input_ends_with_one_message_and_exit_code_two(recipe, monkeypatch, words, message):
+    words = [recipe if word == "RECIPE" else word for word in words]
+    done = fedbb("run", *words, monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert done.out == ""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_with_130_and_everything_finished_is_kept(recipe, monkeypatch, signum):
+    process = start(
+        "run", recipe, "--set", "rounds.number=100000", "--out", "run", cwd=recipe.parent
+    )
+    while not (line := process.stdout.readline()).startswith("round 3/"):
+        assert line, process.stderr.read()
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    folder = RunFolder(recipe.parent / "run")
+    kept = len(folder.records())
+    assert f"stopped after round {kept} of 100000, which is saved" in out
+    assert "fedbb run --resume run" in out
+    assert folder.latest().round == kept

@@ -1,0 +1,37 @@
+import json
+
+from commands import fedbb
+from fedbb.runs.runner import run
+from small_run import small_recipe
+
+
+def test_show_tells_classes_clients_and_the_end(tmp_path, monkeypatch):
+    list(run(small_recipe(tmp_path), tmp_path / "run"))
+    done = fedbb("show", tmp_path / "run", monkeypatch=monkeypatch)
+    assert done.code == 0
+    assert "fedbb on" in done.out
+    assert "4 of 4 rounds" in done.out
+    assert "dispersion" in done.out
+    assert "chosen on test data" in done.out
+
+
+def test_show_tells_how_to_go_on_with_an_unfinished_run(tmp_path, monkeypatch):
+    records = run(small_recipe(tmp_path), tmp_path / "run")
+    next(records)
+    records.close()
+    done = fedbb("show", tmp_path / "run", monkeypatch=monkeypatch)
+    assert "1 of 4 rounds" in done.out
+    assert "unfinished" in done.out
+
+
+def test_show_as_json_holds_recipe_federation_rounds_and_summary(tmp_path, monkeypatch):
+    list(run(small_recipe(tmp_path), tmp_path / "run"))
+    parts = json.loads(fedbb("show", tmp_path / "run", "--json", monkeypatch=monkeypatch).out)
+    assert list(parts) == ["recipe", "federation", "rounds", "summary"]
+    assert len(parts["rounds"]) == 4
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path, monkeypatch):
+    done = fedbb("show", tmp_path, monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert "holds no run" in done.err

@@ -1,0 +1,56 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from small_run import small_recipe
+
+DRIVER = Path(__file__).with_name("driver.py")
+
+
+def drive(tmp_path, recipe, *words):
+    path = tmp_path / "recipe.json"
+    path.write_text(recipe.model_dump_json())
+    command = [sys.executable, str(DRIVER), words[0], str(path), str(tmp_path), *words[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_run_killed_at_twenty_random_moments_ends_with_the_same_model(tmp_path):
+    sums = drive(tmp_path, small_recipe(tmp_path, rounds={"number": 12}), "kill", "20")
+    assert len(sums) > 1
+    assert len(set(sums)) == 1
+
+
+def test_a_crash_before_any_single_write_ends_with_the_same_model(tmp_path):
+    sums = drive(tmp_path, small_recipe(tmp_path, rounds={"number": 2}), "points")
+    assert len(sums) > 20
+    assert len(set(sums)) == 1
+
+
+READ_ONLY = """
+import os, sys
+from pathlib import Path
+from fedbb.errors import RunError
+from fedbb.runs.folder import hold
+if os.geteuid() == 0:
+    os.seteuid(65534)  # root may write anywhere
+try:
+    with hold(Path(sys.argv[1])):
+        pass
+except RunError as error:
+    print(error)
+"""
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(0o555)
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.stat().st_uid == os.geteuid() and parent != Path("/tmp"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    command = [sys.executable, "-c", READ_ONLY, str(locked / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "cannot be written" in done.stdout
