@@ -62,6 +62,20 @@ def test_a_folder_can_be_named_or_taken_over_into_the_cache(small, tmp_path) -> 
     assert len(load_dataset("fashion-mnist", root=root).test) == 3
 
 
+def test_files_are_downloaded_into_the_cache(small, tmp_path, monkeypatch) -> None:
+    parts = {}
+    for key, part in fashion_mnist.PARTS.items():
+        path = small / part.remote.name
+        content = path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        remote = RemoteFile(path.name, path.as_uri(), len(content), digest)
+        parts[key] = replace(part, remote=remote)
+    monkeypatch.setattr(fashion_mnist, "PARTS", parts)
+    assert get_dataset("fashion-mnist", tmp_path / "cache").present
+    shutil.rmtree(small)
+    assert len(load_dataset("fashion-mnist", root=tmp_path / "cache").train) == 6
+
+
 def test_files_packed_at_another_time_are_as_good(small) -> None:
     for path in small.iterdir():
         path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=1))

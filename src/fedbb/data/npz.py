@@ -69,10 +69,13 @@ def load(source: Source) -> Dataset:
 def _read(path: Path) -> Archive:
     """Return the arrays of a file; pickled ones are refused, since reading them runs code."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Given an open file, numpy cannot leave it open where the archive is damaged.
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("it holds a single array, not named ones")
-            arrays = {name: archive[name] for name in archive.files}
+            with archive:
+                arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"cannot read {path} as .npz: {error}") from error
     for name in ("images", "labels"):
