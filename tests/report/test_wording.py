@@ -1,13 +1,22 @@
 """Names and figures as readers see them."""
 
+import doctest
 import math
 
 import pytest
 
-from fedbb.report import wording
+from fedbb.report import spread, wording
 from fedbb.report.collect import read_run
+from fedbb.report.plots import canvas
 from fedbb.report.spread import Spread
 from report.builder import Sketch, build
+
+
+@pytest.mark.parametrize("module", [wording, spread, canvas])
+def test_the_examples_in_the_docstrings_hold(module):
+    failed, tried = doctest.testmod(module)
+    assert tried > 0
+    assert failed == 0
 
 
 def test_undefined_figures_are_a_dash_and_one_seed_has_no_margin():

@@ -1,0 +1,1 @@
+"""Figures of runs, one file per figure; each function returns a matplotlib Figure."""

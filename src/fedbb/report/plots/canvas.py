@@ -1,0 +1,160 @@
+"""The look that all figures share, and how a figure becomes PNG or SVG."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from fedbb.files import replacing
+
+INK = "#1d2433"
+MUTED = "#5a6478"
+GRID = "#dde2ea"
+SURFACE = "#fefefe"
+BLUE = "#00589b"
+ORANGE = "#d67c00"
+GREEN = "#0f9d78"
+PURPLE = "#c870ab"
+VERMILION = "#9c2f05"
+SKY = "#2f9bd3"
+
+# On the page these colors follow the reader's light or dark scheme.
+VARIABLES = {
+    INK: "ink",
+    MUTED: "muted",
+    GRID: "grid",
+    SURFACE: "surface",
+    BLUE: "blue",
+    ORANGE: "orange",
+    GREEN: "green",
+    PURPLE: "purple",
+    VERMILION: "vermilion",
+    SKY: "sky",
+}
+
+# Any, because matplotlib's stubs list every key, and other ones in every version.
+THEME: Any = {
+    "figure.facecolor": SURFACE,
+    "axes.facecolor": SURFACE,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 8.5,
+    "text.color": INK,
+    "text.parse_math": False,
+    "text.usetex": False,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedbb",
+}
+WIDTH = 4.2
+DOTS_PER_INCH = 200
+_LINE = 0.19
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+themed = matplotlib.rc_context(THEME)
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What a figure shows, and of what; `keys` explain its colors."""
+
+    title: str
+    note: str
+    keys: Sequence[Artist] = ()
+
+
+def new_figure(heading: Heading, height: float) -> tuple[Figure, Axes]:
+    """Return a figure with its heading, and axes below it of so many inches."""
+    rows = -(-len(heading.keys) // 3)
+    notes = heading.note.split("\n")
+    top = 0.34 + 0.15 * len(notes) + _LINE * rows + (0.06 if rows else 0.0)
+    total = height + top
+    engine = ConstrainedLayoutEngine(rect=(0.0, 0.0, 1.0, height / total))
+    figure = Figure(figsize=(WIDTH, total), layout=engine)
+    figure.text(0.012, 1 - 0.06 / total, heading.title, va="top", size=10.5, weight="bold")
+    for number, note in enumerate(notes):
+        place = 1 - (0.29 + 0.15 * number) / total
+        figure.text(0.012, place, note, va="top", size=8, color=MUTED)
+    if rows:
+        _add_keys(figure, heading.keys, (0.0, (height + _LINE * rows + 0.06) / total))
+    return figure, figure.add_subplot()
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG."""
+    with replacing(path) as file:
+        file.write(_render(figure, "png"))
+
+
+def to_svg(figure: Figure, prefix: str) -> str:
+    """Return a figure as an SVG element to stand inside a page.
+
+    Its size is left to the page, its main colors to the page's variables, and each id gets the
+    prefix, so that figures on one page do not meet.
+    """
+    text = _render(figure, "svg").decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
+    for color, name in VARIABLES.items():
+        text = text.replace(f": {color}", f": var(--{name})")
+    return text.strip()
+
+
+def shorten(text: str, length: int = 18) -> str:
+    """Return a text on one line, without signs that cannot be seen, its middle cut out to fit.
+
+    >>> shorten("left lung, upper lobe", 12)
+    'left lu…lobe'
+    """
+    plain = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    if len(plain) <= length:
+        return plain
+    end = (length - 1) * 2 // 5
+    return f"{plain[: length - 1 - end]}…{plain[len(plain) - end :]}"
+
+
+def _add_keys(figure: Figure, keys: Sequence[Artist], place: tuple[float, float]) -> None:
+    figure.legend(
+        handles=list(keys),
+        loc="upper left",
+        bbox_to_anchor=place,
+        ncols=3,
+        frameon=False,
+        borderpad=0.2,
+        handlelength=2.2,
+        columnspacing=1.4,
+        labelspacing=0.35,
+    )
+
+
+def _render(figure: Figure, kind: str) -> bytes:
+    target = io.BytesIO()
+    metadata = _NO_METADATA if kind == "svg" else {"Software": None}
+    with warnings.catch_warnings(), matplotlib.rc_context(THEME):
+        # A class may be named in letters the font lacks; a box is better than a stopped report.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(target, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
+    return target.getvalue()

@@ -1,0 +1,47 @@
+"""A color, a marker and a line for each method, the same in every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedbb.report.groups import MethodRuns
+from fedbb.report.plots.canvas import BLUE, GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILION
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How one method is drawn; marker and line tell it apart where colors cannot."""
+
+    color: str
+    marker: str
+    line: str
+
+
+OWN = {
+    "fedavg": Mark(BLUE, "o", "-"),
+    "fedavg-scaled": Mark(ORANGE, "s", "--"),
+    "fedbb": Mark(GREEN, "D", "-"),
+    "fedbb-printed": Mark(SKY, "v", "-."),
+    "pnb": Mark(PURPLE, "^", ":"),
+    "cbr": Mark(VERMILION, "P", "--"),
+}
+OTHERS = (
+    Mark(MUTED, "X", "-"),
+    Mark(PURPLE, "<", "--"),
+    Mark(VERMILION, ">", "-"),
+    Mark(SKY, "p", "--"),
+)
+
+
+def marks_of(methods: Sequence[MethodRuns]) -> list[Mark]:
+    """Return a mark for each method: its own, or a free one for strangers and second variants."""
+    given: list[Mark] = []
+    strangers = 0
+    for part in methods:
+        own = OWN.get(part.method)
+        if own is None or own in given:
+            own = OTHERS[strangers % len(OTHERS)]
+            strangers += 1
+        given.append(own)
+    return given

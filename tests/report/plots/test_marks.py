@@ -1,0 +1,27 @@
+"""Each method looks the same in every figure, and never like another."""
+
+from fedbb.report.groups import MethodRuns
+from fedbb.report.plots.marks import OWN, marks_of
+
+
+def parts(*methods):
+    return [MethodRuns(method, method, ()) for method in methods]
+
+
+def test_a_method_keeps_its_mark_whoever_else_is_there():
+    assert marks_of(parts("fedbb", "fedavg")) == [OWN["fedbb"], OWN["fedavg"]]
+    assert marks_of(parts("fedwow", "fedbb"))[1] == OWN["fedbb"]
+
+
+def test_known_methods_differ_in_color_and_in_marker():
+    marks = marks_of(parts(*OWN))
+    assert len({mark.color for mark in marks}) == len({mark.marker for mark in marks}) == len(OWN)
+
+
+def test_variants_and_strangers_get_marks_of_their_own():
+    marks = marks_of(parts("fedavg", "fedbb", "fedbb", "fedbb", "fedwow", "fedwhy"))
+    assert len(set(marks)) == 6
+
+
+def test_more_strangers_than_marks_are_drawn_all_the_same():
+    assert len(marks_of(parts(*(f"new-{number}" for number in range(9))))) == 9

@@ -1,0 +1,45 @@
+"""Client weights before and after CBR, true to what the run recorded."""
+
+import numpy as np
+
+from fedbb.report.collect import read_runs
+from fedbb.report.groups import group
+from fedbb.report.plots.weights import MOST_CLIENTS, balanced_part, plot_weights
+from report.builder import Sketch, build_all
+from report.plots.drawn import compared, texts
+
+
+def test_bars_are_the_weights_by_size_and_by_cbr_from_even_to_uneven(tmp_path):
+    comparison = compared(tmp_path, clients=7)
+    part = balanced_part(comparison)
+    assert part.method == "fedbb"
+    clients = sorted(part.runs[0].federation.clients, key=lambda client: client.dispersion)
+    figure = plot_weights(comparison, part)
+    (axes,) = figure.axes
+    bars = np.array([bar.get_width() for bar in axes.patches]).reshape(2, -1)
+    np.testing.assert_allclose(bars[0], [100 * client.weight_by_samples for client in clients])
+    np.testing.assert_allclose(bars[1], [100 * client.weight for client in clients])
+    np.testing.assert_allclose(bars.sum(axis=1), 100)
+    words = texts(figure)
+    for client in clients:
+        assert f"client {client.client}" in words
+        assert f"{client.samples:,} samples, R {client.dispersion:.3f}" in words
+
+
+def test_of_very_many_clients_those_that_change_most_are_drawn_and_it_says_so(tmp_path):
+    comparison = compared(tmp_path, clients=60)
+    part = balanced_part(comparison)
+    figure = plot_weights(comparison, part)
+    assert any(f"{MOST_CLIENTS} of 60 clients" in text for text in texts(figure))
+    clients = part.runs[0].federation.clients
+    changes = sorted((abs(c.weight - c.weight_by_samples) for c in clients), reverse=True)
+    (axes,) = figure.axes
+    bars = np.array([bar.get_width() for bar in axes.patches]).reshape(2, -1) / 100
+    np.testing.assert_allclose(
+        sorted(abs(bars[1] - bars[0]), reverse=True), changes[:MOST_CLIENTS], atol=1e-12
+    )
+
+
+def test_without_a_method_that_looks_at_skew_there_is_nothing_to_draw(tmp_path):
+    runs = read_runs(build_all(tmp_path, [Sketch("fedavg"), Sketch("fedavg-scaled")]))
+    assert balanced_part(group(runs)[0]) is None
