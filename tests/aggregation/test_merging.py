@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
@@ -50,6 +50,7 @@ def weight(merged: ModelState) -> np.ndarray:
 
 @quick
 @given(hnp.arrays(np.float32, 4, elements=finite), clients(most=12))
+@example(np.array([-0.0, 1e-45, 3.4028235e38, -1e-40], np.float32), ([], np.array([0.1, 0.9])))
 def test_equal_models_merge_to_that_model_to_the_bit(values, drawn):
     """Also −0.0, subnormal numbers and the largest there are."""
     _, weights = drawn
