@@ -82,6 +82,11 @@ def escape(text: str) -> str:
     return " ".join(text.split()).translate(MARKDOWN_SIGNS)
 
 
+def to_bytes(text: str) -> bytes:
+    """Return UTF-8, with a question mark for half a letter, which JSON can bring in."""
+    return text.encode("utf-8", "replace")
+
+
 def _key(row: Row) -> tuple[str, str]:
     return row.method, row.metric
 

@@ -20,13 +20,13 @@ HOSTILE = (
     "two\nlines\t\x07",
 )
 LONG = tuple(f"a class with the long name number {number}" for number in range(14))
-MANY = tuple(f"class {number}" for number in range(60))
+MANY = tuple(f"class {number}" for number in range(40))
 SHAPES = {
     "plain": {},
     "one of all": {"seeds": 1, "rounds": 1, "clients": 1, "classes": ("only",)},
     "hostile names": {"classes": HOSTILE},
     "long names": {"classes": LONG, "data": "a data set with quite a long name of its own"},
-    "many of all": {"classes": MANY, "clients": 60},
+    "many of all": {"classes": MANY, "clients": 30, "seeds": 1},
     "all undefined": {"undefined": tuple(range(10))},
 }
 

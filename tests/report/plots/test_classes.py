@@ -48,8 +48,8 @@ def test_very_many_classes_are_drawn_as_means_over_neighbors(tmp_path):
     order, counts = class_order(comparison)
     rows = class_rows(comparison)
     np.testing.assert_array_equal(np.concatenate(rows.classes), order)
-    assert rows.names[:2] == ["ranks 1–6", "ranks 7–12"]
-    assert rows.counts[0] == f"{counts[order[0]]:,.0f} to {counts[order[5]]:,.0f}"
+    assert rows.names[:2] == ["ranks 1–4", "ranks 5–8"]
+    assert rows.counts[0] == f"{counts[order[0]]:,.0f} to {counts[order[3]]:,.0f}"
     (axes,) = plot_classes(comparison, "recall").axes
-    first = final(comparison.methods[0], "recall")[:, order[:6]].mean()
+    first = final(comparison.methods[0], "recall")[:, order[:4]].mean()
     assert axes.patches[0].get_width() == pytest.approx(100 * first)

@@ -27,10 +27,10 @@ def test_bars_are_the_weights_by_size_and_by_cbr_from_even_to_uneven(tmp_path):
 
 
 def test_of_very_many_clients_those_that_change_most_are_drawn_and_it_says_so(tmp_path):
-    comparison = compared(tmp_path, clients=60)
+    comparison = compared(tmp_path, clients=30)
     part = balanced_part(comparison)
     figure = plot_weights(comparison, part)
-    assert any(f"{MOST_CLIENTS} of 60 clients" in text for text in texts(figure))
+    assert any(f"{MOST_CLIENTS} of 30 clients" in text for text in texts(figure))
     clients = part.runs[0].federation.clients
     changes = sorted((abs(c.weight - c.weight_by_samples) for c in clients), reverse=True)
     (axes,) = figure.axes
