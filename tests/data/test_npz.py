@@ -157,6 +157,17 @@ def test_objects_are_refused_without_being_unpickled(tmp_path, load) -> None:
         load_dataset("npz", path=tmp_path / "bad.npz")
 
 
+def test_a_zip_file_of_an_unusual_kind_is_refused_by_name(tmp_path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, images=IMAGES, labels=LABELS)
+    whole = path.read_bytes()
+    start = whole.index(b"PK\x01\x02")
+    for place, value in ((8, 1), (10, 99)):  # encrypted; of an unknown compression
+        path.write_bytes(whole[: start + place] + bytes([value]) + whole[start + place + 1 :])
+        with pytest.raises(DataError, match=r"cannot read .*mine\.npz as \.npz"):
+            load_dataset("npz", path=path)
+
+
 def test_a_file_that_is_damaged_or_no_npz_is_refused_by_name(tmp_path) -> None:
     path = tmp_path / "mine.npz"
     np.savez_compressed(path, images=IMAGES, labels=LABELS)

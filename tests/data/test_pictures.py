@@ -113,6 +113,24 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path, content) -> None:
         read_picture(path, Form(3, None))
 
 
+@pytest.mark.parametrize(("width", "height"), [(12_000, 9_000), (60_000, 60_000)])
+@pytest.mark.filterwarnings("ignore")
+def test_an_image_too_large_is_refused_before_it_is_unpacked(tmp_path, width, height) -> None:
+    path = tmp_path / "bomb.png"
+    path.write_bytes(png_that_claims(width, height))
+    with pytest.raises(DataError, match=r"bomb\.png cannot be read: .*decompression bomb"):
+        read_picture(path, Form(3, None))
+
+
+def test_odd_metadata_does_no_harm(save) -> None:
+    path = save(Image.fromarray(GREY), "a.tif", compression="raw")
+    whole = path.read_bytes()
+    # Tag 284, planar configuration, gets two values where one is expected.
+    entry = whole.index(struct.pack("<HHI", 284, 3, 1))
+    path.write_bytes(whole[:entry] + struct.pack("<HHI", 284, 3, 2) + whole[entry + 8 :])
+    assert np.array_equal(read_picture(path, Form(1, None)), GREY[None])
+
+
 def test_a_missing_file_or_a_folder_is_refused_by_name(tmp_path) -> None:
     for path in (tmp_path / "nowhere.png", tmp_path):
         with pytest.raises(DataError, match=f"image {path} cannot be read"):

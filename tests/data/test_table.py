@@ -84,7 +84,10 @@ def test_skipped_images_are_missing_everywhere_and_noted(folder) -> None:
     assert len(dataset.train.columns["patient"]) == len(dataset.train)
     numbers = dataset.train.images[:, 0, 0, 0] // 20
     assert [f"p{number // 2}" for number in numbers] == dataset.train.columns["patient"].tolist()
+    assert np.array_equal(dataset.train.labels, 1 - numbers % 2)
     assert dataset.notes == ("1 unreadable images skipped: 3.png",)
+    with pytest.raises(DataError, match="line 9, column part: the split is 'val'"):
+        load(folder, class_column="animal", split_column="part", unreadable="skip")
 
 
 def test_size_is_one_number_or_height_and_width(folder) -> None:

@@ -28,6 +28,8 @@ _UNPICKLING = (
     ValueError,
     AttributeError,
     EOFError,
+    OverflowError,
+    MemoryError,
 )
 
 

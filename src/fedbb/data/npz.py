@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -26,6 +27,18 @@ from fedbb.records import Task
 
 Archive = Mapping[str, npt.NDArray[Any]]
 
+_FAULTS = (
+    OSError,
+    ValueError,
+    LookupError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,  # an encrypted or otherwise unusual zip file
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 _RESERVED = {"images", "labels", "classes", "split", "test_images", "test_labels"}
 
 
@@ -76,7 +89,7 @@ def _read(path: Path) -> Archive:
                 raise ValueError("it holds a single array, not named ones")
             with archive:
                 arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+    except _FAULTS as error:
         raise DataError(f"cannot read {path} as .npz: {error}") from error
     for name in ("images", "labels"):
         if name not in arrays:

@@ -42,6 +42,8 @@ def read_picture(path: Path, form: Form) -> npt.NDArray[np.uint8]:
     """Return an image file as (channels, height, width); DataError says why it cannot be read."""
     try:
         with warnings.catch_warnings():
+            # Odd metadata, of which Pillow warns, does no harm to the pixels.
+            warnings.simplefilter("ignore", UserWarning)
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
                 return _pixels(image, form)
