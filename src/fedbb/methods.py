@@ -78,6 +78,9 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
     if name not in METHODS:
         raise RecipeError(f"method.name {name!r} is unknown{nearest(name, METHODS)}")
     known = hyper_parameters(name)
+    if "alpha" in options and "tau" in known:
+        # The paper calls τ α in places; everywhere else α is a weight (docs/paper-notes.md, 11).
+        raise RecipeError("method.options.alpha is an older name of the paper's; write tau")
     for option in options:
         if option not in known:
             raise RecipeError(

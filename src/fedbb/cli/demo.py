@@ -24,7 +24,7 @@ def demo(
     ),
     seeds: Annotated[int, typer.Option(min=1, help="Seeds for each method.")] = 5,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes. [default: one per core]")
+        int | None, typer.Option(min=1, help="Processes; one per core if not given.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run anew what is there already.")] = False,
     as_json: Json = False,

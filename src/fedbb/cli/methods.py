@@ -35,12 +35,14 @@ def _describe(name: str) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(show_lines=True)
-    for heading in ("method", "what it is", "loss", "penalties", "weighting", "merge", "options"):
-        table.add_column(heading)
+    table = Table(box=None, show_header=False, padding=(0, 2, 1, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
     for row in rows:
-        options = " ".join(f"{key}={value}" for key, value in row["options"].items())
-        penalties = ", ".join(row["penalties"]) or "–"
-        slots = (row["loss"], penalties, row["weighting"], row["merge"])
-        table.add_row(row["name"], row["about"], *slots, options or "–")
+        slots = f"loss {row['loss']} · weighting {row['weighting']} · merge {row['merge']}"
+        if row["penalties"]:
+            slots += f" · penalties {', '.join(row['penalties'])}"
+        options = "  ".join(f"{key}={value}" for key, value in row["options"].items())
+        lines = [row["about"], slots, f"options {options}" if options else "no options"]
+        table.add_row(row["name"], "\n".join(lines))
     return table

@@ -26,7 +26,7 @@ def run(
         Path, typer.Argument(help="Recipe (.toml or .json), or with --resume a run folder.")
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Run folder. [default: runs/<name>]")
+        Path | None, typer.Option("--out", "-o", help="Run folder; runs/<name> if not given.")
     ] = None,
     settings: Annotated[
         list[str] | None,

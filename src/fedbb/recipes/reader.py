@@ -20,8 +20,10 @@ def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"recipe {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise RecipeError(f"recipe {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"recipe {path} is not UTF-8 text: {error}") from error
     try:
         values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:

@@ -68,7 +68,7 @@ class LocalSpec(Section):
     drop_last: bool = False
     augment: bool = True
     threads: Count = 1
-    channels_last: bool = False
+    channels_last: bool = True
     device: str = "cpu"
 
 

@@ -26,7 +26,7 @@ class LocalPlan:
     drop_last: bool = False
     augment: bool = True
     threads: int = 1
-    channels_last: bool = False
+    channels_last: bool = True
     device: str = "cpu"
 
 
