@@ -145,6 +145,12 @@ def test_a_thousand_clients_of_a_hundred_thousand_samples_take_little_time() -> 
     assert np.bincount(owners).min() >= 10
 
 
+def test_a_client_that_rounding_leaves_short_is_not_let_pass() -> None:
+    # Ten equal shares of 100 are ten each, yet the rounded sums 0.1 + 0.1 + … cut off one of them.
+    with pytest.raises(DataError, match="fewer than 10 of 100 samples"):
+        quantity_skew(100, Skew(10, 1e100))
+
+
 @pytest.mark.parametrize(
     ("skew", "message"),
     [

@@ -56,8 +56,7 @@ def divide(rule: Rule, examples: Examples, task: Task) -> Partition:
     if len(examples) == 0:
         raise DataError("there are no samples to divide")
     owners = kind.owners(rule, examples, task)
-    partition = from_owners(owners, int(owners.max()) + 1, examples.labels, _record(rule, kind))
-    return partition.check(examples.labels)
+    return from_owners(owners, int(owners.max()) + 1, examples.labels, _record(rule, kind))
 
 
 def _check_fields(rule: Rule, needs: tuple[str, ...], takes: tuple[str, ...]) -> None:
