@@ -95,6 +95,7 @@ class PlainLines:
         self.rounds = recipe.rounds.number
         self.folder = folder
         self.clock = Clock()
+        typer.echo(f"{_title(recipe)}: {self.rounds} rounds, kept in {folder}")
 
     def round(self, record: Record) -> None:
         """Print the round's figures on one line."""
@@ -119,11 +120,12 @@ class LiveTable:
 
     def __init__(self, live: Live, recipe: Recipe, folder: Path) -> None:
         self.live = live
-        self.title = f"{recipe.method.name} on {recipe.data.name}, seed {recipe.seed}"
+        self.title = _title(recipe)
         self.rounds = recipe.rounds.number
         self.folder = folder
         self.clock = Clock()
         self.recent: deque[Record] = deque(maxlen=ROWS)
+        live.update(f"{self.title}: the first round is under way …", refresh=True)
 
     def round(self, record: Record) -> None:
         """Add the round and draw the table again."""
@@ -191,6 +193,10 @@ def ending(summary: dict[str, Any], folder: Path) -> str:
 def percent(value: float | None) -> str:
     """Return a share as a percentage, or a dash where it is undefined."""
     return "–" if value is None else f"{100 * value:.2f}"
+
+
+def _title(recipe: Recipe) -> str:
+    return f"{recipe.method.name} on {recipe.data.name}, seed {recipe.seed}"
 
 
 def _figures(record: Record) -> dict[str, str]:
