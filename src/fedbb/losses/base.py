@@ -22,3 +22,7 @@ class Loss(Protocol):
         It acts as a factor on the client's learning rate; at zero the client learns nothing.
         """
         ...
+
+    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+        """Return what the owner of these counts should know about this loss on them."""
+        ...

@@ -43,6 +43,10 @@ class CrossEntropy:
         """Return one."""
         return 1.0
 
+    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+        """Return nothing: every client learns alike."""
+        return []
+
 
 @dataclass(frozen=True)
 class ScaledCrossEntropy:
@@ -60,3 +64,7 @@ class ScaledCrossEntropy:
     def mean_weight(self, counts: LabelCounts, task: Task) -> float:
         """Return the other loss's mean weight."""
         return self.like.mean_weight(counts, task)
+
+    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+        """Return the other loss's remarks, since its step sizes are taken over."""
+        return self.like.remarks(counts, task)

@@ -14,6 +14,7 @@ from fedbb.imbalance.cases import case_weights, check_smoothing, effective_numbe
 from fedbb.imbalance.classes import class_factors
 from fedbb.imbalance.counts import count_labels
 from fedbb.losses.entries import (
+    IGNORED,
     Reduction,
     check_reduction,
     multiclass_entries,
@@ -24,6 +25,9 @@ from fedbb.losses.explain import ClassRow, Explanation
 from fedbb.records import FloatArray, LabelCounts, Task
 
 ClassFactor = Literal["alpha", "effective"]
+
+SATURATED = 1e-3
+"""Where every α is this near to one half, the loss is plain cross-entropy times a constant."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,18 @@ class PNB:
     def mean_weight(self, counts: LabelCounts, task: Task) -> float:
         """Return the mean factor on the cases of these counts, μ included."""
         return weigh(self, counts, task).mean
+
+    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+        """Tell of a client that learns nothing, and of a β that re-weights nothing."""
+        weights = weigh(self, counts, task)
+        if weights.mean == 0:
+            return [
+                "it holds one class only, PNB gives its every case weight 0 and it learns nothing"
+            ]
+        uneven = (counts.positive > 0) & (counts.positive != counts.negative)
+        if uneven.any() and np.all(np.abs(weights.alpha_positive[uneven] - 0.5) < SATURATED):
+            return [f"β = {self.beta:g} saturates: every α is one half, so PNB re-weights nothing"]
+        return []
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,9 +178,11 @@ class PNBLoss(nn.Module):
         """Count a training set's targets and return the loss for them.
 
         `classes` is needed where the last classes may be absent from multi-class targets; `options`
-        are those of the constructor.
+        are those of the constructor. Unknown labels, NaN or −100, count nowhere.
         """
         array = _as_array(targets)
+        if array.ndim == 1:
+            array = array[array != IGNORED]
         if array.size == 0:
             raise ValueError("targets are empty, so there is nothing to count")
         if classes is None:

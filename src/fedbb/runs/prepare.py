@@ -19,7 +19,7 @@ from fedbb.methods import Method
 from fedbb.partition.rules import Rule, divide
 from fedbb.partition.table import Partition
 from fedbb.recipes.spec import DataSpec, Recipe
-from fedbb.records import ClientCard
+from fedbb.records import ClientCard, LabelCounts
 from fedbb.rng import stream
 from fedbb.training.plan import Share
 
@@ -87,7 +87,7 @@ def describe(federation: Federation, method: Method) -> dict[str, Any]:
         "scored": {name: len(examples) for name, examples in federation.scored.items()},
         "positives": whole.positive.tolist(),
         "clients": clients,
-        "notes": _notes(clients, dataset, method),
+        "notes": [*dataset.notes, *_notes(counts, dataset, method)],
     }
 
 
@@ -106,14 +106,13 @@ def _load(spec: DataSpec, seed: int) -> tuple[Dataset, dict[str, Examples]]:
     return replace(dataset, train=train), scored
 
 
-def _notes(clients: list[dict[str, Any]], dataset: Dataset, method: Method) -> list[str]:
+def _notes(counts: list[LabelCounts], dataset: Dataset, method: Method) -> list[str]:
     notes = [
-        f"client {client['client']} learns nothing: {method.name} gives its every case weight 0 "
-        "(it holds one class only); alpha_min above 0 would change that"
-        for client in clients
-        if client["loss_weight"] == 0
+        f"client {client}: {remark}"
+        for client, count in enumerate(counts)
+        for remark in method.loss.remarks(count, dataset.task)
     ]
-    held = np.array([client["positives"] for client in clients]).sum(axis=0)
+    held = np.sum([count.positive for count in counts], axis=0)
     absent = [name for name, number in zip(dataset.classes, held, strict=True) if number == 0]
     if absent:
         notes.append(f"no client holds a case of {', '.join(absent)}")
