@@ -15,7 +15,7 @@ from report.builder import Sketch, build_all
 
 HOSTILE = (
     "<script>alert('x')</script>",
-    '"quoted" & $\\frac{',
+    '"a" & $\\frac{$',
     "日本語 の 名前",
     "two\nlines\t\x07",
 )

@@ -87,7 +87,7 @@ def test_names_from_outside_are_words_in_the_svg(tmp_path):
     assert "<script" not in text
     words = " ".join(ET.fromstring(text).itertext())
     assert "<script>ale" in words
-    assert '"quoted" & $\\frac' in words
+    assert '"a" & $\\frac{$' in words
     assert "日本語 の 名前" in words
     assert "two lines" in words
 
