@@ -64,7 +64,7 @@ def _clause(difference: Difference, *, unit: bool) -> str:
             )
         case Outcome.TIE:
             count = f"higher on {difference.ahead} of {seeds} seeds"
-            return f"level with {rival} ({difference_text(spread)} {points}; {count})"
+            return f"not clearly apart from {rival} ({difference_text(spread)} {points}; {count})"
         case Outcome.ONE_SEED:
             return (
                 f"{difference_text(spread)} {points} from {rival} on one seed, which proves nothing"
@@ -86,7 +86,7 @@ def _lesson(differences: Sequence[Difference], outcomes: Sequence[Outcome]) -> s
         case Outcome.AHEAD:
             return "The size of its steps alone does not explain the gain."
         case Outcome.TIE:
-            return "Steps of the same size without any re-weighting gain about as much."
+            return "Whether more than the size of its steps is at work, these runs do not tell."
         case Outcome.BEHIND:
             return "Steps of the same size without any re-weighting gain more."
         case _:
