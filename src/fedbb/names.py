@@ -16,5 +16,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if not names:
         return "; it takes none"
     likely = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"; did you mean {likely[0]}?" if likely else ";"
-    return f"{hint} Known: {', '.join(names)}" if likely else f"; known: {', '.join(names)}"
+    allowed = ", ".join(names)
+    return f"; did you mean {likely[0]}? Known: {allowed}" if likely else f"; known: {allowed}"

@@ -133,3 +133,13 @@ def test_clients_more_even_than_the_floor_count_alike(dispersion):
 def test_a_hyper_parameter_outside_its_range_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         ClientBalanced(**options)
+
+
+def test_a_class_of_which_nothing_is_known_does_not_make_a_client_uneven():
+    positive, negative = np.array([5.0, 5.0, 0.0]), np.array([15.0, 15.0, 0.0])
+    assert ClientBalanced().measure(LabelCounts(positive, negative, 20)) == 0
+
+
+def test_a_client_that_knows_no_label_at_all_gets_the_upper_bound():
+    nothing = LabelCounts(np.zeros(3), np.zeros(3), 20)
+    assert ClientBalanced().measure(nothing) == 1

@@ -65,7 +65,8 @@ def test_ahead_of_both_is_said_with_its_figures():
 def test_a_gain_that_the_control_has_too_is_not_credited_to_the_method():
     text = verdict([difference([0.02, 0.03]), difference([0.01, -0.01], "FedAvg-scaled")])
     assert text.endswith(
-        "but not clearly apart from the control FedAvg-scaled (0.00 ± 1.41 points; higher on 1 of 2 seeds). "
+        "but not clearly apart from the control FedAvg-scaled "
+        "(0.00 ± 1.41 points; higher on 1 of 2 seeds). "
         "Whether more than the size of its steps is at work, these runs do not tell."
     )
     text = verdict([difference([0.02, 0.03]), difference([-0.02, -0.01], "FedAvg-scaled")])

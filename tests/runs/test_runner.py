@@ -269,3 +269,10 @@ def test_clients_that_cannot_learn_are_noted(tmp_path):
     assert notes[0] == (
         "client 0: it holds one class only, PNB gives its every case weight 0 and it learns nothing"
     )
+
+
+def test_a_recipe_that_cannot_run_leaves_no_run_behind(tmp_path):
+    with pytest.raises(RecipeError, match="resnet5"):
+        next(run(small_recipe(tmp_path, model={"name": "resnet5"}), tmp_path / "run"))
+    assert not RunFolder(tmp_path / "run").is_run()
+    assert len(list(run(small_recipe(tmp_path), tmp_path / "run"))) == 4

@@ -53,9 +53,10 @@ class ClientBalanced:
             raise ValueError(f"reading must be one of {allowed}, not {self.reading!r}")
 
     def measure(self, counts: LabelCounts) -> float:
-        """Return R of these counts; p(y) is taken over the labels that are known."""
+        """Return R of these counts; a class of which no label is known has no p(y) to compare."""
         known = counts.positive + counts.negative
-        return float(dispersion(counts.positive, known, reading=self.reading))
+        seen = known > 0
+        return float(dispersion(counts.positive[seen], known[seen], reading=self.reading))
 
     def __call__(self, cards: Sequence[ClientCard]) -> FloatArray:
         """Return W of Eq. 12."""

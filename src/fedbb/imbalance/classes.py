@@ -26,7 +26,8 @@ def class_shares(positive: npt.ArrayLike, samples: npt.ArrayLike | None = None) 
 
 def share_spread(shares: npt.ArrayLike) -> FloatArray:
     """Return the population standard deviation of the shares along the last axis."""
-    return np.asarray(np.std(np.asarray(shares, dtype=np.float64), axis=-1))
+    values = np.asarray(shares, dtype=np.float64)
+    return np.asarray(np.std(values, axis=-1)) if values.size else np.zeros(values.shape[:-1])
 
 
 def class_factors(positive: npt.ArrayLike, *, beta: float, tau: float = 1.0) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor, nn
 
@@ -15,16 +15,8 @@ class Outputs(NamedTuple):
     stages: tuple[Tensor, ...]
 
 
-class Network(Protocol):
-    """An `nn.Module` that returns `Outputs` for a batch of images (N, channels, height, width)."""
-
-    def __call__(self, images: Tensor) -> Outputs:
-        """Run the forward pass."""
-        ...
-
-
 class NetworkModule(nn.Module):
-    """A `Network` that type checkers also know as an `nn.Module`; our own networks extend it."""
+    """An `nn.Module` that returns `Outputs` for images (N, channels, height, width)."""
 
     if TYPE_CHECKING:
 

@@ -53,7 +53,7 @@ def make_recipe(values: Mapping[str, Any], where: str = "recipe") -> Recipe:
 
 def differences(before: Recipe, after: Recipe) -> list[str]:
     """Return a line for each setting that differs between two recipes."""
-    old, new = dict(_flatten(before.model_dump())), dict(_flatten(after.model_dump()))
+    old, new = dict(flatten(before.model_dump())), dict(flatten(after.model_dump()))
     return [
         f"{key}: {old.get(key)!r} before, {new.get(key)!r} now"
         for key in sorted(old.keys() | new.keys())
@@ -99,9 +99,10 @@ def _known(tables: Sequence[str]) -> list[str]:
     return list(section.model_fields)
 
 
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every setting of nested tables with its dotted name."""
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

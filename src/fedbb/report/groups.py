@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedbb.errors import RunError
 from fedbb.methods import METHODS
+from fedbb.recipes.reader import flatten
 from fedbb.recipes.spec import Recipe
 from fedbb.report.result import FederationFacts, RunResult
 from fedbb.report.wording import data_title, method_title, settings_text
@@ -117,15 +118,7 @@ def _check_alike(runs: Sequence[RunResult]) -> None:
 
 def settings_of(recipe: Recipe) -> dict[str, Any]:
     """Return all settings of a recipe but its seed, name and method, flat, by dotted names."""
-    return dict(_flatten(recipe.model_dump(exclude={"seed", "name", "method"})))
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    return dict(flatten(recipe.model_dump(exclude={"seed", "name", "method"})))
 
 
 def _distinct(run: RunResult, rivals: Sequence[RunResult]) -> dict[str, Any]:

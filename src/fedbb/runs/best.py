@@ -22,6 +22,11 @@ def judged_on(record: dict[str, Any]) -> str:
     return "validation" if "validation" in record["scores"] else "test"
 
 
+def is_better(record: dict[str, Any], before: dict[str, Any] | None, metric: str) -> bool:
+    """Tell whether a round beats the best one so far; an equal one does not."""
+    return before is None or score_of(record, metric) > score_of(before, metric)
+
+
 def best_record(records: Iterable[dict[str, Any]], metric: str) -> dict[str, Any] | None:
     """Return the first of the best rounds."""
     return max(records, key=lambda record: score_of(record, metric), default=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -22,7 +21,7 @@ from fedbb.recipes.spec import Recipe
 from fedbb.rng import torch_stream
 from fedbb.rounds import Round, Schedule, Start, federate
 from fedbb.runs import environment
-from fedbb.runs.best import DEFAULT_METRIC, best_record, judged_on, score_of
+from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.prepare import Federation, describe, prepare
@@ -43,57 +42,49 @@ def run(recipe: Recipe, path: Path, *, resume: bool = False) -> Iterator[Record]
         if folder.is_run():
             _check_resume(folder, recipe)
         federation = prepare(recipe)
+        model = _network(recipe, federation.dataset)
         if folder.is_run():
             stored = Partition.load(folder.file("partition.json"))
             if stored != federation.partition:
                 raise RunError(f"{path}: the recipe now divides the data in another way")
         else:
             _set_up(folder, recipe, federation, method)
-        yield from _rounds(folder, recipe, federation, method)
-
-
-@dataclass(frozen=True)
-class _Judge:
-    """The metric that tells the best round."""
-
-    metric: str
-
-    def is_best(self, record: Record, before: Record | None) -> bool:
-        return before is None or score_of(record, self.metric) > score_of(before, self.metric)
+        engine = Inline(model, federation.shares, method, LocalPlan(**recipe.local.model_dump()))
+        yield from _rounds(folder, recipe, federation, engine)
 
 
 def _rounds(
-    folder: RunFolder, recipe: Recipe, federation: Federation, method: Method
+    folder: RunFolder, recipe: Recipe, federation: Federation, engine: Inline
 ) -> Iterator[Record]:
-    dataset, plan = federation.dataset, LocalPlan(**recipe.local.model_dump())
-    model = _network(recipe, dataset, plan)
+    model, dataset = engine.model, federation.dataset
     checkpoint = folder.latest() or Checkpoint(0, snapshot(model))
     records = folder.rewind(checkpoint.round)
-    judge = _Judge(recipe.evaluation.metric or DEFAULT_METRIC[dataset.task])
-    best = best_record(records, judge.metric)
-    engine = Inline(model, federation.shares, method, plan)
-    scorer = Scorer(model, dataset, federation.scored, recipe.evaluation.batch_size, plan.device)
+    metric = recipe.evaluation.metric or DEFAULT_METRIC[dataset.task]
+    best = best_record(records, metric)
+    batch, device = recipe.evaluation.batch_size, recipe.local.device
+    scorer = Scorer(model, dataset, federation.scored, batch, device)
     schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
     start = Start(checkpoint.state, checkpoint.round)
-    for finished in federate(engine, method, start, schedule, scorer):
+    for finished in federate(engine, engine.method, start, schedule, scorer):
         record = _record(finished)
         checkpoint = Checkpoint(finished.number, finished.state)
-        leads = judge.is_best(record, best)
+        leads = is_better(record, best, metric)
         folder.commit(record, checkpoint, best=leads)
         best = record if leads else best
         records.append(record)
         yield record
-    _finish(folder, checkpoint, records, judge)
+    _finish(folder, checkpoint, records, metric)
 
 
-def _network(recipe: Recipe, dataset: Dataset, plan: LocalPlan) -> NetworkModule:
+def _network(recipe: Recipe, dataset: Dataset) -> NetworkModule:
+    device = recipe.local.device
     with torch_stream(recipe.seed, "model"):
         model = build_model(recipe.model.name, len(dataset.classes), dataset.channels)
     try:
-        model = model.to(plan.device)
+        model = model.to(device)
     except (RuntimeError, AssertionError) as error:
-        raise RecipeError(f"local.device {plan.device!r} cannot be used: {error}") from error
-    if plan.channels_last:
+        raise RecipeError(f"local.device {device!r} cannot be used: {error}") from error
+    if recipe.local.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
 
@@ -136,15 +127,15 @@ def _check_resume(folder: RunFolder, recipe: Recipe) -> None:
     environment.check_same(folder.read_json("environment.json"))
 
 
-def _finish(folder: RunFolder, last: Checkpoint, records: list[Record], judge: _Judge) -> None:
-    best = best_record(records, judge.metric)
+def _finish(folder: RunFolder, last: Checkpoint, records: list[Record], metric: str) -> None:
+    best = best_record(records, metric)
     assert best is not None
     save_checkpoint(folder.file("final.safetensors"), last)
     folder.write_json(
         "summary.json",
         {
             "rounds": last.round,
-            "metric": judge.metric,
+            "metric": metric,
             "best": {
                 "round": best["round"],
                 "chosen_on": judged_on(best),

@@ -1,0 +1,6 @@
+from fedbb.recipes.spec import LocalSpec
+from fedbb.training.plan import LocalPlan
+
+
+def test_a_recipe_without_local_settings_trains_by_the_plans_own_defaults():
+    assert LocalPlan(**LocalSpec().model_dump()) == LocalPlan()
