@@ -12,6 +12,10 @@ from fedbb.records import LabelCounts, Task
 class Loss(Protocol):
     """A frozen spec of hyper-parameters that makes a loss module for one client."""
 
+    def suits(self, task: Task) -> bool:
+        """Tell whether the loss is defined for this task."""
+        ...
+
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return the module `(logits, targets) -> Tensor` for a client with these counts."""
         ...

@@ -35,6 +35,10 @@ class PlainLoss(nn.Module):
 class CrossEntropy:
     """The plain loss, blind to a client's counts."""
 
+    def suits(self, task: Task) -> bool:
+        """Suit both tasks."""
+        return True
+
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return CE or BCE."""
         return PlainLoss(task)
@@ -56,6 +60,10 @@ class ScaledCrossEntropy:
     """
 
     like: Loss
+
+    def suits(self, task: Task) -> bool:
+        """Suit what the other loss suits."""
+        return self.like.suits(task)
 
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return CE or BCE times the other loss's mean weight on these counts."""

@@ -57,6 +57,10 @@ class PNB:
         if not 0.0 <= self.alpha_min <= 0.5:
             raise ValueError(f"alpha_min must be in [0, 0.5], not {self.alpha_min}")
 
+    def suits(self, task: Task) -> bool:
+        """Suit both tasks."""
+        return True
+
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return the loss for a client with these counts."""
         return _from_spec(self, counts, task, "mean")
