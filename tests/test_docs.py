@@ -1,0 +1,298 @@
+"""The pages say what the program does: their tables, links, recipes and examples are held to it."""
+
+import csv
+import json
+import re
+import shlex
+import sys
+import tomllib
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pydantic import BaseModel
+
+from commands import fedbb
+from fedbb.cli.run import run_name
+from fedbb.data.catalogue import CATALOGUE, load_dataset
+from fedbb.data.digit_mosaic import MosaicOptions
+from fedbb.data.longtail import tail_sizes
+from fedbb.data.npz import NpzOptions
+from fedbb.data.table import TableOptions
+from fedbb.data.uncertain import Policy
+from fedbb.imbalance.clients import READINGS
+from fedbb.losses.pnb import ClassFactor
+from fedbb.methods import METHODS, hyper_parameters
+from fedbb.models.catalogue import MODELS
+from fedbb.partition.rules import KINDS
+from fedbb.recipes.reader import make_recipe
+from fedbb.recipes.spec import EvaluationSpec, Recipe
+from fedbb.runs.folder import FILES
+from fedbb.runs.prepare import prepare
+
+ROOT = Path(__file__).parents[1]
+RECIPES = (ROOT / "docs" / "recipes.md").read_text("utf-8")
+DATA = (ROOT / "docs" / "data.md").read_text("utf-8")
+TEXTS = {"README.md": (ROOT / "README.md").read_text("utf-8"), "recipes": RECIPES, "data": DATA}
+GENERATED = {"build", "demo", "dist", "runs"}
+OPTIONS = {"digit-mosaic": MosaicOptions, "npz": NpzOptions, "table": TableOptions}
+BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
+METRICS = get_args(get_args(EvaluationSpec.model_fields["metric"].annotation)[0])
+ANYTHING = "…"
+
+
+def rows(text: str, first: str) -> list[list[str]]:
+    """Return the rows of all tables whose first heading is this."""
+    tables = re.findall(rf"^\| {re.escape(first)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)
+    lines = [line for table in tables for line in table.splitlines()]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+
+
+def code(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def default(cell: str):
+    """Return the value in a table's column of defaults; a dash stands for none."""
+    if cell.startswith("–"):
+        return None
+    return cell if cell == "required" else tomllib.loads(f"value = {code(cell)[0]}")["value"]
+
+
+def schema(section: type[BaseModel] = Recipe, prefix: str = ""):
+    """Yield each key of a recipe with its default."""
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from schema(kind, f"{prefix}{name}.")
+        elif field.is_required():
+            yield prefix + name, "required"
+        else:
+            yield prefix + name, field.get_default(call_default_factory=True)
+
+
+def options(kind: type):
+    """Yield each option of a loader with its default, tuples as the lists that TOML knows."""
+    for field in fields(kind):
+        assert field.default is not MISSING
+        yield field.name, [] if field.default == () else field.default
+
+
+def whole(content: str) -> dict:
+    """Return a recipe's values; a part of a recipe is put into a small one."""
+    values = tomllib.loads(content)
+    if "method" in values:
+        return values
+    small: dict = {"data": {"name": "digits"}, "method": {"name": "fedavg"}}
+    for key, value in values.items():
+        small[key] = small.get(key, {}) | value if isinstance(value, dict) else value
+    return small
+
+
+def test_the_tables_name_every_key_of_a_recipe_with_its_default():
+    told = {code(row[0])[0]: default(row[3]) for row in rows(RECIPES, "key") if len(row) == 4}
+    assert told == dict(schema())
+
+
+def test_the_tables_name_every_option_of_the_methods_with_its_default_and_who_takes_it():
+    told = [row for row in rows(RECIPES, "key") if len(row) == 5]
+    for method in METHODS:
+        mine = {code(row[0])[0]: default(row[3]) for row in told if method in code(row[4])}
+        known = hyper_parameters(method).items()
+        assert mine == {f"method.options.{name}": value for name, value in known}
+
+
+@pytest.mark.parametrize(
+    ("key", "choices"),
+    [
+        ("data.partition.kind", [*KINDS, "file"]),
+        ("model.name", MODELS),
+        ("method.name", METHODS),
+        ("evaluation.metric", METRICS),
+        ("method.options.class_factor", get_args(ClassFactor)),
+        ("method.options.reading", READINGS),
+    ],
+)
+def test_a_key_with_a_few_values_names_them_all(key, choices):
+    (allowed,) = (row[2] for row in rows(RECIPES, "key") if code(row[0]) == [key])
+    assert sorted(re.findall(r'`"(.*?)"`', allowed)) == sorted(choices)
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_every_key_that_a_page_mentions_exists(page):
+    sections = "data|model|method|local|rounds|evaluation"
+    mentioned = set(re.findall(rf"`((?:{sections})\.[\w.]+)`", TEXTS[page])) - set(FILES)
+    known = {key for key, _ in schema()} | {"data.partition"}
+    known |= {f"method.options.{name}" for method in METHODS for name in hyper_parameters(method)}
+    assert mentioned <= known
+
+
+def test_the_table_of_a_run_folder_names_every_file():
+    assert sorted(code(row[0])[0] for row in rows(RECIPES, "file")) == sorted(FILES)
+
+
+def test_the_table_of_data_sets_names_them_all_with_their_sizes():
+    told = {code(row[0])[0]: row for row in rows(DATA, "name")}
+    assert list(told) == list(CATALOGUE)
+    for name, entry in CATALOGUE.items():
+        assert told[name][1].replace("-", "").startswith(entry.task or "either")
+        if entry.origin == "embedded":
+            dataset = load_dataset(name)
+            assert told[name][3:5] == [f"{len(dataset.train):,}", f"{len(dataset.test):,}"]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_of_a_loader_is_told_with_its_default(name):
+    told = {code(row[0])[0]: default(row[3]) for row in rows(DATA, f"option of `{name}`")}
+    assert told == dict(options(OPTIONS[name]))
+
+
+def test_every_kind_of_partition_is_told_with_what_it_takes():
+    told = {code(row[0])[0]: (code(row[1]), code(row[2])) for row in rows(DATA, "kind")}
+    known = {name: (list(kind.needs), list(kind.takes)) for name, kind in KINDS.items()}
+    assert told == known | {"file": (["path"], [])}
+
+
+def test_every_policy_for_unknown_labels_is_told():
+    assert sorted(code(row[0])[0] for row in rows(DATA, "policy")) == sorted(get_args(Policy))
+
+
+def test_the_sizes_of_a_long_tail_are_as_told():
+    sizes = tail_sizes(np.full(10, 5000), 0.1).tolist()
+    assert f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]} images" in DATA
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_every_recipe_of_a_page_can_be_read(page):
+    recipes = [content for language, _, content in BLOCK.findall(TEXTS[page]) if language == "toml"]
+    assert recipes
+    for content in recipes:
+        make_recipe(whole(content), f"recipe in {page}")
+
+
+def pages() -> list[Path]:
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name not in GENERATED]
+    inner = [page for folder in folders if folder.name[0] != "." for page in folder.rglob("*.md")]
+    return sorted([*ROOT.glob("*.md"), *inner])
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what the headings of a page can be linked by."""
+    titles = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text("utf-8")), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_of_a_page_leads_somewhere(page):
+    text = BLOCK.sub("", page.read_text("utf-8"))
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    for link in links:
+        if link.startswith(("http://", "https://", "mailto:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{link} leads nowhere"
+        assert not anchor or anchor in anchors(target), f"{link} names no heading"
+
+
+def walk(text: str, names: dict, monkeypatch) -> None:
+    """Do what a page shows, from top to bottom, in the current folder."""
+    for language, name, content in BLOCK.findall(text):
+        if name:
+            Path(name).parent.mkdir(exist_ok=True)
+            Path(name).write_text(content, "utf-8")
+        match language:
+            case "toml":
+                recipe = make_recipe(whole(content))
+                if CATALOGUE[recipe.data.name].origin != "download":
+                    assert prepare(recipe).partition.clients
+            case "csv":
+                draw_images(Path(name))
+            case "python":
+                exec(content, names)
+            case "console":
+                check_console(content, monkeypatch)
+
+
+def draw_images(table: Path) -> None:
+    (table.parent / "images").mkdir()
+    for number, row in enumerate(csv.DictReader(table.read_text("utf-8").splitlines())):
+        pixels = np.full((60, 70 + number), 20 * number, np.uint8)
+        Image.fromarray(pixels).save(table.parent / "images" / row["image"])
+
+
+def check_console(content: str, monkeypatch) -> None:
+    """Give each command that follows a $ and compare what it says; … stands for anything."""
+    shown = re.findall(r"^\$ fedbb ((?:.*\\\n> )*.*)\n((?:(?!\$ ).*\n)*)", content, re.M)
+    assert len(shown) == content.count("$ ")
+    for command, expected in shown:
+        words = shlex.split(command.replace("\\\n> ", ""))
+        result = fedbb(*words, monkeypatch=monkeypatch)
+        pattern = re.escape(expected).replace(ANYTHING, ".*")
+        assert re.fullmatch(pattern, result.out + result.err, re.S), (command, result)
+        assert result.code == (2 if result.err else 0)
+
+
+def field_names(value, known: set[str], prefix: str = ""):
+    """Yield where the values of parsed JSON stand, no further down than the page goes."""
+    if isinstance(value, list) and prefix not in known:
+        value, prefix = value[0], f"{prefix}[]"
+    if not isinstance(value, dict) or prefix in known:
+        yield prefix
+        return
+    for key, inner in value.items():
+        name = "SET" if prefix == "scores" else key
+        yield from field_names(inner, known, f"{prefix}.{name}".lstrip("."))
+
+
+def test_what_the_page_on_recipes_shows_is_what_happens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = (content for _, name, content in BLOCK.findall(RECIPES) if name == "digits.toml")
+    folder = Path("runs", run_name(make_recipe(tomllib.loads(example))))
+    assert folder.name.startswith("digits-fedbb-seed0-")
+    names = {"folder": folder, "images": torch.zeros(2, 1, 8, 8)}
+    walk(RECIPES.replace("digits-fedbb-seed0-…", folder.name), names, monkeypatch)
+    for file in ("rounds.jsonl", "federation.json", "summary.json"):
+        text = (folder / file).read_text("utf-8")
+        value = json.loads(text.splitlines()[0] if file.endswith("l") else text)
+        section = RECIPES.partition(f"### `{file}`")[2].partition("\n#")[0]
+        known = {code(row[0])[0] for row in rows(section, "field")}
+        assert set(field_names(value, known)) == known
+
+
+def test_what_the_page_on_data_shows_is_what_happens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for module in stand_ins():
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    walk(DATA, {}, monkeypatch)
+
+
+class Rows(list):
+    """Rows, and facts about them."""
+
+    def __init__(self, rows, **facts) -> None:
+        super().__init__(rows)
+        self.__dict__.update(facts)
+
+
+def stand_ins() -> list[ModuleType]:
+    """Return modules that give small data sets in the form of torchvision and Hugging Face."""
+    images = [Image.fromarray(np.full((32, 32, 3), 40 * number, np.uint8)) for number in range(6)]
+    names = ["apple", "bear"]
+    pairs = Rows(((image, place % 2) for place, image in enumerate(images)), classes=names)
+    mappings = Rows(
+        (
+            {"img": image, "fine_label": place % 2, "coarse_label": place % 3}
+            for place, image in enumerate(images)
+        ),
+        features={"fine_label": SimpleNamespace(names=names)},
+    )
+    torchvision, hugging_face = ModuleType("torchvision.datasets"), ModuleType("datasets")
+    torchvision.CIFAR100 = lambda root, train, download: pairs
+    hugging_face.load_dataset = lambda name: {"train": mappings, "test": mappings}
+    return [ModuleType("torchvision"), torchvision, hugging_face]
