@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from fedbb.errors import RecipeError
 from fedbb.models.base import NetworkModule
@@ -10,19 +10,30 @@ from fedbb.models.resnet_cifar import resnet11, resnet56
 from fedbb.models.small_cnn import SmallCNN
 from fedbb.names import nearest
 
-MODELS: dict[str, Callable[[int, int], NetworkModule]] = {
+
+class Builder(Protocol):
+    """A network's class, or a function that returns one."""
+
+    def __call__(self, classes: int, channels: int, projection: bool = ...) -> NetworkModule:
+        """Return a fresh network."""
+        ...
+
+
+MODELS: dict[str, Builder] = {
     "resnet56": resnet56,
     "resnet11": resnet11,
     "small-cnn": SmallCNN,
 }
 
 
-def build_model(name: str, classes: int, channels: int) -> NetworkModule:
-    """Return a fresh network for images of so many channels.
+def build_model(
+    name: str, classes: int, channels: int, *, projection: bool = False
+) -> NetworkModule:
+    """Return a fresh network for images of so many channels, with MOON's projection if wanted.
 
     Its initial weights come from torch's global generator. Whoever wants the same ones again calls
     this inside `with torch_stream(seed, ...)`.
     """
     if name not in MODELS:
         raise RecipeError(f"model {name!r} is unknown{nearest(name, MODELS)}")
-    return MODELS[name](classes, channels)
+    return MODELS[name](classes, channels, projection)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.batch_norm import BatchNorm
+from fedbb.models.projection import head
+from fedbb.models.slim import run_slim
 
 STEM = 16
 PLANES = (16, 32, 64)
@@ -20,7 +24,15 @@ class ResNet(NetworkModule):
     so that state dicts from elsewhere fit. The initial weights are drawn from torch's generator.
     """
 
-    def __init__(self, blocks: tuple[int, int, int], classes: int, channels: int = 3) -> None:
+    stage_count: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        blocks: tuple[int, int, int],
+        classes: int,
+        channels: int = 3,
+        projection: bool = False,
+    ) -> None:
         super().__init__()
         widths = [STEM, *(planes * EXPANSION for planes in PLANES)]
         self.conv1 = _convolution(channels, STEM, size=3)
@@ -28,7 +40,7 @@ class ResNet(NetworkModule):
         self.layer1 = _layer(widths[0], PLANES[0], blocks[0], stride=1)
         self.layer2 = _layer(widths[1], PLANES[1], blocks[1], stride=2)
         self.layer3 = _layer(widths[2], PLANES[2], blocks[2], stride=2)
-        self.fc = nn.Linear(widths[3], classes)
+        self.projection, self.fc = head(widths[3], classes, projection)
         _initialize(self)
 
     def forward(self, images: Tensor) -> Outputs:
@@ -36,8 +48,14 @@ class ResNet(NetworkModule):
         first = self.layer1(F.relu(self.bn1(self.conv1(images))))
         second = self.layer2(first)
         third = self.layer3(second)
-        embedding = third.mean(dim=(2, 3))
+        embedding = self.projection(third.mean(dim=(2, 3)))
         return Outputs(self.fc(embedding), embedding, (first, second, third))
+
+    def tail(self, hidden: Tensor, width: float) -> Tensor:
+        """Run the third layer on the leading channels of the second's output."""
+        for block in self.layer3:
+            hidden = block(hidden, width)
+        return hidden
 
 
 class Bottleneck(nn.Module):
@@ -53,22 +71,22 @@ class Bottleneck(nn.Module):
         self.bn3 = BatchNorm(planes * EXPANSION)
         self.downsample = _projection(width, planes, stride) if project else nn.Identity()
 
-    def forward(self, maps: Tensor) -> Tensor:
-        """Return maps of 4 times `planes` channels, smaller by the stride."""
-        inner = F.relu(self.bn1(self.conv1(maps)))
-        inner = F.relu(self.bn2(self.conv2(inner)))
-        inner = self.bn3(self.conv3(inner))
-        return F.relu(inner + self.downsample(maps))
+    def forward(self, maps: Tensor, width: float = 1.0) -> Tensor:
+        """Return 4 times `planes` channels, or the leading ones of them, smaller by the stride."""
+        inner = F.relu(run_slim(maps, width, self.conv1, self.bn1))
+        inner = F.relu(run_slim(inner, width, self.conv2, self.bn2))
+        inner = run_slim(inner, width, self.conv3, self.bn3)
+        return F.relu(inner + run_slim(maps, width, self.downsample))
 
 
-def resnet56(classes: int, channels: int = 3) -> ResNet:
+def resnet56(classes: int, channels: int = 3, projection: bool = False) -> ResNet:
     """Return the paper's network: 1 + 18·3 + 1 = 56 layers."""
-    return ResNet((6, 6, 6), classes, channels)
+    return ResNet((6, 6, 6), classes, channels, projection)
 
 
-def resnet11(classes: int, channels: int = 3) -> ResNet:
+def resnet11(classes: int, channels: int = 3, projection: bool = False) -> ResNet:
     """Return the smallest of the family, for quick runs: 1 + 3·3 + 1 = 11 layers."""
-    return ResNet((1, 1, 1), classes, channels)
+    return ResNet((1, 1, 1), classes, channels, projection)
 
 
 def _layer(width: int, planes: int, blocks: int, stride: int) -> nn.Sequential:
