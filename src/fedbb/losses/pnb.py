@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from fedbb.imbalance.cases import case_weights, check_smoothing, effective_number
 from fedbb.imbalance.classes import class_factors
-from fedbb.imbalance.counts import count_labels
+from fedbb.losses.counting import TaskName, Values, complete_counts, count_targets
 from fedbb.losses.entries import (
-    IGNORED,
     Reduction,
+    check_classes,
     check_reduction,
     multiclass_entries,
     multilabel_entries,
@@ -146,11 +145,11 @@ class PNBLoss(nn.Module):
 
     def __init__(
         self,
-        positives: npt.ArrayLike | Tensor,
-        negatives: npt.ArrayLike | Tensor | None = None,
+        positives: Values,
+        negatives: Values | None = None,
         *,
         samples: int | None = None,
-        task: Task | Literal["multiclass", "multilabel"] = Task.MULTICLASS,
+        task: TaskName = Task.MULTICLASS,
         beta: float = 0.9999,
         tau: float = 1.0,
         mu: float | Literal["unit"] = 1.0,
@@ -162,7 +161,7 @@ class PNBLoss(nn.Module):
         check_reduction(reduction)
         self.task = Task(task)
         self.spec = PNB(beta, tau, mu, class_factor, alpha_min)
-        self.counts = _complete(positives, negatives, samples, self.task)
+        self.counts = complete_counts(positives, negatives, samples, self.task)
         self.reduction: Reduction = reduction
         weights = weigh(self.spec, self.counts, self.task)
         self._register("alpha_positive", weights.alpha_positive)
@@ -173,9 +172,9 @@ class PNBLoss(nn.Module):
     @classmethod
     def from_targets(
         cls,
-        targets: npt.ArrayLike | Tensor,
+        targets: Values,
         *,
-        task: Task | Literal["multiclass", "multilabel"] = Task.MULTICLASS,
+        task: TaskName = Task.MULTICLASS,
         classes: int | None = None,
         **options: Any,
     ) -> PNBLoss:
@@ -184,22 +183,12 @@ class PNBLoss(nn.Module):
         `classes` is needed where the last classes may be absent from multi-class targets; `options`
         are those of the constructor. Unknown labels, NaN or −100, count nowhere.
         """
-        array = _as_array(targets)
-        if array.ndim == 1:
-            array = array[array != IGNORED]
-        if array.size == 0:
-            raise ValueError("targets are empty, so there is nothing to count")
-        if classes is None:
-            classes = array.shape[1] if array.ndim == 2 else _highest(array) + 1
-        counts = count_labels(array, task, classes)
+        counts = count_targets(targets, task, classes)
         return cls(counts.positive, counts.negative, task=task, **options)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Score logits (N, C) against targets, (N,) or (N, C)."""
-        classes = self.alpha_positive.shape[0]
-        # A single column would otherwise be broadcast over all classes without a word.
-        if logits.ndim == 2 and logits.shape[1] != classes:
-            raise ValueError(f"the loss knows {classes} classes, the logits {logits.shape[1]}")
+        check_classes(logits, self.alpha_positive.shape[0])
         if self.task is Task.MULTICLASS:
             entries = multiclass_entries(logits, targets, self.positive_weight)
         else:
@@ -249,39 +238,3 @@ def _from_spec(spec: PNB, counts: LabelCounts, task: Task, reduction: Reduction)
         alpha_min=spec.alpha_min,
         reduction=reduction,
     )
-
-
-def _complete(
-    positives: npt.ArrayLike | Tensor,
-    negatives: npt.ArrayLike | Tensor | None,
-    samples: int | None,
-    task: Task,
-) -> LabelCounts:
-    positive = _as_array(positives).astype(np.float64)
-    if negatives is not None:
-        negative = _as_array(negatives).astype(np.float64)
-    elif samples is not None or task is Task.MULTICLASS:
-        with np.errstate(invalid="ignore"):  # an infinite count is refused below
-            negative = (positive.sum() if samples is None else float(samples)) - positive
-    else:
-        raise ValueError("multi-label counts need negatives or samples beside the positives")
-    counted = np.stack([positive, negative]) if positive.shape == negative.shape else None
-    if counted is None or positive.ndim != 1 or positive.size == 0:
-        raise ValueError("positives and negatives must be of one shape (C,)")
-    if not np.all(np.isfinite(counted)) or np.any(counted < 0):
-        raise ValueError(
-            "counts must be finite and at least 0; are there more positives than samples?"
-        )
-    if negatives is not None and samples is not None and np.any(positive + negative > samples):
-        raise ValueError(f"positives and negatives of a class exceed the {samples} samples")
-    whole = samples if samples is not None else round(float((positive + negative).max()))
-    return LabelCounts(positive, negative, samples=whole)
-
-
-def _highest(targets: npt.NDArray[Any]) -> int:
-    """The highest class number; what is no number is left for `count_labels` to refuse."""
-    return int(np.max(targets, where=np.isfinite(targets), initial=0))
-
-
-def _as_array(values: npt.ArrayLike | Tensor) -> npt.NDArray[Any]:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
