@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
 from fedbb.partition.rules import KINDS, Rule, divide
+from fedbb.partition.unevenness import measure_skew
 from fedbb.records import Task
 
 
@@ -51,7 +52,8 @@ def test_quantity_skew_never_looks_at_labels(labels, seed) -> None:
 def test_a_column_makes_each_site_a_client() -> None:
     made = divide(Rule("column", column="site"), examples(), Task.MULTICLASS)
     assert made.sizes == [24] * 5
-    assert made.rule == {"kind": "column", "seed": 0, "column": "site"}
+    rule = {"kind": "column", "seed": 0, "column": "site", "measured_skew": 0.0}
+    assert made.rule == rule
 
 
 def test_a_saved_partition_is_used_as_it_is(tmp_path) -> None:
@@ -63,15 +65,16 @@ def test_a_saved_partition_is_used_as_it_is(tmp_path) -> None:
         divide(rule, examples(119), Task.MULTICLASS)
 
 
-def test_multi_label_data_takes_all_kinds_but_label_skew() -> None:
+def test_multi_label_data_takes_all_kinds_and_tells_their_skew() -> None:
     plain = examples(60)
     marks = (np.arange(180).reshape(60, 3) % 4 == 0).astype(np.float32)
     data = Examples(plain.images, marks, plain.columns)
     skew = {"clients": 3, "concentration": 1.0, "min_samples": 1}
-    for rule in (Rule("quantity-skew", **skew), Rule("even", 3), Rule("column", column="site")):
-        assert sum(divide(rule, data, Task.MULTILABEL).sizes) == 60
-    with pytest.raises(DataError, match="each image must have exactly one"):
-        divide(Rule("label-skew", **skew), data, Task.MULTILABEL)
+    skews = [Rule("quantity-skew", **skew), Rule("label-skew", **skew)]
+    for rule in (*skews, Rule("even", 3), Rule("column", column="site")):
+        made = divide(rule, data, Task.MULTILABEL)
+        assert sum(made.sizes) == 60
+        assert made.rule["measured_skew"] == round(measure_skew(marks, made.clients), 6)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 
 from fedbb.data.dataset import Examples
@@ -11,8 +11,10 @@ from fedbb.errors import DataError
 from fedbb.names import nearest
 from fedbb.partition.dirichlet import Skew, label_skew, quantity_skew
 from fedbb.partition.even import even_parts
+from fedbb.partition.multilabel import deciding_classes
 from fedbb.partition.natural import by_value, deal_values
 from fedbb.partition.table import Partition, from_owners
+from fedbb.partition.unevenness import measure_skew
 from fedbb.records import IntArray, Task
 
 
@@ -44,7 +46,10 @@ class Kind:
 
 
 def divide(rule: Rule, examples: Examples, task: Task) -> Partition:
-    """Return the partition that a rule makes of these examples, each in exactly one client."""
+    """Return the partition that a rule makes of these examples, each in exactly one client.
+
+    Its own rule says also, as `measured_skew`, how far the clients' labels came out apart.
+    """
     if rule.kind == "file":
         _check_fields(rule, ("path",), ())
         assert rule.path is not None
@@ -56,7 +61,9 @@ def divide(rule: Rule, examples: Examples, task: Task) -> Partition:
     if len(examples) == 0:
         raise DataError("there are no samples to divide")
     owners = kind.owners(rule, examples, task)
-    return from_owners(owners, int(owners.max()) + 1, examples.labels, _record(rule, kind))
+    made = from_owners(owners, int(owners.max()) + 1, examples.labels, _record(rule, kind))
+    skew = round(measure_skew(examples.labels, made.clients), 6)
+    return replace(made, rule={**made.rule, "measured_skew": skew})
 
 
 def _check_fields(rule: Rule, needs: tuple[str, ...], takes: tuple[str, ...]) -> None:
@@ -77,12 +84,10 @@ def _record(rule: Rule, kind: Kind) -> dict[str, str | int | float]:
 
 
 def _by_labels(rule: Rule, examples: Examples, task: Task) -> IntArray:
-    if task is not Task.MULTICLASS:
-        raise DataError(
-            "partition label-skew deals out one class after another, so each image must have "
-            "exactly one; divide multi-label data by quantity-skew, even, column or file"
-        )
-    return label_skew(examples.labels, _skew(rule))
+    labels = examples.labels
+    if task is Task.MULTILABEL:
+        labels = deciding_classes(labels, rule.seed)
+    return label_skew(labels, _skew(rule))
 
 
 def _by_quantity(rule: Rule, examples: Examples, task: Task) -> IntArray:

@@ -1,0 +1,46 @@
+"""How far a partition's clients are from having the labels of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedbb.records import FloatArray, IntArray
+
+
+def measure_skew(labels: npt.NDArray[Any], clients: Sequence[IntArray]) -> float:
+    """Return the mean distance of the clients' label mixes from that of all samples, in [0, 1).
+
+    The distance is that of total variation, ½ Σ|p_k − p|, and clients count by their sizes: it is
+    the share of samples that would need other labels for all clients to be alike. Clients drawn
+    at random are not quite at 0, the less so the smaller they are.
+
+    >>> measure_skew(np.array([0, 0, 1, 1]), [np.array([0, 1]), np.array([2, 3])])
+    0.5
+    """
+    rows = _rows(labels)
+    whole = label_mix(rows)
+    distances = [np.abs(label_mix(rows[places]) - whole).sum() / 2 for places in clients]
+    sizes = np.array([len(places) for places in clients], dtype=np.float64)
+    return float(np.dot(distances, sizes) / sizes.sum())
+
+
+def label_mix(rows: npt.NDArray[np.bool_]) -> FloatArray:
+    """Return how the samples' labels spread over the classes, (C + 1,), summing to one.
+
+    A sample of several classes counts in equal parts for each; one without any for the last place.
+    """
+    number = rows.sum(axis=1)
+    parts = 1.0 / np.maximum(number, 1)
+    mass = np.append(parts @ rows, np.count_nonzero(number == 0))
+    return np.asarray(mass / len(rows))
+
+
+def _rows(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which classes each sample has, (N, C); an unknown label is none."""
+    if labels.ndim == 2:
+        return np.asarray(labels == 1)
+    return np.asarray(labels[:, None] == np.arange(int(labels.max()) + 1))
