@@ -15,7 +15,12 @@ from fedbb.rng import torch_stream
 from reference.narrow import narrowed
 
 # The modules that the last stage is made of, by the beginning of their names.
-LAST_STAGE = {"resnet56": "layer3.", "resnet11": "layer3.", "small-cnn": "conv2."}
+LAST_STAGE = {
+    "resnet56": ("layer3.",),
+    "resnet11": ("layer3.",),
+    "small-cnn": ("conv2.",),
+    "efficientnet-b0": ("stages.6.", "top."),
+}
 
 
 def seeded(name: str) -> NetworkModule:

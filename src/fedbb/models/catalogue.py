@@ -6,6 +6,7 @@ from typing import Protocol
 
 from fedbb.errors import RecipeError
 from fedbb.models.base import NetworkModule
+from fedbb.models.efficientnet import EfficientNetB0
 from fedbb.models.resnet_cifar import resnet11, resnet56
 from fedbb.models.small_cnn import SmallCNN
 from fedbb.names import nearest
@@ -23,6 +24,7 @@ MODELS: dict[str, Builder] = {
     "resnet56": resnet56,
     "resnet11": resnet11,
     "small-cnn": SmallCNN,
+    "efficientnet-b0": EfficientNetB0,
 }
 
 

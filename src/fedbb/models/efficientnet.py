@@ -1,0 +1,93 @@
+"""EfficientNet-B0, which the paper trains centrally on chest X-rays."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor, nn
+
+from fedbb.models.base import NetworkModule, Outputs
+from fedbb.models.mbconv import BlockShape, MBConv, unit
+from fedbb.models.projection import head
+from fedbb.models.slim import run_slim
+
+STEM = 32
+EMBEDDING = 1280
+DROP = 0.2
+
+
+class Stage(NamedTuple):
+    """Blocks of one kind; the first alone has the stride."""
+
+    expansion: int
+    kernel: int
+    stride: int
+    outputs: int
+    blocks: int
+
+
+STAGES = (
+    Stage(1, 3, 1, 16, 1),
+    Stage(6, 3, 2, 24, 2),
+    Stage(6, 5, 2, 40, 2),
+    Stage(6, 3, 2, 80, 3),
+    Stage(6, 5, 1, 112, 3),
+    Stage(6, 5, 2, 192, 4),
+    Stage(6, 3, 1, 320, 1),
+)
+
+
+class EfficientNetB0(NetworkModule):
+    """Stem, seven stages of inverted bottlenecks, 1×1 to 1280 channels, mean, dropout, linear.
+
+    The stem and four of the stages halve the image. The 1×1 convolution counts as part of the last
+    stage. The initial weights are drawn from torch's generator.
+    """
+
+    stage_count: ClassVar[int] = len(STAGES)
+
+    def __init__(self, classes: int, channels: int = 3, projection: bool = False) -> None:
+        super().__init__()
+        self.stem = unit(channels, STEM, kernel=3, stride=2)
+        self.stages = _stages()
+        self.top = unit(STAGES[-1].outputs, EMBEDDING)
+        self.dropout = nn.Dropout(DROP)
+        self.projection, self.fc = head(EMBEDDING, classes, projection)
+        _initialize(self)
+
+    def forward(self, images: Tensor) -> Outputs:
+        """Return logits, the embedding (N, 1280 or 256) and the outputs of the seven stages."""
+        maps = [self.stem(images)]
+        for stage in self.stages[:-1]:
+            maps.append(stage(maps[-1]))
+        maps.append(self.tail(maps[-1], width=1))
+        embedding = self.projection(maps[-1].mean(dim=(2, 3)))
+        return Outputs(self.fc(self.dropout(embedding)), embedding, tuple(maps[1:]))
+
+    def tail(self, hidden: Tensor, width: float) -> Tensor:
+        """Run the last stage on the leading channels of the sixth's output."""
+        for block in self.stages[-1].children():
+            hidden = block(hidden, width)
+        return run_slim(hidden, width, self.top)
+
+
+def _stages() -> nn.ModuleList:
+    """Return the stages; the later a block, the oftener it is left out."""
+    made: list[nn.Sequential] = []
+    total, number, inputs = sum(stage.blocks for stage in STAGES), 0, STEM
+    for expansion, kernel, stride, outputs, blocks in STAGES:
+        made.append(nn.Sequential())
+        for index in range(blocks):
+            shape = BlockShape(inputs, outputs, expansion, kernel, stride if index == 0 else 1)
+            made[-1].append(MBConv(shape, drop=DROP * number / total))
+            number, inputs = number + 1, outputs
+    return nn.ModuleList(made)
+
+
+def _initialize(network: nn.Module) -> None:
+    """Draw convolutions from Kaiming's normal by fan-out, without bias; the rest is torch's."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
