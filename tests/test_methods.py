@@ -5,13 +5,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedbb.aggregation.merging import average
+from fedbb.aggregation.merging import average, normalized_average
 from fedbb.aggregation.weighting import BySamples, ClientBalanced
 from fedbb.errors import RecipeError
 from fedbb.imbalance.counts import count_labels
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.pnb import PNB
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
+from fedbb.penalties.alignment import Alignment
+from fedbb.penalties.contrastive import Contrastive
+from fedbb.penalties.proximal import Proximal
 from fedbb.records import ClientCard, LabelCounts, Task
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 0, 1, 0])
@@ -26,29 +29,47 @@ def client(task: Task) -> tuple[LabelCounts, torch.Tensor]:
     return count_labels(targets.numpy(), task, 3), targets
 
 
-@pytest.mark.parametrize(
-    ("name", "shown", "loss", "weighting"),
-    [
-        ("fedavg", "FedAvg", CrossEntropy(), BySamples()),
-        ("fedavg-scaled", "FedAvg-scaled", ScaledCrossEntropy(PNB()), BySamples()),
-        ("pnb", "PNB", PNB(), BySamples()),
-        ("cbr", "CBR", CrossEntropy(), ClientBalanced()),
-        ("fedbb", "FedBB", PNB(), ClientBalanced()),
-        ("fedbb-printed", "FedBB-printed", PNB(), ClientBalanced(reading="printed")),
-    ],
-)
-def test_slots_of_a_method(name, shown, loss, weighting):
-    assert build_method(name, {}) == Method(shown, loss, (), weighting, average)
+SLOTS = {
+    "fedavg": Method("FedAvg", CrossEntropy(), (), BySamples(), average),
+    "fedprox": Method("FedProx", penalties=(Proximal(0.001),)),
+    "moon": Method("MOON", penalties=(Contrastive(1.0, 0.5),)),
+    "fednova": Method("FedNova", merge=normalized_average),
+    "fedalign": Method("FedAlign", penalties=(Alignment(0.45, 0.25, 10.0),)),
+    "fedavg-scaled": Method("FedAvg-scaled", ScaledCrossEntropy(PNB())),
+    "pnb": Method("PNB", PNB()),
+    "cbr": Method("CBR", weighting=ClientBalanced()),
+    "fedbb": Method("FedBB", PNB(), (), ClientBalanced()),
+    "fedbb-printed": Method("FedBB-printed", PNB(), (), ClientBalanced(reading="printed")),
+}
 
 
-def test_every_method_is_in_the_table_above():
-    assert set(METHODS) == {"fedavg", "fedavg-scaled", "pnb", "cbr", "fedbb", "fedbb-printed"}
+@pytest.mark.parametrize("name", METHODS)
+def test_slots_of_a_method(name):
+    assert build_method(name, {}) == SLOTS[name]
+
+
+def test_harmonizing_keeps_the_base_and_takes_loss_and_weighting_from_the_other():
+    options = {"moon": {"mu": 5.0}, "fedbb": {"beta": 0.99, "gamma": 0.5}}
+    assert build_method("moon+fedbb", options) == Method(
+        "MOON+FedBB", PNB(beta=0.99), (Contrastive(mu=5.0),), ClientBalanced(gamma=0.5), average
+    )
+    assert build_method("fednova+cbr", {}).merge is normalized_average
+
+
+def test_a_method_asks_for_what_its_penalties_ask_for():
+    moon, align = build_method("moon", {}), build_method("fedalign", {})
+    assert (moon.projection, moon.remembers, moon.clip) == (True, True, None)
+    assert (align.projection, align.remembers, align.clip) == (False, False, 10.0)
 
 
 @pytest.mark.parametrize(
     ("name", "defaults"),
     [
         ("fedavg", {}),
+        ("fedprox", {"mu": 0.001}),
+        ("moon", {"mu": 1.0, "temperature": 0.5}),
+        ("fednova", {}),
+        ("fedalign", {"mu": 0.45, "width": 0.25, "clip": 10.0}),
         ("fedavg-scaled", OF_PNB),
         ("pnb", OF_PNB),
         ("cbr", OF_CBR),

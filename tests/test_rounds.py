@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from fedbb.errors import DivergedError
 from fedbb.losses.pnb import PNB
-from fedbb.methods import METHODS, Method, build_method, fedavg
+from fedbb.methods import METHODS, Method, build_method, fedavg, fednova, fedprox, moon
+from fedbb.penalties.contrastive import Contrastive
+from fedbb.penalties.proximal import Proximal
 from fedbb.records import ModelState, Task
 from fedbb.rounds import Schedule, Start, choose
 from fedbb.state import digest
@@ -134,3 +136,24 @@ def test_a_loss_spec_is_bound_anew_to_every_clients_counts():
     list(toy_rounds(Method("spy", loss=Spy()), schedule=Schedule(rounds=1)))
     assert len(set(seen)) == 3
     assert [sum(counts) for counts in seen] == [10, 20, 30]
+
+
+def test_fedprox_without_strength_is_fedavg_to_the_bit():
+    ours, theirs = (list(toy_rounds(m))[-1] for m in (fedprox(Proximal(0.0)), fedavg()))
+    assert digest(ours.state) == digest(theirs.state)
+
+
+def test_moon_without_strength_is_fedavg_with_the_head_to_the_bit():
+    ours, theirs = (
+        list(toy_rounds(m, projection=True))[-1] for m in (moon(Contrastive(mu=0.0)), fedavg())
+    )
+    assert digest(ours.state) == digest(theirs.state)
+
+
+def test_fednova_with_equal_clients_is_fedavg_to_the_bit():
+    # Batches as large as a client make one step an epoch everywhere.
+    plan = LocalPlan(batch_size=30, lr=0.1)
+    ours, theirs = (list(toy_rounds(m, plan=plan))[-1] for m in (fednova(), fedavg()))
+    assert digest(ours.state) == digest(theirs.state)
+    unequal = list(toy_rounds(fednova()))[-1]
+    assert digest(unequal.state) != digest(list(toy_rounds(fedavg()))[-1].state)

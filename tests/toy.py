@@ -9,8 +9,8 @@ from torch import nn
 from fedbb.data.dataset import Augmentation, Dataset, Examples
 from fedbb.engine.inline import Inline
 from fedbb.evaluation.scorer import Scorer
-from fedbb.methods import Method
 from fedbb.models.base import NetworkModule, Outputs
+from fedbb.models.slim import run_slim
 from fedbb.records import Task
 from fedbb.rng import stream, torch_stream
 from fedbb.rounds import Schedule, Start, federate
@@ -21,17 +21,24 @@ CLASSES = 3
 
 
 class ToyNet(NetworkModule):
-    """One hidden layer with batch norm, so that there are buffers to look after."""
+    """Two small stages with batch norm: buffers to look after, and a last stage to slim."""
 
-    def __init__(self, classes=CLASSES, pixels=16, dropout=0.0):
+    def __init__(self, classes=CLASSES, dropout=0.0, projection=False):
         super().__init__()
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8), nn.BatchNorm1d(8), nn.ReLU())
+        self.first = nn.Sequential(nn.Conv2d(1, 16, 2, 2), nn.BatchNorm2d(16), nn.ReLU())
+        self.last = nn.Sequential(nn.Conv2d(16, 16, 1), nn.BatchNorm2d(16), nn.ReLU())
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(8, classes)
+        self.projector = nn.Linear(16, 8) if projection else nn.Identity()
+        self.head = nn.Linear(8 if projection else 16, classes)
 
     def forward(self, images):
-        embedding = self.dropout(self.body(images))
-        return Outputs(self.head(embedding), embedding, (embedding,))
+        first = self.first(images)
+        last = self.last(first)
+        embedding = self.projector(self.dropout(last.mean(dim=(2, 3))))
+        return Outputs(self.head(embedding), embedding, (first, last))
+
+    def tail(self, hidden, width):
+        return run_slim(hidden, width, *self.last)
 
 
 def toy_network(seed=0, **options):
@@ -95,7 +102,3 @@ def equal_states(first, second):
         one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
         for one, two in parts
     )
-
-
-def with_loss(method: Method, loss) -> Method:
-    return replace(method, loss=loss)

@@ -7,19 +7,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from fedbb.aggregation.merging import Merge, average
+from fedbb.aggregation.merging import Merge, average, normalized_average
 from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.pnb import PNB
 from fedbb.names import nearest
+from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Penalty
+from fedbb.penalties.contrastive import Contrastive
+from fedbb.penalties.proximal import Proximal
 
 PLAIN_LOSS = CrossEntropy()
 BY_SAMPLES = BySamples()
 PAPER_LOSS = PNB()
 PAPER_WEIGHTING = ClientBalanced()
+PROXIMAL = Proximal()
+CONTRASTIVE = Contrastive()
+ALIGNMENT = Alignment()
 
 
 @dataclass(frozen=True)
@@ -32,10 +38,46 @@ class Method:
     weighting: Weighting = BY_SAMPLES
     merge: Merge = average
 
+    @property
+    def projection(self) -> bool:
+        """Whether the network needs a projection head."""
+        return any(penalty.projection for penalty in self.penalties)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether clients keep their trained model for their next round."""
+        return any(penalty.remembers for penalty in self.penalties)
+
+    @property
+    def clip(self) -> float | None:
+        """The largest norm of a gradient that any penalty allows."""
+        bounds = [penalty.clip for penalty in self.penalties if penalty.clip is not None]
+        return min(bounds, default=None)
+
 
 def fedavg() -> Method:
     """Plain local training; clients weighed by their size."""
     return Method("FedAvg")
+
+
+def fedprox(penalty: Proximal = PROXIMAL) -> Method:
+    """FedAvg with a pull towards the global model."""
+    return Method("FedProx", penalties=(penalty,))
+
+
+def moon(penalty: Contrastive = CONTRASTIVE) -> Method:
+    """FedAvg with features pulled to the global model's and pushed from the client's last ones."""
+    return Method("MOON", penalties=(penalty,))
+
+
+def fednova() -> Method:
+    """FedAvg with every client's change counted per step."""
+    return Method("FedNova", merge=normalized_average)
+
+
+def fedalign(penalty: Alignment = ALIGNMENT) -> Method:
+    """FedAvg with a slim last stage that is to act as the whole one."""
+    return Method("FedAlign", penalties=(penalty,))
 
 
 def fedavg_scaled(like: PNB = PAPER_LOSS) -> Method:
@@ -63,8 +105,21 @@ def fedbb_printed(loss: PNB = PAPER_LOSS, gamma: float = 1.0) -> Method:
     return Method("FedBB-printed", loss=loss, weighting=ClientBalanced(gamma, reading="printed"))
 
 
-METHODS: dict[str, Callable[..., Method]] = {
+def harmonize(base: Method, balancing: Method) -> Method:
+    """Keep how `base` regularizes and merges; take how `balancing` scores and weighs."""
+    name = f"{base.name}+{balancing.name}"
+    return replace(base, name=name, loss=balancing.loss, weighting=balancing.weighting)
+
+
+BASES: dict[str, Callable[..., Method]] = {
     "fedavg": fedavg,
+    "fedprox": fedprox,
+    "moon": moon,
+    "fednova": fednova,
+    "fedalign": fedalign,
+}
+
+BALANCING: dict[str, Callable[..., Method]] = {
     "fedavg-scaled": fedavg_scaled,
     "fedbb": fedbb,
     "fedbb-printed": fedbb_printed,
@@ -72,29 +127,32 @@ METHODS: dict[str, Callable[..., Method]] = {
     "cbr": cbr,
 }
 
+METHODS: dict[str, Callable[..., Method]] = {**BASES, **BALANCING}
+
 
 def build_method(name: str, options: Mapping[str, Any]) -> Method:
-    """Return the method of this name with these hyper-parameters, flat as a recipe has them."""
-    if name not in METHODS:
-        raise RecipeError(f"method.name {name!r} is unknown{nearest(name, METHODS)}")
-    known = hyper_parameters(name)
-    if "alpha" in options and "tau" in known:
-        # The paper calls τ α in places; everywhere else α is a weight (docs/paper-notes.md, 11).
-        raise RecipeError("method.options.alpha is an older name of the paper's; write tau")
-    for option in options:
-        if option not in known:
-            raise RecipeError(
-                f"method.options.{option} is unknown to {name}{nearest(option, known)}"
-            )
-    try:
-        return METHODS[name](**_gather(METHODS[name], options))
-    except ValueError as error:
-        raise RecipeError(f"method.options of {name}: {error}") from error
-    except TypeError as error:
+    """Return the method of this name with these hyper-parameters, flat as a recipe has them.
+
+    "base+balancing" harmonizes two; its options are then tables by the names of the two.
+    """
+    if "+" not in name:
+        return _build(name, options, "method.options")
+    base, _, balancing = name.partition("+")
+    if base not in BASES or balancing not in BALANCING:
         raise RecipeError(
-            f"method.options of {name} has a value of the wrong kind in {dict(options)}; "
-            f"its defaults are {known}"
-        ) from error
+            f"method.name {name!r} is unknown; before the + goes one of {', '.join(BASES)}, "
+            f"after it one of {', '.join(BALANCING)}"
+        )
+    for key in options:
+        if key not in (base, balancing):
+            raise RecipeError(
+                f"method.options.{key} is unknown to {name}{nearest(key, (base, balancing))}"
+            )
+    parts = [
+        _build(part, _table(options.get(part, {}), part), f"method.options.{part}")
+        for part in (base, balancing)
+    ]
+    return harmonize(*parts)
 
 
 def hyper_parameters(name: str) -> dict[str, Any]:
@@ -103,6 +161,33 @@ def hyper_parameters(name: str) -> dict[str, Any]:
     for key, default in _parameters(METHODS[name]).items():
         flat |= _fields(default) if is_dataclass(default) else {key: default}
     return flat
+
+
+def _build(name: str, options: Mapping[str, Any], where: str) -> Method:
+    if name not in METHODS:
+        raise RecipeError(f"method.name {name!r} is unknown{nearest(name, METHODS)}")
+    known = hyper_parameters(name)
+    if "alpha" in options and "tau" in known:
+        # The paper calls τ α in places; everywhere else α is a weight (docs/paper-notes.md, 11).
+        raise RecipeError(f"{where}.alpha is an older name of the paper's; write tau")
+    for option in options:
+        if option not in known:
+            raise RecipeError(f"{where}.{option} is unknown to {name}{nearest(option, known)}")
+    try:
+        return METHODS[name](**_gather(METHODS[name], options))
+    except ValueError as error:
+        raise RecipeError(f"{where} of {name}: {error}") from error
+    except TypeError as error:
+        raise RecipeError(
+            f"{where} of {name} has a value of the wrong kind in {dict(options)}; "
+            f"its defaults are {known}"
+        ) from error
+
+
+def _table(options: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(options, Mapping):
+        raise RecipeError(f"method.options.{name} must be a table of options, not {options!r}")
+    return options
 
 
 def _gather(builder: Callable[..., Method], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,9 +56,24 @@ class ClientCard:
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """What a client returns from its local training."""
+    """What a client returns from its local training.
+
+    `step_mass` is how many plain gradient steps its optimizer steps amount to (FedNova's ‖a‖₁).
+    """
 
     client: int
     state: ModelState
     steps: int
+    step_mass: float
     train_loss: float
+
+
+@dataclass(frozen=True)
+class ClientMemory:
+    """What a client keeps for its next round; it never goes to the server.
+
+    `model` is its trained model (MOON), `momentum` the optimizer's by parameter (central training).
+    """
+
+    model: ModelState | None = None
+    momentum: Mapping[str, Tensor] | None = None

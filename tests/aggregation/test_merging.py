@@ -26,7 +26,7 @@ def state(values: np.ndarray | Tensor, batches: int = 0) -> ModelState:
 
 
 def updates(states: list[ModelState]) -> list[ClientUpdate]:
-    return [ClientUpdate(number, each, 1, 0.5) for number, each in enumerate(states)]
+    return [ClientUpdate(number, each, 1, 1.0, 0.5) for number, each in enumerate(states)]
 
 
 def merge(states: list[ModelState], weights: np.ndarray | list[float]) -> ModelState:

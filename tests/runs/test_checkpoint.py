@@ -4,8 +4,14 @@ import torch
 from safetensors.torch import load_file
 
 from fedbb.errors import RunError
-from fedbb.records import ModelState
-from fedbb.runs.checkpoint import Checkpoint, encode, load_checkpoint, save_checkpoint
+from fedbb.records import ClientMemory, ModelState
+from fedbb.runs.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    load_memory,
+    save_checkpoint,
+    save_memory,
+)
 from fedbb.state import digest
 
 STATE = ModelState(
@@ -17,6 +23,11 @@ STATE = ModelState(
     },
     buffers={"steps": torch.tensor(7), "flags": torch.tensor([True, False])},
 )
+
+
+def written(path, checkpoint):
+    save_checkpoint(path, checkpoint)
+    return path.read_bytes()
 
 
 def test_saving_and_loading_is_the_identity_for_every_dtype(tmp_path):
@@ -36,8 +47,8 @@ def test_anyone_can_open_the_file_with_safetensors(tmp_path):
 
 
 def test_every_flipped_byte_is_noticed(tmp_path):
-    content = encode(Checkpoint(2, STATE))
     path = tmp_path / "flipped.safetensors"
+    content = written(path, Checkpoint(2, STATE))
     for place in range(len(content)):
         damaged = bytearray(content)
         damaged[place] ^= 1 << (place % 8)
@@ -47,8 +58,8 @@ def test_every_flipped_byte_is_noticed(tmp_path):
 
 
 def test_every_truncation_is_noticed(tmp_path):
-    content = encode(Checkpoint(2, STATE))
     path = tmp_path / "short.safetensors"
+    content = written(path, Checkpoint(2, STATE))
     for length in range(0, len(content), 7):
         path.write_bytes(content[:length])
         with pytest.raises(RunError, match="cannot be used"):
@@ -66,7 +77,8 @@ def test_random_bytes_are_refused_without_running_them(tmp_path):
 
 def test_a_header_that_claims_to_be_huge_is_refused(tmp_path):
     path = tmp_path / "huge.safetensors"
-    path.write_bytes((2**63 - 1).to_bytes(8, "little") + encode(Checkpoint(2, STATE))[8:])
+    content = written(path, Checkpoint(2, STATE))
+    path.write_bytes((2**63 - 1).to_bytes(8, "little") + content[8:])
     with pytest.raises(RunError, match="cannot be used"):
         load_checkpoint(path)
 
@@ -86,3 +98,26 @@ def test_a_safetensors_file_of_someone_else_is_refused(tmp_path):
     save_file({"weight": torch.zeros(2)}, tmp_path / "foreign.safetensors")
     with pytest.raises(RunError, match="no checksum of fedbb"):
         load_checkpoint(tmp_path / "foreign.safetensors")
+
+
+def test_a_checkpoint_tells_the_round_of_every_memory(tmp_path):
+    save_checkpoint(tmp_path / "a.safetensors", Checkpoint(4, STATE, {0: 4, 7: 2}))
+    assert load_checkpoint(tmp_path / "a.safetensors").memories == {0: 4, 7: 2}
+
+
+def test_memories_come_back_as_they_were(tmp_path):
+    path = tmp_path / "memory.safetensors"
+    momentum = {"weight": torch.ones(2, 3)}
+    for memory in (
+        ClientMemory(STATE),
+        ClientMemory(None, momentum),
+        ClientMemory(STATE, momentum),
+    ):
+        save_memory(path, memory)
+        loaded = load_memory(path)
+        assert (loaded.model is None) == (memory.model is None)
+        assert (loaded.momentum is None) == (memory.momentum is None)
+        if memory.model is not None:
+            assert digest(loaded.model) == digest(STATE)
+        if memory.momentum is not None:
+            assert torch.equal(loaded.momentum["weight"], momentum["weight"])

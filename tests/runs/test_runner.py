@@ -1,4 +1,5 @@
 import json
+import re
 import resource
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 
 from fedbb.errors import DivergedError, RecipeError, RunError
 from fedbb.recipes.reader import make_recipe
+from fedbb.recipes.spec import PartitionSpec
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import FILES, RunFolder, hold
 from fedbb.runs.runner import run
@@ -267,7 +269,8 @@ def test_clients_that_cannot_learn_are_noted(tmp_path):
     notes = RunFolder(tmp_path / "run").read_json("federation.json")["notes"]
     assert len(notes) == 3
     assert notes[0] == (
-        "client 0: it holds one class only, PNB gives its every case weight 0 and it learns nothing"
+        "client 0: every class has one kind of case only, so PNB gives all weight 0 "
+        "and the client learns nothing"
     )
 
 
@@ -276,3 +279,92 @@ def test_a_recipe_that_cannot_run_leaves_no_run_behind(tmp_path):
         next(run(small_recipe(tmp_path, model={"name": "resnet5"}), tmp_path / "run"))
     assert not RunFolder(tmp_path / "run").is_run()
     assert len(list(run(small_recipe(tmp_path), tmp_path / "run"))) == 4
+
+
+def test_moons_memory_is_kept_for_the_clients_that_trained_and_pruned(tmp_path):
+    recipe = small_recipe(
+        tmp_path, method={"name": "moon"}, rounds={"number": 6, "participation": 0.4}
+    )
+    list(run(recipe, tmp_path / "run"))
+    folder = RunFolder(tmp_path / "run")
+    trained = {client["client"] for record in folder.records() for client in record["clients"]}
+    checkpoint = folder.latest()
+    assert set(checkpoint.memories) == trained
+    assert set(folder.memories(checkpoint)) == trained
+    assert len(list(folder.file("memories").iterdir())) <= 2 * len(trained)
+
+
+def test_a_damaged_newest_checkpoint_takes_the_memory_before_it_as_well(tmp_path):
+    recipe = small_recipe(tmp_path, method={"name": "moon"}, rounds={"number": 5})
+    whole, _ = finish(recipe, tmp_path / "whole")
+    records = run(recipe, tmp_path / "run")
+    for _ in range(3):
+        next(records)
+    records.close()
+    (tmp_path / "run" / "checkpoints" / "round-000003.safetensors").write_bytes(b"")
+    with pytest.warns(RuntimeWarning, match="the one before it is used"):
+        resumed, _ = finish(recipe, tmp_path / "run", resume=True)
+    assert resumed["sha256"] == whole["sha256"]
+
+
+def test_methods_without_memory_write_none(tmp_path):
+    list(run(small_recipe(tmp_path), tmp_path / "run"))
+    assert list((tmp_path / "run" / "memories").iterdir()) == []
+
+
+def test_equal_runs_write_equal_model_files(tmp_path):
+    recipe = small_recipe(tmp_path)
+    for name in ("one", "two"):
+        list(run(recipe, tmp_path / name))
+    one, two = ((tmp_path / name / "final.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+NONE = PartitionSpec()
+
+
+def central(folder, **changes):
+    recipe = small_recipe(folder, engine="central", **changes)
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"partition": NONE})})
+
+
+def test_central_training_is_one_client_whose_momentum_goes_on(tmp_path):
+    recipe = central(tmp_path, method={"name": "fedavg"}, rounds={"number": 3})
+    summary, records = finish(recipe, tmp_path / "run")
+    assert [len(record["clients"]) for record in records] == [1, 1, 1]
+    assert records[0]["clients"][0]["steps"] == 8
+    memory = RunFolder(tmp_path / "run").memories(RunFolder(tmp_path / "run").latest())[0]
+    assert memory.momentum is not None
+    left = run(recipe, tmp_path / "left")
+    next(left)
+    left.close()
+    assert finish(recipe, tmp_path / "left", resume=True)[0]["sha256"] == summary["sha256"]
+
+
+def test_central_training_differs_from_a_federation_of_one_only_by_its_momentum(tmp_path):
+    local = {"batch_size": 8, "lr": 0.05, "momentum": 0.0}
+    options = {"method": {"name": "fedavg"}, "local": local}
+    alone = small_recipe(tmp_path, **options)
+    partition = alone.data.partition.model_copy(update={"clients": 1})
+    data = alone.data.model_copy(update={"partition": partition})
+    one, _ = finish(alone.model_copy(update={"data": data}), tmp_path / "one")
+    all_, _ = finish(central(tmp_path, **options), tmp_path / "all")
+    assert one["sha256"] == all_["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"engine": "central"}, "data.partition has no place"),
+        ({"method": {"name": "moon"}, "model": {"projection": False}}, "does not suit MOON"),
+        ({"method": {"name": "moon+fedavg"}}, "after it one of"),
+        ({"method": {"name": "moon+fedbb", "options": {"mu": 1.0}}}, "options.mu is unknown"),
+        ({"method": {"name": "moon+fedbb", "options": {"moon": 1.0}}}, "must be a table"),
+        ({"method": {"name": "fedprox", "options": {"mu": -1.0}}}, "mu must be"),
+        ({"model": {"name": "resnet"}}, "model.name 'resnet' is unknown"),
+    ],
+)
+def test_parts_that_do_not_suit_each_other_are_refused_at_once(tmp_path, changes, words):
+    with pytest.raises(RecipeError, match=re.escape(words)):
+        next(run(small_recipe(tmp_path, **changes), tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

@@ -73,7 +73,8 @@ class PNB:
         weights = weigh(self, counts, task)
         if weights.mean == 0:
             return [
-                "it holds one class only, PNB gives its every case weight 0 and it learns nothing"
+                "every class has one kind of case only, so PNB gives all weight 0 "
+                "and the client learns nothing"
             ]
         uneven = (counts.positive > 0) & (counts.positive != counts.negative)
         if uneven.any() and np.all(np.abs(weights.alpha_positive[uneven] - 0.5) < SATURATED):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -25,7 +25,7 @@ class PartitionSpec(Section):
     kind: str = "label-skew"
     clients: Count | None = None
     concentration: Positive | None = None
-    min_samples: Annotated[int, Field(ge=1)] = 10
+    min_samples: Count | None = None
     seed: Seed | None = None
     column: str | None = None
     path: str | None = None
@@ -44,9 +44,10 @@ class DataSpec(Section):
 
 
 class ModelSpec(Section):
-    """Which network."""
+    """Which network, with a projection head or without; by default as the method asks."""
 
     name: str = "small-cnn"
+    projection: bool | None = None
 
 
 class MethodSpec(Section):
@@ -71,6 +72,12 @@ class LocalSpec(Section):
     channels_last: bool = True
     device: str = "cpu"
 
+    @model_validator(mode="after")
+    def _nesterov_needs_momentum(self) -> Self:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs a momentum above 0")
+        return self
+
 
 class RoundsSpec(Section):
     """How many rounds, and what part of the clients trains in each."""
@@ -93,7 +100,7 @@ class Recipe(Section):
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[\w.+=-]+$")] | None = None
     seed: Seed = 0
-    engine: Literal["inline"] = "inline"
+    engine: Literal["inline", "central"] = "inline"
     data: DataSpec
     model: ModelSpec = ModelSpec()
     method: MethodSpec

@@ -1,80 +1,48 @@
-"""Model states as safetensors files that carry their own SHA-256."""
+"""The global state after a round, and what clients remembered by then."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import safetensors.torch
-from safetensors import SafetensorError
-from torch import Tensor
-
-from fedbb.errors import RunError
-from fedbb.files import replacing
-from fedbb.records import ModelState
-
-_BLANK = "0" * 64
-_SEAL = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+from fedbb.records import ClientMemory, ModelState
+from fedbb.runs.sealed import flatten_state, gather_state, load_sealed, part, save_sealed
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state, and the round after which it was taken."""
+    """A state, the round after which it was taken, and the round each client's memory is from."""
 
     round: int
     state: ModelState
+    memories: Mapping[int, int] = field(default_factory=dict)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint atomically."""
-    with replacing(path) as file:
-        file.write(encode(checkpoint))
+    facts = {"round": str(checkpoint.round), "memories": json.dumps(dict(checkpoint.memories))}
+    save_sealed(path, flatten_state(checkpoint.state), facts)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Return the checkpoint in this file, or refuse a damaged one."""
-    try:
-        return decode(path.read_bytes())
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise RunError(f"checkpoint {path} cannot be used: {error}") from error
+    tensors, facts = load_sealed(path)
+    memories = {int(client): number for client, number in json.loads(facts["memories"]).items()}
+    return Checkpoint(int(facts["round"]), gather_state(tensors), memories)
 
 
-def encode(checkpoint: Checkpoint) -> bytes:
-    """Return a safetensors file whose metadata holds the SHA-256 of all its other bytes."""
-    tensors = {f"params.{name}": tensor for name, tensor in checkpoint.state.params.items()}
-    tensors |= {f"buffers.{name}": tensor for name, tensor in checkpoint.state.buffers.items()}
-    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    metadata = {"format": "fedbb-1", "round": str(checkpoint.round), "sha256": _BLANK}
-    content = safetensors.torch.save(tensors, metadata)
-    return content.replace(_BLANK.encode(), hashlib.sha256(content).hexdigest().encode(), 1)
+def save_memory(path: Path, memory: ClientMemory) -> None:
+    """Write what a client remembers atomically."""
+    tensors = {} if memory.model is None else flatten_state(memory.model, "model.")
+    if memory.momentum is not None:
+        tensors |= {f"momentum.{name}": tensor for name, tensor in memory.momentum.items()}
+    save_sealed(path, tensors, {})
 
 
-def decode(content: bytes) -> Checkpoint:
-    """Return the checkpoint in these bytes; ValueError if any byte of them was changed."""
-    seal = _SEAL.search(content[: 8 + _header_length(content)])
-    if seal is None:
-        raise ValueError("it carries no checksum of fedbb")
-    blank = content[: seal.start(1)] + _BLANK.encode() + content[seal.end(1) :]
-    if hashlib.sha256(blank).hexdigest().encode() != seal.group(1):
-        raise ValueError("its checksum does not match: the file is damaged")
-    header = json.loads(content[8 : 8 + _header_length(content)])
-    tensors = safetensors.torch.load(content)
-    return Checkpoint(
-        round=int(header["__metadata__"]["round"]),
-        state=ModelState(_part(tensors, "params."), _part(tensors, "buffers.")),
-    )
-
-
-def _header_length(content: bytes) -> int:
-    return min(int.from_bytes(content[:8], "little"), len(content))
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
+def load_memory(path: Path) -> ClientMemory:
+    """Return what a client remembers, or refuse a damaged file."""
+    tensors, _ = load_sealed(path)
+    model = gather_state(tensors, "model.")
+    return ClientMemory(model if model.params else None, part(tensors, "momentum.") or None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,14 @@ from filelock import FileLock, Timeout
 
 from fedbb.errors import RunError
 from fedbb.files import TEMPORARY, remove_leftovers, replacing
-from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from fedbb.records import ClientMemory
+from fedbb.runs.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    load_memory,
+    save_checkpoint,
+    save_memory,
+)
 
 Record = dict[str, Any]
 
@@ -30,9 +37,11 @@ FILES = (
     "best.safetensors",
     "final.safetensors",
     "checkpoints",
+    "memories",
     LOCK,
 )
-KEPT_CHECKPOINTS = 2
+KEPT = 2
+"""Checkpoints in all, and memories of one client, so that the last but one can take over."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +71,21 @@ class RunFolder:
         """Tell whether a run was set up here; its recipe is the last file of the setup."""
         return self.file("recipe.json").exists()
 
-    def commit(self, record: Record, checkpoint: Checkpoint, *, best: bool) -> None:
-        """Save a finished round; it counts from the moment its checkpoint is in place."""
+    def commit(
+        self,
+        record: Record,
+        checkpoint: Checkpoint,
+        memories: Mapping[int, ClientMemory],
+        *,
+        best: bool,
+    ) -> None:
+        """Save a finished round; it counts from the moment its checkpoint is in place.
+
+        `memories` are those of the clients that took part.
+        """
         try:
+            for client, memory in memories.items():
+                save_memory(self._memory(client, checkpoint.round), memory)
             if best:
                 save_checkpoint(self.file("best.safetensors"), checkpoint)
             with self.file("rounds.jsonl").open("ab") as lines:
@@ -72,8 +93,7 @@ class RunFolder:
                 lines.flush()
                 os.fsync(lines.fileno())
             save_checkpoint(self._checkpoint(checkpoint.round), checkpoint)
-            for old in self._checkpoints()[KEPT_CHECKPOINTS:]:
-                old.unlink()
+            self._forget(memories)
         except OSError as error:
             raise RunError(
                 f"round {checkpoint.round} could not be saved in {self.path}: {error}; "
@@ -92,6 +112,13 @@ class RunFolder:
         if damaged:
             raise RunError(f"{self.path} has no usable checkpoint left ({', '.join(damaged)})")
         return None
+
+    def memories(self, checkpoint: Checkpoint) -> dict[int, ClientMemory]:
+        """Return what every client remembered at a checkpoint."""
+        return {
+            client: load_memory(self._memory(client, number))
+            for client, number in checkpoint.memories.items()
+        }
 
     def records(self) -> list[Record]:
         """Return the records of all rounds; a last line torn by a crash is left out."""
@@ -116,6 +143,18 @@ class RunFolder:
     def _checkpoint(self, number: int) -> Path:
         return self.file("checkpoints") / f"round-{number:06d}.safetensors"
 
+    def _memory(self, client: int, number: int) -> Path:
+        return self.file("memories") / f"client-{client:06d}-round-{number:06d}.safetensors"
+
+    def _forget(self, clients: Iterable[int]) -> None:
+        """Delete checkpoints, and memories of these clients, that no kept checkpoint refers to."""
+        outdated = self._checkpoints()[KEPT:]
+        for client in clients:
+            found = self.file("memories").glob(f"client-{client:06d}-*.safetensors")
+            outdated += sorted(found, reverse=True)[KEPT:]
+        for path in outdated:
+            path.unlink()
+
     def _checkpoints(self) -> list[Path]:
         return sorted(self.file("checkpoints").glob("round-*.safetensors"), reverse=True)
 
@@ -124,7 +163,8 @@ class RunFolder:
 def hold(path: Path) -> Iterator[RunFolder]:
     """Make the folder if need be, keep other processes out, and clear what a crash left."""
     try:
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        for inner in ("checkpoints", "memories"):
+            (path / inner).mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / LOCK)
         lock.acquire(blocking=False)
     except Timeout:
@@ -132,8 +172,8 @@ def hold(path: Path) -> Iterator[RunFolder]:
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
     try:
-        remove_leftovers(path)
-        remove_leftovers(path / "checkpoints")
+        for place in (path, path / "checkpoints", path / "memories"):
+            remove_leftovers(place)
         yield RunFolder(path)
     finally:
         lock.release()

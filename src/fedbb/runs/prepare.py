@@ -23,6 +23,9 @@ from fedbb.records import ClientCard, LabelCounts
 from fedbb.rng import stream
 from fedbb.training.plan import Share
 
+EVERYTHING = Rule("even", clients=1)
+"""Central training: one client that holds all."""
+
 
 @dataclass(frozen=True, eq=False)
 class Federation:
@@ -41,17 +44,22 @@ class Federation:
 def prepare(recipe: Recipe) -> Federation:
     """Load and divide the data of a recipe."""
     dataset, scored = _load(recipe.data, recipe.seed)
+    rule = EVERYTHING if recipe.engine == "central" else _rule(recipe)
+    return Federation(dataset, divide(rule, dataset.train, dataset.task), scored)
+
+
+def _rule(recipe: Recipe) -> Rule:
     spec = recipe.data.partition
-    rule = Rule(
+    least = {} if spec.min_samples is None else {"min_samples": spec.min_samples}
+    return Rule(
         kind=spec.kind,
         clients=spec.clients,
         concentration=spec.concentration,
-        min_samples=spec.min_samples,
         seed=recipe.seed if spec.seed is None else spec.seed,
         column=spec.column,
         path=None if spec.path is None else Path(spec.path),
+        **least,
     )
-    return Federation(dataset, divide(rule, dataset.train, dataset.task), scored)
 
 
 def describe(federation: Federation, method: Method) -> dict[str, Any]:

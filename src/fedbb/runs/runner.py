@@ -12,10 +12,11 @@ from fedbb.data.dataset import Dataset
 from fedbb.engine.inline import Inline
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.scorer import Scorer
-from fedbb.methods import Method, build_method
+from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.models.catalogue import build_model
 from fedbb.partition.table import Partition
+from fedbb.recipes.check import check_recipe, check_task
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.rng import torch_stream
@@ -34,7 +35,7 @@ def run(recipe: Recipe, path: Path, *, resume: bool = False) -> Iterator[Record]
 
     With `resume`, an unfinished run in the folder goes on from its last whole round, to the bit.
     """
-    method = build_method(recipe.method.name, recipe.method.options)
+    method = check_recipe(recipe)
     check_foreign(path)
     if RunFolder(path).is_run() and not resume:
         raise RunError(f"{path} holds a run already; --resume goes on with it, or choose another")
@@ -42,14 +43,15 @@ def run(recipe: Recipe, path: Path, *, resume: bool = False) -> Iterator[Record]
         if folder.is_run():
             _check_resume(folder, recipe)
         federation = prepare(recipe)
-        model = _network(recipe, federation.dataset)
+        check_task(method, federation.dataset.task)
+        model = _network(recipe, federation.dataset, method)
         if folder.is_run():
             stored = Partition.load(folder.file("partition.json"))
             if stored != federation.partition:
                 raise RunError(f"{path}: the recipe now divides the data in another way")
         else:
             _set_up(folder, recipe, federation, method)
-        engine = Inline(model, federation.shares, method, LocalPlan(**recipe.local.model_dump()))
+        engine = Inline(model, federation.shares, method, _plan(recipe))
         yield from _rounds(folder, recipe, federation, engine)
 
 
@@ -59,6 +61,7 @@ def _rounds(
     model, dataset = engine.model, federation.dataset
     checkpoint = folder.latest() or Checkpoint(0, snapshot(model))
     records = folder.rewind(checkpoint.round)
+    engine.memories.update(folder.memories(checkpoint))
     metric = recipe.evaluation.metric or DEFAULT_METRIC[dataset.task]
     best = best_record(records, metric)
     batch, device = recipe.evaluation.batch_size, recipe.local.device
@@ -67,19 +70,33 @@ def _rounds(
     start = Start(checkpoint.state, checkpoint.round)
     for finished in federate(engine, engine.method, start, schedule, scorer):
         record = _record(finished)
-        checkpoint = Checkpoint(finished.number, finished.state)
+        kept = {
+            update.client: engine.memories[update.client]
+            for update in finished.updates
+            if update.client in engine.memories
+        }
+        dated = {**checkpoint.memories, **dict.fromkeys(kept, finished.number)}
+        checkpoint = Checkpoint(finished.number, finished.state, dated)
         leads = is_better(record, best, metric)
-        folder.commit(record, checkpoint, best=leads)
+        folder.commit(record, checkpoint, kept, best=leads)
         best = record if leads else best
         records.append(record)
         yield record
     _finish(folder, checkpoint, records, metric)
 
 
-def _network(recipe: Recipe, dataset: Dataset) -> NetworkModule:
-    device = recipe.local.device
+def _plan(recipe: Recipe) -> LocalPlan:
+    # In central training a round is an epoch of one long run, so its momentum goes on.
+    return LocalPlan(**recipe.local.model_dump(), keep_momentum=recipe.engine == "central")
+
+
+def _network(recipe: Recipe, dataset: Dataset, method: Method) -> NetworkModule:
+    device, wanted = recipe.local.device, recipe.model.projection
+    projection = method.projection if wanted is None else wanted
     with torch_stream(recipe.seed, "model"):
-        model = build_model(recipe.model.name, len(dataset.classes), dataset.channels)
+        model = build_model(
+            recipe.model.name, len(dataset.classes), dataset.channels, projection=projection
+        )
     try:
         model = model.to(device)
     except (RuntimeError, AssertionError) as error:

@@ -5,56 +5,65 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedbb.errors import DivergedError
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
-from fedbb.penalties.base import Step
-from fedbb.records import ClientUpdate
+from fedbb.penalties.base import Anchors, Step
+from fedbb.records import ClientMemory, ClientUpdate
 from fedbb.rng import torch_stream
 from fedbb.state import is_finite, restore, snapshot
 from fedbb.training.batches import batches
+from fedbb.training.optim import make_optimizer, momentum_of, step_mass
 from fedbb.training.plan import Job, LocalPlan, Share
+
+FORGOTTEN = ClientMemory()
 
 
 def train_client(
-    model: NetworkModule, share: Share, job: Job, method: Method, plan: LocalPlan
-) -> ClientUpdate:
-    """Train on one client's share from the job's state; `model` is only the workbench."""
+    model: NetworkModule,
+    share: Share,
+    job: Job,
+    method: Method,
+    plan: LocalPlan,
+    memory: ClientMemory = FORGOTTEN,
+) -> tuple[ClientUpdate, ClientMemory]:
+    """Train on one client's share from the job's state; `model` is only the workbench.
+
+    Returns what goes to the server, and what the client keeps for its next round.
+    """
     restore(model, job.state)
     model.train()
     loss = method.loss.bind(share.count(), share.dataset.task).to(plan.device)
-    anchor = {name: tensor.to(plan.device) for name, tensor in job.state.params.items()}
-    optimizer = _optimizer(model, plan)
+    anchors = Anchors(model, job.state, memory.model)
+    penalties = [penalty.bind(anchors) for penalty in method.penalties]
+    optimizer = make_optimizer(model, plan, memory.momentum)
     losses: list[float] = []
     with torch_stream(job.seed, "torch", job.round, job.client):
         for epoch in range(plan.epochs):
             for images, targets in batches(share, job, plan, epoch):
-                outputs = model(_place(images, plan))
+                images = _place(images, plan)
+                outputs = model(images)
                 objective = loss(outputs.logits, targets.to(plan.device))
-                for penalty in method.penalties:
-                    objective = objective + penalty(Step(model, outputs, anchor))
+                step = Step(images, outputs, _finite(objective, method, job, len(losses)))
+                for penalty in penalties:
+                    objective = objective + penalty(step)
                 losses.append(_finite(objective, method, job, len(losses)))
                 optimizer.zero_grad()
                 objective.backward()
+                if method.clip is not None:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), method.clip)
                 optimizer.step()
     state = snapshot(model)
     if not is_finite(state):
-        raise DivergedError(
-            f"{_where(method, job)}: the trained model holds values that are not finite"
-        )
-    return ClientUpdate(job.client, state, len(losses), math.fsum(losses) / len(losses))
-
-
-def _optimizer(model: nn.Module, plan: LocalPlan) -> torch.optim.Optimizer:
-    return torch.optim.SGD(
-        model.parameters(),
-        lr=plan.lr,
-        momentum=plan.momentum,
-        nesterov=plan.nesterov,
-        weight_decay=plan.weight_decay,
+        raise DivergedError(f"{_where(method, job)}: the trained model holds values not finite")
+    kept = ClientMemory(
+        model=state if method.remembers else None,
+        momentum=momentum_of(model, optimizer) if plan.keep_momentum else None,
     )
+    steps, mean = len(losses), math.fsum(losses) / len(losses)
+    return ClientUpdate(job.client, state, steps, step_mass(steps, plan), mean), kept
 
 
 def _place(images: Tensor, plan: LocalPlan) -> Tensor:

@@ -11,7 +11,7 @@ from fedbb.records import IntArray, LabelCounts, ModelState
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """How a client trains; the optimizer is fresh for every client and round.
+    """How a client trains; the optimizer is fresh in every round unless its momentum is kept.
 
     Threads, memory format and device are among the settings because results depend on them to the
     bit.
@@ -24,6 +24,7 @@ class LocalPlan:
     nesterov: bool = False
     weight_decay: float = 1e-4
     drop_last: bool = False
+    keep_momentum: bool = False
     augment: bool = True
     threads: int = 1
     channels_last: bool = True

@@ -1,0 +1,83 @@
+"""FedAlign: a slim copy of the last stage is to stretch its input as the whole one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedbb.models.base import NetworkModule
+from fedbb.models.slim import slim_channels
+from fedbb.penalties.base import Anchors, Step
+from fedbb.penalties.proximal import check_strength
+
+ITERATIONS = 10
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """μ times the supervised loss in size, in the direction that aligns the top singular values.
+
+    The last stage runs a second time on the leading `width` of its channels (Mendieta et al. 2022).
+    """
+
+    mu: float = 0.45
+    width: float = 0.25
+    clip: float | None = 10.0
+    projection: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_strength("mu", self.mu)
+        if not 0.0 < self.width < 1.0:
+            raise ValueError(f"width must be above 0 and below 1, not {self.width}")
+        if self.clip is not None and not 0.0 < self.clip < float("inf"):
+            raise ValueError(f"clip must be a finite number above 0, not {self.clip}")
+
+    def bind(self, anchors: Anchors) -> Callable[[Step], Tensor]:
+        """Return the alignment of the network that is trained."""
+
+        def penalty(step: Step) -> Tensor:
+            distance = self._distance(anchors.model, step)
+            value = distance.item()
+            # The ratio makes the term as large as the loss; no distance, no direction.
+            return distance * (self.mu * step.loss / value if value > TINY else 0.0)
+
+        return penalty
+
+    def _distance(self, model: NetworkModule, step: Step) -> Tensor:
+        """Return the batch mean of (s_slim − s_whole)², s the top singular values."""
+        before, after = (stage.detach() for stage in step.outputs.stages[-2:])
+        narrow = before[:, : slim_channels(before.shape[1], self.width)]
+        slim = model.tail(narrow, self.width)
+        whole = top_singular_value(transmitting_matrix(before, after))
+        return (top_singular_value(transmitting_matrix(narrow, slim)) - whole).square().mean()
+
+
+def transmitting_matrix(before: Tensor, after: Tensor) -> Tensor:
+    """Return, per sample, the products of channels before and after a stage, meaned over places.
+
+    Both are feature maps (N, C, H, W); the larger `before` is first pooled to the size of `after`.
+    """
+    if before.shape[2:] != after.shape[2:]:
+        before = F.adaptive_avg_pool2d(before, (after.shape[2], after.shape[3]))
+    first, second = before.flatten(2), after.flatten(2)
+    return first @ second.transpose(1, 2) / first.shape[2]
+
+
+def top_singular_value(matrix: Tensor) -> Tensor:
+    """Return about the largest singular value of each matrix (N, R, C), by power iteration."""
+    square = matrix @ matrix.transpose(1, 2)
+    vector = matrix.new_ones(square.shape[0], square.shape[1], 1)
+    norm = vector.new_ones(len(vector))
+    for _ in range(ITERATIONS):
+        product = square @ vector
+        # Features that are all dead would divide zero by zero.
+        norm = product.norm(dim=(1, 2)).clamp(min=TINY)
+        vector = product / norm[:, None, None]
+    return torch.sqrt(norm)

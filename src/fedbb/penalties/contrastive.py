@@ -1,0 +1,68 @@
+"""MOON: features like the global model's, unlike the client's own of last time (Li et al. 2021)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedbb.models.base import NetworkModule
+from fedbb.penalties.base import Anchors, Step
+from fedbb.penalties.proximal import check_strength
+from fedbb.records import ModelState
+from fedbb.state import restore
+
+
+@dataclass(frozen=True)
+class Contrastive:
+    """μ times the contrast of the projected features z; zero in a client's first round."""
+
+    mu: float = 1.0
+    temperature: float = 0.5
+    projection: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True
+    clip: ClassVar[float | None] = None
+
+    def __post_init__(self) -> None:
+        check_strength("mu", self.mu)
+        if not 0.0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature must be a finite number above 0, not {self.temperature}")
+
+    def bind(self, anchors: Anchors) -> Callable[[Step], Tensor]:
+        """Return the contrast against the round's global model and the client's last one."""
+        if anchors.previous is None:
+            return _nothing
+        globally = _frozen(anchors.model, anchors.start)
+        previously = _frozen(anchors.model, anchors.previous)
+
+        def penalty(step: Step) -> Tensor:
+            with torch.no_grad():
+                near = globally(step.images).embedding
+                far = previously(step.images).embedding
+            return self.mu * contrast(step.outputs.embedding, near, far, self.temperature)
+
+        return penalty
+
+
+def contrast(embedding: Tensor, near: Tensor, far: Tensor, temperature: float) -> Tensor:
+    """Return the mean of −log(e^{s⁺/t} / (e^{s⁺/t} + e^{s⁻/t})), s the cosines with the two."""
+    similar = torch.stack(
+        [F.cosine_similarity(embedding, other, dim=1, eps=1e-8) for other in (near, far)], dim=1
+    )
+    return -F.log_softmax(similar / temperature, dim=1)[:, 0].mean()
+
+
+def _frozen(model: NetworkModule, state: ModelState) -> NetworkModule:
+    """A copy that is never trained; in eval mode, so that its batch norms do not drift."""
+    twin = copy.deepcopy(model)
+    restore(twin, state)
+    return twin.eval().requires_grad_(False)
+
+
+def _nothing(step: Step) -> Tensor:
+    return step.outputs.logits.new_zeros(())

@@ -1,0 +1,41 @@
+"""What a recipe's parts must agree on, told before anything is loaded."""
+
+from __future__ import annotations
+
+from fedbb.data.catalogue import find_entry
+from fedbb.errors import RecipeError
+from fedbb.methods import Method, build_method
+from fedbb.models.catalogue import MODELS
+from fedbb.names import nearest
+from fedbb.partition.rules import KINDS
+from fedbb.recipes.spec import PartitionSpec, Recipe
+from fedbb.records import Task
+
+
+def check_recipe(recipe: Recipe) -> Method:
+    """Return the recipe's method if its parts are known and suit each other."""
+    method = build_method(recipe.method.name, recipe.method.options)
+    task = find_entry(recipe.data.name).task
+    if task is not None:
+        check_task(method, task)
+    if recipe.model.name not in MODELS:
+        raise RecipeError(
+            f"model.name {recipe.model.name!r} is unknown{nearest(recipe.model.name, MODELS)}"
+        )
+    if method.projection and recipe.model.projection is False:
+        raise RecipeError(f"model.projection = false does not suit {method.name}, which needs it")
+    partition = recipe.data.partition
+    kind = KINDS.get(partition.kind)
+    if partition.min_samples is not None and kind and "min_samples" not in kind.takes:
+        raise RecipeError(f"data.partition.min_samples has no meaning for {partition.kind}")
+    if recipe.engine == "central" and partition != PartitionSpec():
+        raise RecipeError(
+            'data.partition has no place in engine = "central", which divides nothing'
+        )
+    return method
+
+
+def check_task(method: Method, task: Task) -> None:
+    """Refuse a method whose loss is not defined for this kind of labels."""
+    if not method.loss.suits(task):
+        raise RecipeError(f"{method.name} is not defined for {task} data")

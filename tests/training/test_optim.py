@@ -1,0 +1,57 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbb.training.optim import make_optimizer, momentum_of, step_mass
+from fedbb.training.plan import LocalPlan
+from reference.fednova import accumulated
+
+
+@pytest.mark.parametrize(
+    ("steps", "mass"),
+    [(1, 1.0), (2, 2.9), (10, 41.381060), (37, 281.824800), (100, 910.002391)],
+)
+def test_known_step_masses_at_momentum_nine_tenths(steps, mass):
+    assert step_mass(steps, LocalPlan(momentum=0.9)) == pytest.approx(mass, abs=1e-6)
+
+
+@given(st.integers(1, 300), st.floats(0, 0.99))
+def test_the_recursion_equals_the_closed_form(steps, momentum):
+    expected = accumulated(steps, momentum)
+    assert step_mass(steps, LocalPlan(momentum=momentum)) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_the_mass_is_how_far_a_constant_gradient_carries(nesterov, steps):
+    plan = LocalPlan(lr=1.0, momentum=0.9, nesterov=nesterov, weight_decay=0.0)
+    model = torch.nn.Linear(1, 1, bias=False).double()
+    torch.nn.init.zeros_(model.weight)
+    optimizer = make_optimizer(model, plan, None)
+    for _ in range(steps):
+        model.weight.grad = torch.ones_like(model.weight)
+        optimizer.step()
+    assert -model.weight.item() == pytest.approx(step_mass(steps, plan))
+
+
+def test_a_kept_momentum_goes_on_as_if_nothing_had_happened():
+    plan = LocalPlan(lr=0.1)
+    together, apart = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    apart.load_state_dict(together.state_dict())
+    optimizer, momentum = make_optimizer(together, plan, None), None
+    for _ in range(3):
+        for parameter in together.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        fresh = make_optimizer(apart, plan, momentum)
+        for parameter in apart.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        fresh.step()
+        momentum = momentum_of(apart, fresh)
+    assert torch.equal(together.weight, apart.weight)
+
+
+def test_an_optimizer_without_momentum_has_none_to_keep():
+    model = torch.nn.Linear(2, 1)
+    assert momentum_of(model, make_optimizer(model, LocalPlan(momentum=0.0), None)) is None
