@@ -1,0 +1,170 @@
+"""Class-balanced loss (Cui et al. 2019): every class weighted by its inverse effective number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedbb.imbalance.cases import check_smoothing
+from fedbb.imbalance.classes import class_factors
+from fedbb.losses.counting import TaskName, Values, complete_counts, count_targets
+from fedbb.losses.entries import (
+    IGNORED,
+    Reduction,
+    check_classes,
+    check_multiclass,
+    check_reduction,
+    known_classes,
+    multiclass_entries,
+    one_hot,
+    reduce,
+    widen,
+)
+from fedbb.losses.focal import check_focus, focal_multilabel
+from fedbb.records import LabelCounts, Task
+
+Form = Literal["softmax", "sigmoid", "focal"]
+
+SATURATED = 1e-3
+"""Where all weights are this near to each other, the loss is the plain one times a constant."""
+
+
+@dataclass(frozen=True)
+class ClassBalanced:
+    """Hyper-parameters of the class-balanced loss.
+
+    `form` is what the weights are put on: softmax cross-entropy, one sigmoid for each class, or
+    those sigmoids with the focal factor of `gamma`. Multi-label data has sigmoids in any case, so
+    "softmax" and "sigmoid" are the same there.
+    """
+
+    beta: float = 0.9999
+    form: Form = "softmax"
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_smoothing(self.beta, tau=1.0)
+        check_focus(self.gamma)
+        if self.form not in get_args(Form):
+            allowed = ", ".join(get_args(Form))
+            raise ValueError(f"form must be one of {allowed}, not {self.form!r}")
+
+    def suits(self, task: Task) -> bool:
+        """Suit both tasks."""
+        return True
+
+    def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
+        """Return the loss for a client with these counts."""
+        options: dict[str, Any] = {"beta": self.beta, "form": self.form, "gamma": self.gamma}
+        return CBLoss(counts.positive, counts.negative, task=task, **options)
+
+    def mean_weight(self, counts: LabelCounts, task: Task) -> float:
+        """Return the mean weight of the cases of these counts; a focal factor is left out of it."""
+        multiclass = task is Task.MULTICLASS
+        cases = counts.positive if multiclass else counts.positive + counts.negative
+        weight = class_factors(counts.positive, beta=self.beta)
+        return float(weight @ cases / cases.sum()) if cases.sum() > 0 else 1.0
+
+    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+        """Tell of a client that learns nothing, and of a β that re-weights nothing."""
+        held = counts.positive[counts.positive > 0]
+        if held.size == 0:
+            return ["it holds no positive case, every weight is 0 and it learns nothing"]
+        weight = class_factors(held, beta=self.beta)
+        if len(np.unique(held)) > 1 and np.all(np.abs(weight - 1.0) < SATURATED):
+            return [f"β = {self.beta:g} saturates: all classes weigh the same"]
+        return []
+
+
+class CBLoss(nn.Module):
+    """Class-balanced loss, a drop-in for CE (multi-class) and BCE (multi-label).
+
+    The weights sum to the number of classes; an absent class weighs nothing. Multi-class samples
+    are weighted by their class, multi-label entries by theirs, positive or negative.
+
+    >>> CBLoss([900, 90, 10]).weight
+    tensor([0.0310, 0.2980, 2.6710])
+
+    Args:
+        positives: cases of each class in the training data, (C,).
+        negatives: cases against it; needed for multi-label data unless `samples` is given.
+        samples: number of training samples, from which the negatives follow.
+        task: "multiclass" (targets are class numbers) or "multilabel" (targets (N, C) of 0, 1 and
+            NaN for an unknown label, which then counts nowhere).
+        form: "softmax", "sigmoid" or "focal"; the latter two sum over the classes of a sample.
+            Multi-label data has sigmoids in any case, so the first two are the same there.
+        beta: smoothing, in [0, 1): 0 re-weights nothing, towards 1 is inverse frequency.
+        gamma: exponent of the focal form.
+        reduction: "mean" divides by the batch (for multi-label data, by the known entries), never
+            by the sum of weights.
+    """
+
+    weight: Tensor
+
+    def __init__(
+        self,
+        positives: Values,
+        negatives: Values | None = None,
+        *,
+        samples: int | None = None,
+        task: TaskName = Task.MULTICLASS,
+        form: Form = "softmax",
+        beta: float = 0.9999,
+        gamma: float = 1.0,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        check_reduction(reduction)
+        self.task = Task(task)
+        self.spec = ClassBalanced(beta, form, gamma)
+        self.counts = complete_counts(positives, negatives, samples, self.task)
+        self.reduction: Reduction = reduction
+        weight = torch.from_numpy(class_factors(self.counts.positive, beta=beta))
+        self.register_buffer("weight", weight.to(torch.get_default_dtype()))
+
+    @classmethod
+    def from_targets(
+        cls,
+        targets: Values,
+        *,
+        task: TaskName = Task.MULTICLASS,
+        classes: int | None = None,
+        **options: Any,
+    ) -> CBLoss:
+        """Count a training set's targets and return the loss for them.
+
+        `classes` is needed where the last classes may be absent from multi-class targets; `options`
+        are those of the constructor. Unknown labels, NaN or −100, count nowhere.
+        """
+        counts = count_targets(targets, task, classes)
+        return cls(counts.positive, counts.negative, task=task, **options)
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Score logits (N, C) against targets, (N,) or (N, C)."""
+        check_classes(logits, self.weight.shape[0])
+        gamma = self.spec.gamma if self.spec.form == "focal" else 0.0
+        if self.task is Task.MULTILABEL:
+            entries = focal_multilabel(logits, targets, gamma, self.weight, self.weight)
+        elif self.spec.form == "softmax":
+            entries = multiclass_entries(logits, targets, self.weight)
+        else:
+            entries = one_against_all(logits, targets, gamma, self.weight)
+        return reduce(entries, targets, self.reduction)
+
+    def extra_repr(self) -> str:
+        """Name the task and hyper-parameters in the module's printed form."""
+        return f"task={self.task.value}, {self.spec}, reduction={self.reduction}"
+
+
+def one_against_all(logits: Tensor, targets: Tensor, gamma: float, weight: Tensor) -> Tensor:
+    """Return w[y]·Σ_c of the focal BCE of "is it class c?" for each sample (N,)."""
+    check_multiclass(logits, targets)
+    truth = one_hot(targets, logits.shape[1]).to(widen(logits))
+    unknown = (targets == IGNORED).unsqueeze(1)
+    of_sample = weight.to(logits.device).index_select(0, known_classes(targets)).unsqueeze(1)
+    truth = truth.masked_fill(unknown, float("nan"))
+    return focal_multilabel(logits, truth, gamma, of_sample, of_sample).sum(dim=1)
