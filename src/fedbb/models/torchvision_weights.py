@@ -12,7 +12,7 @@ from fedbb.models.efficientnet import STAGES, EfficientNetB0
 
 BLOCK_KEY = re.compile(r"stages\.(\d+)\.(\d+)\.(expand|depthwise|excite|project)\.(.+)")
 PARTS = ("expand", "depthwise", "excite", "project")
-TOP = len(STAGES) + 1
+OUTER = {"stem": "features.0", "top": f"features.{len(STAGES) + 1}", "fc": "classifier.1"}
 COUNTER = "num_batches_tracked"
 
 
@@ -49,9 +49,7 @@ def torchvision_key(key: str) -> str:
         rest = rest.replace("reduce.", "fc1.").replace("restore.", "fc2.")
         return f"features.{int(stage) + 1}.{block}.block.{place}.{rest}"
     layer, rest = key.split(".", 1)
-    return {"stem": "features.0", "top": f"features.{TOP}", "fc": "classifier.1"}[
-        layer
-    ] + f".{rest}"
+    return f"{OUTER[layer]}.{rest}"
 
 
 def _check_names(expected: set[str], given: set[str]) -> None:

@@ -1,0 +1,201 @@
+"""What a method costs: numbers held, multiplications, bytes sent, memory; the paper's table too.
+
+A MAC is one multiplication with its addition, in a convolution, a linear map or a matrix product,
+for one image. Adding, normalizing and activating are free. The paper counts in FedAlign's manner,
+which leaves out normalization parameters and the alignment's own matrices but adds the last
+pooling; what it calls MFLOPs is millions of MACs of a forward pass, not of a training step.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedbb.models.base import NetworkModule
+from fedbb.models.catalogue import build_model
+from fedbb.models.slim import leading
+from fedbb.penalties.alignment import top_singular_value, transmitting_matrix
+from fedbb.rng import torch_stream
+
+Result = TypeVar("Result")
+
+# The usual estimate: the backward pass finds gradients of inputs and of weights, a MAC each.
+TRAINING = 3
+
+
+@dataclass(frozen=True)
+class TailCost:
+    """MACs of aligning a tail: its pass, and the singular values of the slim and whole stage."""
+
+    width: float
+    macs: int = 0
+    slim_value_macs: int = 0
+    whole_value_macs: int = 0
+
+
+@dataclass(frozen=True)
+class NetworkCost:
+    """What a network holds, `normalization` of its parameters aside, and a forward pass's MACs."""
+
+    parameters: int
+    normalization: int
+    parameter_bytes: int
+    buffer_bytes: int
+    forward_macs: int
+    pooling_adds: int
+    tail: TailCost | None = None
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    """What a client needs beside plain training.
+
+    Args:
+        extra_models: models held beside the trained one.
+        extra_forwards: forward passes a step, without backward, each by another of those models.
+        tail_width: the share of channels at which the last stage runs again, if it does.
+        projection: whether the network carries MOON's head.
+    """
+
+    extra_models: int = 0
+    extra_forwards: int = 0
+    tail_width: float | None = None
+    projection: bool = False
+
+
+@dataclass(frozen=True)
+class MethodCost:
+    """What training by a method costs a client; MACs are per image of a training step.
+
+    `sent_bytes` is one state, per client and round and way. `extra_bytes` are the models held
+    beside the trained one, without activations. `paper_...` count as the paper does.
+    """
+
+    parameters: int
+    forward_macs: int
+    training_macs: int
+    sent_bytes: int
+    extra_bytes: int
+    paper_parameters: int
+    paper_macs: int
+
+
+def price(
+    facts: MethodFacts, model: str, classes: int, image_shape: tuple[int, int, int]
+) -> MethodCost:
+    """Return the cost of a method with a network by name, for images (channels, height, width)."""
+    # No number depends on the weights; the stream only leaves torch's own generator alone.
+    with torch_stream(0, "cost"):
+        network = build_model(model, classes, image_shape[0], projection=facts.projection)
+    return cost_of(facts, measure_network(network, image_shape, facts.tail_width))
+
+
+def cost_of(facts: MethodFacts, network: NetworkCost) -> MethodCost:
+    """Return the cost of a method with a network that was measured as the method uses it."""
+    tail = _tail_for(facts, network)
+    trained, frozen = network.forward_macs, facts.extra_forwards * network.forward_macs
+    aligned = tail.macs + tail.slim_value_macs
+    run_models = min(facts.extra_models, facts.extra_forwards)
+    pooled = network.forward_macs + network.pooling_adds
+    return MethodCost(
+        parameters=(1 + facts.extra_models) * network.parameters,
+        forward_macs=trained + frozen + aligned + tail.whole_value_macs,
+        training_macs=TRAINING * (trained + aligned) + frozen + tail.whole_value_macs,
+        sent_bytes=network.parameter_bytes + network.buffer_bytes,
+        # A model that only anchors needs no buffers; one that runs does.
+        extra_bytes=facts.extra_models * network.parameter_bytes
+        + run_models * network.buffer_bytes,
+        paper_parameters=(1 + facts.extra_models) * (network.parameters - network.normalization),
+        paper_macs=(1 + facts.extra_forwards) * pooled + tail.macs,
+    )
+
+
+def _tail_for(facts: MethodFacts, network: NetworkCost) -> TailCost:
+    if facts.tail_width is None:
+        return TailCost(width=0)
+    if network.tail is None or network.tail.width != facts.tail_width:
+        raise ValueError(f"the network was not measured with a tail of width {facts.tail_width}")
+    return network.tail
+
+
+def measure_network(
+    network: NetworkModule, image_shape: tuple[int, int, int], tail_width: float | None = None
+) -> NetworkCost:
+    """Count what a network holds, and what it does for one image of (channels, height, width).
+
+    A copy runs once in evaluation, so the network stays as it is.
+    """
+    probe = copy.deepcopy(network).cpu().eval()
+    outputs, forward_macs = count_macs(lambda: probe(torch.zeros(1, *image_shape)))
+    stages = outputs.stages
+    parameter_bytes = _bytes(network.parameters())
+    return NetworkCost(
+        parameters=_count(network.parameters()),
+        normalization=_count(_normalization(network)),
+        parameter_bytes=parameter_bytes,
+        buffer_bytes=_bytes(network.state_dict().values()) - parameter_bytes,
+        forward_macs=forward_macs,
+        pooling_adds=stages[-1].numel(),
+        tail=None if tail_width is None else _measure_tail(probe, stages, tail_width),
+    )
+
+
+def _measure_tail(probe: NetworkModule, stages: tuple[Tensor, ...], width: float) -> TailCost:
+    hidden = leading(stages[-2], width)
+    slim, macs = count_macs(lambda: probe.tail(hidden, width))
+    return TailCost(width, macs, _value_macs(hidden, slim), _value_macs(stages[-2], stages[-1]))
+
+
+def _value_macs(before: Tensor, after: Tensor) -> int:
+    return count_macs(lambda: top_singular_value(transmitting_matrix(before, after)))[1]
+
+
+def count_macs(work: Callable[[], Result]) -> tuple[Result, int]:
+    """Do the work, and count the MACs of its convolutions, linear maps and matrix products."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        result = work()
+    # torch counts the multiplication and the addition apart.
+    return result, int(counter.get_total_flops()) // 2
+
+
+def _normalization(network: nn.Module) -> list[Tensor]:
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    normalizations = [module for module in network.modules() if isinstance(module, kinds)]
+    return [parameter for module in normalizations for parameter in module.parameters()]
+
+
+def _count(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@dataclass(frozen=True)
+class PrintedCost:
+    """A row of the paper's efficiency table, in millions, and what to know about it."""
+
+    parameters: float
+    macs: float
+    note: str = ""
+
+
+PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE = "resnet56", 100, (3, 32, 32)
+PAPER_TABLE = {
+    "fedavg": PrintedCost(0.61, 87.3),
+    "fedprox": PrintedCost(1.21, 87.3),
+    "moon": PrintedCost(2.21, 262.2),
+    "fednova": PrintedCost(
+        0.61, 95.24, "no count of ours gives 95.24; a client trains as FedAvg's"
+    ),
+    "fedalign": PrintedCost(0.61, 89.1, "without the matrices of the power iteration"),
+    "fedlc": PrintedCost(0.61, 87.3),
+    "fedbb": PrintedCost(0.61, 87.3),
+}
