@@ -9,7 +9,10 @@ from fedbb.aggregation.merging import average, normalized_average
 from fedbb.aggregation.weighting import BySamples, ClientBalanced
 from fedbb.errors import RecipeError
 from fedbb.imbalance.counts import count_labels
+from fedbb.losses.class_balanced import ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
+from fedbb.losses.focal import Focal
+from fedbb.losses.logit_calibrated import LogitCalibrated
 from fedbb.losses.pnb import PNB
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.penalties.alignment import Alignment
@@ -35,6 +38,9 @@ SLOTS = {
     "moon": Method("MOON", penalties=(Contrastive(1.0, 0.5),)),
     "fednova": Method("FedNova", merge=normalized_average),
     "fedalign": Method("FedAlign", penalties=(Alignment(0.45, 0.25, 10.0),)),
+    "fedlc": Method("FedLC", LogitCalibrated(1.0, "stable")),
+    "focal": Method("Focal", Focal(2.0)),
+    "cb": Method("CB", ClassBalanced(0.9999, "softmax")),
     "fedavg-scaled": Method("FedAvg-scaled", ScaledCrossEntropy(PNB())),
     "pnb": Method("PNB", PNB()),
     "cbr": Method("CBR", weighting=ClientBalanced()),
@@ -70,6 +76,9 @@ def test_a_method_asks_for_what_its_penalties_ask_for():
         ("moon", {"mu": 1.0, "temperature": 0.5}),
         ("fednova", {}),
         ("fedalign", {"mu": 0.45, "width": 0.25, "clip": 10.0}),
+        ("fedlc", {"tau": 1.0, "denominator": "stable"}),
+        ("focal", {"gamma": 2.0, "alpha": None}),
+        ("cb", {"beta": 0.9999, "form": "softmax", "gamma": 1.0}),
         ("fedavg-scaled", OF_PNB),
         ("pnb", OF_PNB),
         ("cbr", OF_CBR),

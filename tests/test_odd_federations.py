@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fedbb.methods import METHODS
+from fedbb.methods import METHODS, build_method
 from fedbb.recipes.reader import make_recipe
+from fedbb.records import Task
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
@@ -50,8 +51,15 @@ def run_odd(tmp_path, task, method, model="small-cnn", **changes):
     return RunFolder(tmp_path / "run"), records
 
 
-@pytest.mark.parametrize("task", ["multiclass", "multilabel"])
-@pytest.mark.parametrize("method", METHODS)
+SUITED = [
+    (name, str(task))
+    for name in METHODS
+    for task in Task
+    if build_method(name, {}).loss.suits(task)
+]
+
+
+@pytest.mark.parametrize(("method", "task"), SUITED)
 def test_one_image_one_class_and_a_class_nobody_has_give_defined_results(tmp_path, task, method):
     folder, records = run_odd(tmp_path, task, method)
     assert is_finite(load_checkpoint(folder.file("final.safetensors")).state)

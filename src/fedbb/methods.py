@@ -11,7 +11,10 @@ from fedbb.aggregation.merging import Merge, average, normalized_average
 from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss
+from fedbb.losses.class_balanced import ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
+from fedbb.losses.focal import Focal
+from fedbb.losses.logit_calibrated import LogitCalibrated
 from fedbb.losses.pnb import PNB
 from fedbb.names import nearest
 from fedbb.penalties.alignment import Alignment
@@ -23,6 +26,9 @@ PLAIN_LOSS = CrossEntropy()
 BY_SAMPLES = BySamples()
 PAPER_LOSS = PNB()
 PAPER_WEIGHTING = ClientBalanced()
+CALIBRATED = LogitCalibrated()
+FOCAL = Focal()
+CLASS_BALANCED = ClassBalanced()
 PROXIMAL = Proximal()
 CONTRASTIVE = Contrastive()
 ALIGNMENT = Alignment()
@@ -80,6 +86,21 @@ def fedalign(penalty: Alignment = ALIGNMENT) -> Method:
     return Method("FedAlign", penalties=(penalty,))
 
 
+def fedlc(loss: LogitCalibrated = CALIBRATED) -> Method:
+    """FedAvg with logits calibrated by the client's class counts; multi-class only."""
+    return Method("FedLC", loss=loss)
+
+
+def focal(loss: Focal = FOCAL) -> Method:
+    """FedAvg with the focal loss, which looks away from what is right already."""
+    return Method("Focal", loss=loss)
+
+
+def class_balanced(loss: ClassBalanced = CLASS_BALANCED) -> Method:
+    """FedAvg with classes weighed by the inverse of their effective number."""
+    return Method("CB", loss=loss)
+
+
 def fedavg_scaled(like: PNB = PAPER_LOSS) -> Method:
     """FedAvg at the step sizes of PNB: the control that tells re-weighting from a larger rate."""
     return Method("FedAvg-scaled", loss=ScaledCrossEntropy(like))
@@ -120,6 +141,9 @@ BASES: dict[str, Callable[..., Method]] = {
 }
 
 BALANCING: dict[str, Callable[..., Method]] = {
+    "fedlc": fedlc,
+    "focal": focal,
+    "cb": class_balanced,
     "fedavg-scaled": fedavg_scaled,
     "fedbb": fedbb,
     "fedbb-printed": fedbb_printed,

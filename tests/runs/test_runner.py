@@ -321,6 +321,7 @@ def test_equal_runs_write_equal_model_files(tmp_path):
 
 
 NONE = PartitionSpec()
+MOSAIC = {"name": "digit-mosaic", "partition": {"kind": "even", "clients": 3}}
 
 
 def central(folder, **changes):
@@ -360,6 +361,7 @@ def test_central_training_differs_from_a_federation_of_one_only_by_its_momentum(
         ({"method": {"name": "moon+fedavg"}}, "after it one of"),
         ({"method": {"name": "moon+fedbb", "options": {"mu": 1.0}}}, "options.mu is unknown"),
         ({"method": {"name": "moon+fedbb", "options": {"moon": 1.0}}}, "must be a table"),
+        ({"method": {"name": "fedlc"}, "data": MOSAIC}, "FedLC is not defined for multilabel data"),
         ({"method": {"name": "fedprox", "options": {"mu": -1.0}}}, "mu must be"),
         ({"model": {"name": "resnet"}}, "model.name 'resnet' is unknown"),
     ],
