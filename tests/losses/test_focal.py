@@ -107,6 +107,14 @@ def test_sure_answers_right_or_wrong_give_finite_losses_and_gradients(task, dtyp
     assert torch.isfinite(slope).all()
 
 
+def test_the_factor_on_a_sure_and_right_answer_is_not_rounded_away():
+    """1 − p = e^−20 / (1 + e^−20) to full precision, though p itself is one in single precision."""
+    rest = math.exp(-20) / (1 + math.exp(-20))
+    expected = rest**2 * math.log1p(math.exp(-20))
+    logits = torch.tensor([[20.0, 0.0]], dtype=torch.float64)
+    assert FocalLoss()(logits, torch.tensor([0])).item() == pytest.approx(expected, rel=1e-5, abs=0)
+
+
 def test_a_single_class_costs_nothing():
     value, slope = value_and_slope(FocalLoss(), torch.tensor([[2.0]]), torch.tensor([0]))
     assert (value.item(), slope.item()) == (0, 0)

@@ -139,6 +139,13 @@ def test_zero_counts_never_give_nan_not_even_for_a_label_that_was_not_counted(
     assert torch.isfinite(slope).all()
 
 
+def test_a_label_that_was_not_counted_costs_much_and_does_not_move_its_own_logit():
+    logits = torch.tensor([[1.0, -5.0, 1.0]])
+    value, slope = value_and_slope(FedLCLoss([30, 0, 30]), logits, torch.tensor([1]))
+    assert value.item() > 1e4
+    assert slope.tolist() == [[0.5, 0, 0.5]]
+
+
 def test_the_printed_form_has_no_lower_bound_and_the_stable_one_has():
     logits, targets = torch.tensor([[1.0, 0], [0, 1]]), torch.tensor([0, 1])
     literal, stable = printed([3, 1]), FedLCLoss([3, 1])
