@@ -50,10 +50,19 @@ def test_multilabel_loop_finds_more_rare_digits_with_pnb_and_says_what_that_cost
     assert 0.5 < pnb_left_out < bce_left_out <= 1.0
 
 
+def test_own_loss_trains_a_federation_in_another_way_than_the_plain_loss():
+    figures = results(run("own_loss.py"))
+    assert list(figures) == ["FedAvg", "RootBalanced"]
+    (plain,), (own,) = figures.values()
+    assert plain != own
+    assert min(plain, own) > 0.3
+
+
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
 def test_example_has_fewer_than_fifty_lines(script):
     assert len(script.read_text(encoding="utf-8").splitlines()) < 50
 
 
 def test_every_example_is_run_above():
-    assert [path.name for path in EXAMPLES] == ["multilabel_loop.py", "plain_loop.py"]
+    names = [path.stem for path in EXAMPLES]
+    assert names == ["multilabel_loop", "own_loss", "plain_loop"]
