@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedbb.data import table_images
 from fedbb.data.pictures import Form
 from fedbb.data.sheet import read_sheet
-from fedbb.data.table_images import read_images
+from fedbb.data.source import Source
+from fedbb.data.table_images import read_images, request_images
 from fedbb.errors import DataError
 
 
@@ -20,7 +22,9 @@ def folder(tmp_path):
 
 def read(folder, names: list[str], policy="refuse", form=Form(1, None)):  # noqa: B008
     (folder / "labels.csv").write_text("\n".join(["image", *names]))
-    return read_images(read_sheet(folder / "labels.csv"), "image", folder, form, policy)
+    sheet = read_sheet(folder / "labels.csv")
+    request = request_images(sheet, "image", folder, form, policy)
+    return read_images(request, Source("table", root=folder / "cache"))
 
 
 def test_images_come_in_the_order_of_the_rows(folder) -> None:
@@ -71,3 +75,18 @@ def test_an_image_named_twice_is_refused_with_both_lines(folder) -> None:
 def test_a_blank_name_is_refused_with_its_line(folder) -> None:
     with pytest.raises(DataError, match="line 3, column image: there is no file name"):
         read(folder, ["0.png", '" "'])
+
+
+def test_many_images_are_kept_decoded_and_come_out_the_same(folder, monkeypatch) -> None:
+    names = ["2.png", "cut.png", "0.png", "missing.png", "1.png"]
+    plain = read(folder, names, "skip")
+    monkeypatch.setattr(table_images, "MANY", 5)
+    for _ in range(2):
+        kept = read(folder, names, "skip")
+        assert isinstance(kept.images, np.memmap)
+        assert np.array_equal(kept.images, plain.images)
+        assert kept.rows.tolist() == plain.rows.tolist()
+        assert kept.notes() == plain.notes()
+    assert len(list((folder / "cache" / "table" / "decoded").iterdir())) == 1
+    with pytest.raises(DataError, match=r"labels\.csv: line 3, column image: image .*cut\.png"):
+        read(folder, names)

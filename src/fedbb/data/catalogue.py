@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedbb.data import cifar, digit_mosaic, digits, fashion_mnist, npz, table
+from fedbb.data import (
+    chexpert,
+    cifar,
+    cifar100,
+    digit_mosaic,
+    digits,
+    fashion_mnist,
+    nih_cxr14,
+    npz,
+    table,
+    tiny_imagenet,
+    tiny_imagenet_archive,
+)
 from fedbb.data.dataset import Dataset
 from fedbb.data.fetch import Progress, Supply
 from fedbb.data.source import Source
@@ -54,6 +66,32 @@ CATALOGUE: Mapping[str, Entry] = {
         cifar.load,
         cifar.SUPPLY,
     ),
+    "cifar100": Entry(
+        Task.MULTICLASS,
+        "60,000 color images of 32 × 32 pixels, a hundred classes",
+        "download",
+        cifar100.load,
+        cifar100.SUPPLY,
+    ),
+    "tiny-imagenet": Entry(
+        Task.MULTICLASS,
+        "110,000 color images of 64 × 64 pixels, 200 classes",
+        "download",
+        tiny_imagenet.load,
+        tiny_imagenet_archive.SUPPLY,
+    ),
+    "nih-cxr14": Entry(
+        Task.MULTILABEL,
+        "chest films with 14 findings, as published or in an .npz file",
+        "your files",
+        nih_cxr14.load,
+    ),
+    "chexpert": Entry(
+        Task.MULTILABEL,
+        "chest films with ten findings, some of them uncertain",
+        "your files",
+        chexpert.load,
+    ),
     "npz": Entry(None, "arrays of your own in an .npz file", "your files", npz.load),
     "table": Entry(
         None, "images of your own, with a CSV file of their labels", "your files", table.load
@@ -85,10 +123,11 @@ def load_dataset(
     root: Path | None = None,
     path: Path | None = None,
     options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Dataset:
     """Load a data set by name, or as a `Source` says, which then holds all the rest."""
     if isinstance(source, str):
-        source = Source(source, root, path, seed, options or {})
+        source = Source(source, root, path, seed, options or {}, progress)
     entry = find_entry(source.name)
     if source.path is not None and entry.origin == "embedded":
         raise DataError(f"{source.name} is embedded and takes no path; got {source.path}")

@@ -97,17 +97,18 @@ def decode(path: Path, folder: Path, archives: Sequence[Archive]) -> None:
             np.save(file, array, allow_pickle=False)
 
 
-def read_decoded(folder: Path) -> tuple[Examples, Examples]:
+def read_decoded(folder: Path, classes: int = len(CLASSES)) -> tuple[Examples, Examples]:
     """Return (train, test); images stay on disk until they are asked for."""
-    arrays = Arrays(*(_open(path) for path in _paths(folder)))
+    arrays = Arrays(*(open_decoded(path) for path in decoded_paths(folder)))
     train = Examples(arrays.train_images, np.array(arrays.train_labels))
     test = Examples(arrays.test_images, np.array(arrays.test_labels))
     for part, examples in (("train", train), ("test", test)):
-        check_examples(examples, Task.MULTICLASS, len(CLASSES), f"{folder} {part}")
+        check_examples(examples, Task.MULTICLASS, classes, f"{folder} {part}")
     return train, test
 
 
-def _open(path: Path) -> npt.NDArray[Any]:
+def open_decoded(path: Path) -> npt.NDArray[Any]:
+    """Return a decoded array as a memory map; DataError if the file is damaged."""
     try:
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -115,13 +116,14 @@ def _open(path: Path) -> npt.NDArray[Any]:
     return array
 
 
-def _paths(folder: Path) -> list[Path]:
+def decoded_paths(folder: Path) -> list[Path]:
+    """Return where a folder holds the four arrays."""
     return [folder / f"{name}.npy" for name in DECODED]
 
 
 def held(folder: Path) -> list[Path]:
     """Return the four decoded files if all are in the folder, else none."""
-    paths = _paths(folder)
+    paths = decoded_paths(folder)
     return paths if all(path.is_file() for path in paths) else []
 
 
@@ -133,8 +135,8 @@ def _get(folder: Path, local: Path | None, progress: Progress | None) -> None:
 
 def check(folder: Path) -> None:
     """Refuse decoded arrays that are not those of the data set."""
-    for path, expected in zip(_paths(folder), DECODED.values(), strict=True):
-        found = fingerprint(_open(path))
+    for path, expected in zip(decoded_paths(folder), DECODED.values(), strict=True):
+        found = fingerprint(open_decoded(path))
         if found != expected:
             raise DataError(f"{path} is damaged: its SHA-256 is {found}, expected {expected}")
 

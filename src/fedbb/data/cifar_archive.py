@@ -56,6 +56,9 @@ CIFAR10 = Layout(
     test=("cifar-10-batches-py/test_batch",),
     label_key=b"labels",
 )
+CIFAR100 = Layout(
+    train=("cifar-100-python/train",), test=("cifar-100-python/test",), label_key=b"fine_labels"
+)
 
 
 def read_pickled(path: Path, layout: Layout) -> Arrays:
@@ -76,6 +79,17 @@ def _batch(content: bytes, layout: Layout, name: str) -> tuple[npt.NDArray[np.ui
         return images, labels
     except _UNPICKLING as error:
         raise DataError(f"member {name} is not a CIFAR batch: {error}") from error
+
+
+def read_class_names(path: Path, name: str, key: bytes) -> tuple[str, ...]:
+    """Return the class names that a member of an official archive lists."""
+    with _members(path) as member:
+        content = member(name)
+    try:
+        listed = ArrayUnpickler(BytesIO(content), encoding="bytes").load()[key]
+        return tuple(title.decode() for title in listed)
+    except _UNPICKLING as error:
+        raise DataError(f"member {name} does not list class names: {error}") from error
 
 
 class ArrayUnpickler(pickle.Unpickler):

@@ -63,7 +63,7 @@ def load(source: Source) -> Dataset:
     options = read_options(NpzOptions, source)
     if source.path is None:
         raise DataError(f"{source.name} data needs a path: the .npz file to read")
-    archive = _read(source.path)
+    archive = read_archive(source.path)
     task, classes = _describe(archive, source.path)
     whole = _examples(archive, "", options, classes, source.path)
     check_examples(whole, task, len(classes), str(source.path))
@@ -79,7 +79,7 @@ def load(source: Source) -> Dataset:
     return assemble(source.path.stem, task, classes, train, test)
 
 
-def _read(path: Path) -> Archive:
+def read_archive(path: Path) -> Archive:
     """Return the arrays of a file; pickled ones are refused, since reading them runs code."""
     try:
         # Given an open file, numpy cannot leave it open where the archive is damaged.

@@ -5,12 +5,16 @@ from __future__ import annotations
 import struct
 import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from fedbb.errors import DataError
 
@@ -32,31 +36,59 @@ _FAULTS = (
 
 @dataclass(frozen=True)
 class Form:
-    """What images are brought to: 1 or 3 channels; (height, width), or None to keep the size."""
+    """What images are brought to: 1 or 3 channels; (height, width), or None to keep the size.
+
+    Bilinear scaling looks at all pixels that a new one covers, as box scaling does; the latter
+    takes their plain mean.
+    """
 
     channels: int
     size: tuple[int, int] | None
+    scaling: Literal["bilinear", "box"] = "bilinear"
 
 
 def read_picture(path: Path, form: Form) -> npt.NDArray[np.uint8]:
     """Return an image file as (channels, height, width); DataError says why it cannot be read."""
+    with tolerance():
+        return decode_picture(path, path, form)
+
+
+@contextmanager
+def tolerance() -> Iterator[None]:
+    """Let Pillow pass over odd metadata, which does no harm to pixels, but not over huge images.
+
+    Filters of warnings are the whole process's, so threads that decode share one such block.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def decode_picture(content: Path | bytes, name: Path, form: Form) -> npt.NDArray[np.uint8]:
+    """Return an image file, or what was in one, as (channels, height, width)."""
     try:
-        with warnings.catch_warnings():
-            # Odd metadata, of which Pillow warns, does no harm to the pixels.
-            warnings.simplefilter("ignore", UserWarning)
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
-                return _pixels(image, form)
+        with Image.open(BytesIO(content) if isinstance(content, bytes) else content) as image:
+            return _pixels(image, form)
     except _FAULTS as error:
-        raise DataError(f"image {path} cannot be read: {error}") from error
+        # Pillow would name a buffer in memory, which tells nobody anything.
+        is_buffer = isinstance(content, bytes) and isinstance(error, UnidentifiedImageError)
+        reason = "it is no image" if is_buffer else error
+        raise DataError(f"image {name} cannot be read: {reason}") from error
+
+
+def resize(images: npt.NDArray[np.uint8], form: Form) -> npt.NDArray[np.uint8]:
+    """Return images (N, 1, height, width) in another form."""
+    with tolerance():
+        return np.stack([_pixels(Image.fromarray(image[0]), form) for image in images])
 
 
 def _pixels(image: Image.Image, form: Form) -> npt.NDArray[np.uint8]:
     plain = _eight_bit(image).convert("L" if form.channels == 1 else "RGB")
     if form.size is not None and plain.size != form.size[::-1]:
-        plain = plain.resize(form.size[::-1], Image.Resampling.BILINEAR)
+        plain = plain.resize(form.size[::-1], Image.Resampling[form.scaling.upper()])
     pixels = np.array(plain, dtype=np.uint8)
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:

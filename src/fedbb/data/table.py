@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from fedbb.data.assemble import assemble
 from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.gallery import Unreadable
 from fedbb.data.options import read_options
 from fedbb.data.pictures import Form
 from fedbb.data.sheet import Sheet, read_sheet
 from fedbb.data.source import Source
 from fedbb.data.splitting import split_by_share, split_by_values
-from fedbb.data.table_images import read_images
+from fedbb.data.table_images import read_images, request_images
 from fedbb.data.table_labels import read_class_column, read_label_columns
 from fedbb.data.uncertain import Policy
 from fedbb.errors import DataError
@@ -47,7 +48,7 @@ class TableOptions:
     group: str | None = None
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] = 3
-    unreadable: Literal["refuse", "skip"] = "refuse"
+    unreadable: Unreadable = "refuse"
     uncertain: Policy = "refuse"
     blank: Policy = "refuse"
 
@@ -61,7 +62,10 @@ def load(source: Source) -> Dataset:
     task, classes, labels = _labels(sheet, options)
     columns = {name: np.array(sheet.column(name)) for name in _column_names(options)}
     folder = options.images or source.path.parent
-    gallery = read_images(sheet, options.image_column, folder, _form(options), options.unreadable)
+    request = request_images(
+        sheet, options.image_column, folder, _form(options), options.unreadable
+    )
+    gallery = read_images(request, source)
     rows = gallery.rows
     kept = {name: values[rows] for name, values in columns.items()}
     examples = Examples(gallery.images, labels[rows], kept)

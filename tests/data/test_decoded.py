@@ -1,0 +1,123 @@
+import json
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedbb.data.bundle import Folder
+from fedbb.data.decoded import decode_once, fingerprint
+from fedbb.data.gallery import Request, read_gallery
+from fedbb.data.pictures import Form
+from fedbb.data.statistics import channel_statistics
+from fedbb.errors import DataError
+
+FORM = Form(3, None)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "images"
+    made.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(9):
+        pixels = rng.integers(0, 256, (4, 5, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(made / f"{number}.png")
+    return made
+
+
+def request(folder, numbers=range(9), **fields) -> Request:
+    names = tuple(f"{number}.png" for number in numbers)
+    return Request(Folder(folder), names, fields.pop("form", FORM), **fields)
+
+
+def untouchable(done: int, whole: int) -> None:
+    raise AssertionError("decoded again")
+
+
+def test_images_are_decoded_once_and_then_mapped_from_disk(folder, tmp_path) -> None:
+    plain = read_gallery(request(folder))
+    first = decode_once(request(folder), tmp_path / "cache")
+    second = decode_once(request(folder, progress=untouchable), tmp_path / "cache")
+    for made in (first, second):
+        assert isinstance(made.images, np.memmap)
+        assert np.array_equal(made.images, plain.images)
+        assert made.rows.tolist() == plain.rows.tolist()
+        assert (made.mean, made.std) == channel_statistics(plain.images)
+    (kept,) = (tmp_path / "cache").iterdir()
+    assert sorted(path.name for path in kept.iterdir()) == ["facts.json", "images.npy"]
+
+
+@pytest.mark.parametrize("bad", [(0,), (8,), (3, 4, 8), (0, 7, 8)])
+def test_skipped_images_leave_no_gap(folder, tmp_path, bad) -> None:
+    for number in bad:
+        (folder / f"{number}.png").write_bytes(b"no image")
+    plain = read_gallery(request(folder, unreadable="skip"))
+    for _ in range(2):
+        made = decode_once(request(folder, unreadable="skip"), tmp_path / "cache")
+        assert np.array_equal(made.images, plain.images)
+        assert made.rows.tolist() == [number for number in range(9) if number not in bad]
+        assert made.skipped == tuple(f"{number}.png" for number in bad)
+        assert made.notes() == plain.notes()
+        assert (made.mean, made.std) == channel_statistics(plain.images)
+
+
+def test_a_refused_image_leaves_nothing_behind(folder, tmp_path) -> None:
+    (folder / "8.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"8\.png"):
+        decode_once(request(folder), tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_whatever_changes_the_result_changes_the_key(folder) -> None:
+    keys = [
+        fingerprint(request(folder)),
+        fingerprint(request(folder, range(8))),
+        fingerprint(request(folder, reversed(range(9)))),
+        fingerprint(request(folder, form=Form(1, None))),
+        fingerprint(request(folder, form=Form(3, (2, 2)))),
+        fingerprint(request(folder, form=Form(3, (2, 2), "box"))),
+        fingerprint(request(folder, unreadable="skip")),
+    ]
+    os.utime(folder / "3.png", ns=(1, 1))
+    keys.append(fingerprint(request(folder)))
+    (folder / "3.png").unlink()
+    keys.append(fingerprint(request(folder)))
+    assert len(set(keys)) == len(keys)
+    assert fingerprint(request(folder, progress=untouchable)) == keys[-1]
+
+
+@pytest.mark.parametrize("name", ["images.npy", "facts.json"])
+def test_a_damaged_cache_is_refused_with_its_place(folder, tmp_path, name) -> None:
+    decode_once(request(folder), tmp_path / "cache")
+    (kept,) = (tmp_path / "cache").iterdir()
+    whole = (kept / name).read_bytes()
+    for length in (0, 10, len(whole) - 1):
+        (kept / name).write_bytes(whole[:length])
+        with pytest.raises(DataError, match=f"{kept.name}.* is damaged"):
+            decode_once(request(folder), tmp_path / "cache")
+
+
+def test_facts_that_do_not_fit_the_images_are_refused(folder, tmp_path) -> None:
+    decode_once(request(folder), tmp_path / "cache")
+    (kept,) = (tmp_path / "cache").iterdir()
+    facts = json.loads((kept / "facts.json").read_text())
+    (kept / "facts.json").write_text(json.dumps(facts | {"skipped": [0]}))
+    with pytest.raises(DataError, match="9 images for 8 rows"):
+        decode_once(request(folder), tmp_path / "cache")
+
+
+def test_two_that_decode_at_once_agree(folder, tmp_path) -> None:
+    def meanwhile(done: int, whole: int) -> None:
+        if done == whole:
+            decode_once(request(folder), tmp_path / "cache")
+
+    made = decode_once(request(folder, progress=meanwhile), tmp_path / "cache")
+    assert len(made.images) == 9
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_told(folder, tmp_path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DataError, match="cannot write"):
+        decode_once(request(folder), tmp_path / "file" / "cache")
