@@ -16,6 +16,7 @@ from fedbb.losses.logit_calibrated import LogitCalibrated
 from fedbb.losses.pnb import PNB
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.penalties.alignment import Alignment
+from fedbb.penalties.base import Needs
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
 from fedbb.records import ClientCard, LabelCounts, Task
@@ -63,9 +64,10 @@ def test_harmonizing_keeps_the_base_and_takes_loss_and_weighting_from_the_other(
 
 
 def test_a_method_asks_for_what_its_penalties_ask_for():
-    moon, align = build_method("moon", {}), build_method("fedalign", {})
-    assert (moon.projection, moon.remembers, moon.clip) == (True, True, None)
-    assert (align.projection, align.remembers, align.clip) == (False, False, 10.0)
+    contrast = Needs(models=2, forwards=2, projection=True, memory=True)
+    assert build_method("moon+fedbb", {}).needs == contrast
+    assert build_method("fedalign", {}).needs == Needs(tail_width=0.25, clip=10.0)
+    assert build_method("fedbb", {}).needs == Needs()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from fedbb.losses.logit_calibrated import LogitCalibrated
 from fedbb.losses.pnb import PNB
 from fedbb.names import nearest
 from fedbb.penalties.alignment import Alignment
-from fedbb.penalties.base import Penalty
+from fedbb.penalties.base import Needs, Penalty
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
 
@@ -45,20 +45,17 @@ class Method:
     merge: Merge = average
 
     @property
-    def projection(self) -> bool:
-        """Whether the network needs a projection head."""
-        return any(penalty.projection for penalty in self.penalties)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether clients keep their trained model for their next round."""
-        return any(penalty.remembers for penalty in self.penalties)
-
-    @property
-    def clip(self) -> float | None:
-        """The largest norm of a gradient that any penalty allows."""
-        bounds = [penalty.clip for penalty in self.penalties if penalty.clip is not None]
-        return min(bounds, default=None)
+    def needs(self) -> Needs:
+        """What its penalties ask for together."""
+        asked = [penalty.needs for penalty in self.penalties]
+        return Needs(
+            models=sum(needs.models for needs in asked),
+            forwards=sum(needs.forwards for needs in asked),
+            tail_width=max((n.tail_width for n in asked if n.tail_width is not None), default=None),
+            projection=any(needs.projection for needs in asked),
+            memory=any(needs.memory for needs in asked),
+            clip=min((needs.clip for needs in asked if needs.clip is not None), default=None),
+        )
 
 
 def fedavg() -> Method:

@@ -59,8 +59,8 @@ def test_the_gradient_goes_through_the_trained_network_alone():
 
 
 def test_it_asks_for_a_head_and_a_memory():
-    assert Contrastive.projection
-    assert Contrastive.remembers
+    assert Contrastive().needs.projection
+    assert Contrastive().needs.memory
 
 
 @pytest.mark.parametrize("options", [{"mu": -1.0}, {"temperature": 0.0}])

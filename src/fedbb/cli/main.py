@@ -7,7 +7,7 @@ import sys
 import typer
 
 from fedbb import __version__
-from fedbb.cli import data, demo, methods, run, show
+from fedbb.cli import cost, data, demo, methods, run, show
 from fedbb.errors import FedbbError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("show")(show.show)
 app.command("methods")(methods.methods)
+app.command("cost")(cost.cost)
 app.add_typer(data.app, name="data")
 
 

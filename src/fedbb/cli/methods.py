@@ -10,6 +10,8 @@ from rich.table import Table
 
 from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.methods import METHODS, build_method, hyper_parameters
+from fedbb.penalties.base import Needs
+from fedbb.records import Task
 
 
 def methods(as_json: Json = False, quiet: Quiet = False) -> None:
@@ -30,8 +32,22 @@ def _describe(name: str) -> dict[str, Any]:
         "penalties": [type(penalty).__name__ for penalty in method.penalties],
         "weighting": type(method.weighting).__name__,
         "merge": getattr(method.merge, "__name__", type(method.merge).__name__),
+        "tasks": [str(task) for task in Task if method.loss.suits(task)],
+        "cost": _cost(method.needs),
         "options": hyper_parameters(name),
     }
+
+
+def _cost(needs: Needs) -> str:
+    """Say what a step costs beside plain training; `fedbb cost` counts it."""
+    parts = []
+    if needs.forwards:
+        parts.append(f"{needs.forwards} more forward passes a step")
+    if needs.tail_width is not None:
+        parts.append(f"the last stage again at {needs.tail_width:g} of its width")
+    if needs.models:
+        parts.append(f"{needs.models} more model{'s' if needs.models > 1 else ''} held")
+    return ", ".join(parts) or "as FedAvg"
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -42,7 +58,8 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         slots = f"loss {row['loss']} · weighting {row['weighting']} · merge {row['merge']}"
         if row["penalties"]:
             slots += f" · penalties {', '.join(row['penalties'])}"
+        facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"
         options = "  ".join(f"{key}={value}" for key, value in row["options"].items())
-        lines = [row["about"], slots, f"options {options}" if options else "no options"]
+        lines = [row["about"], slots, facts, f"options {options}" if options else "no options"]
         table.add_row(row["name"], "\n".join(lines))
     return table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from fedbb.models.base import NetworkModule
 from fedbb.models.slim import slim_channels
-from fedbb.penalties.base import Anchors, Step
+from fedbb.penalties.base import Anchors, Needs, Step
 from fedbb.penalties.proximal import check_strength
 
 ITERATIONS = 10
@@ -29,8 +28,6 @@ class Alignment:
     mu: float = 0.45
     width: float = 0.25
     clip: float | None = 10.0
-    projection: ClassVar[bool] = False
-    remembers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_strength("mu", self.mu)
@@ -38,6 +35,11 @@ class Alignment:
             raise ValueError(f"width must be above 0 and below 1, not {self.width}")
         if self.clip is not None and not 0.0 < self.clip < float("inf"):
             raise ValueError(f"clip must be a finite number above 0, not {self.clip}")
+
+    @property
+    def needs(self) -> Needs:
+        """Ask for the slim tail and the bound on the gradient."""
+        return Needs(tail_width=self.width, clip=self.clip)
 
     def bind(self, anchors: Anchors) -> Callable[[Step], Tensor]:
         """Return the alignment of the network that is trained."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -33,18 +33,29 @@ class Step:
     loss: float
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What a penalty asks for beside plain training.
+
+    Models held beside the trained one, forward passes of such models a step, a second run of the
+    last stage at this share of its channels, MOON's projection head, the client's last model, and
+    a bound on the norm of the whole gradient.
+    """
+
+    models: int = 0
+    forwards: int = 0
+    tail_width: float | None = None
+    projection: bool = False
+    memory: bool = False
+    clip: float | None = None
+
+
 class Penalty(Protocol):
     """A frozen spec that is bound to a client's round and then returns a scalar for each step."""
 
-    projection: ClassVar[bool]
-    """Whether the network needs MOON's projection head."""
-
-    remembers: ClassVar[bool]
-    """Whether a client must keep its trained model for its next round."""
-
     @property
-    def clip(self) -> float | None:
-        """The largest norm of the whole gradient, None for no bound."""
+    def needs(self) -> Needs:
+        """What the penalty asks for."""
         ...
 
     def bind(self, anchors: Anchors) -> Callable[[Step], Tensor]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedbb.models.base import NetworkModule
-from fedbb.penalties.base import Anchors, Step
+from fedbb.penalties.base import Anchors, Needs, Step
 from fedbb.penalties.proximal import check_strength
 from fedbb.records import ModelState
 from fedbb.state import restore
@@ -24,9 +24,7 @@ class Contrastive:
 
     mu: float = 1.0
     temperature: float = 0.5
-    projection: ClassVar[bool] = True
-    remembers: ClassVar[bool] = True
-    clip: ClassVar[float | None] = None
+    needs: ClassVar[Needs] = Needs(models=2, forwards=2, projection=True, memory=True)
 
     def __post_init__(self) -> None:
         check_strength("mu", self.mu)

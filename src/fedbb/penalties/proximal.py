@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedbb.penalties.base import Anchors, Step
+from fedbb.penalties.base import Anchors, Needs, Step
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,7 @@ class Proximal:
     """(μ/2)·‖θ − θ_global‖² over the trained parameters; buffers are left out."""
 
     mu: float = 0.001
-    projection: ClassVar[bool] = False
-    remembers: ClassVar[bool] = False
-    clip: ClassVar[float | None] = None
+    needs: ClassVar[Needs] = Needs(models=1)
 
     def __post_init__(self) -> None:
         check_strength("mu", self.mu)

@@ -22,7 +22,7 @@ def check_recipe(recipe: Recipe) -> Method:
         raise RecipeError(
             f"model.name {recipe.model.name!r} is unknown{nearest(recipe.model.name, MODELS)}"
         )
-    if method.projection and recipe.model.projection is False:
+    if method.needs.projection and recipe.model.projection is False:
         raise RecipeError(f"model.projection = false does not suit {method.name}, which needs it")
     partition = recipe.data.partition
     kind = KINDS.get(partition.kind)

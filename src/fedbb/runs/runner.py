@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -28,6 +27,7 @@ from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.prepare import Federation, describe, prepare
 from fedbb.state import digest, snapshot
 from fedbb.training.plan import LocalPlan
+from fedbb.training.threads import threads
 
 
 def run(recipe: Recipe, path: Path, *, resume: bool = False) -> Iterator[Record]:
@@ -39,7 +39,7 @@ def run(recipe: Recipe, path: Path, *, resume: bool = False) -> Iterator[Record]
     check_foreign(path)
     if RunFolder(path).is_run() and not resume:
         raise RunError(f"{path} holds a run already; --resume goes on with it, or choose another")
-    with hold(path) as folder, _threads(recipe.local.threads):
+    with hold(path) as folder, threads(recipe.local.threads):
         if folder.is_run():
             _check_resume(folder, recipe)
         federation = prepare(recipe)
@@ -92,7 +92,7 @@ def _plan(recipe: Recipe) -> LocalPlan:
 
 def _network(recipe: Recipe, dataset: Dataset, method: Method) -> NetworkModule:
     device, wanted = recipe.local.device, recipe.model.projection
-    projection = method.projection if wanted is None else wanted
+    projection = method.needs.projection if wanted is None else wanted
     with torch_stream(recipe.seed, "model"):
         model = build_model(
             recipe.model.name, len(dataset.classes), dataset.channels, projection=projection
@@ -162,14 +162,3 @@ def _finish(folder: RunFolder, last: Checkpoint, records: list[Record], metric: 
             "sha256": digest(last.state),
         },
     )
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """Results depend on the number of threads to the bit, so it is set here and put back after."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -37,6 +37,7 @@ def train_client(
     model.train()
     loss = method.loss.bind(share.count(), share.dataset.task).to(plan.device)
     anchors = Anchors(model, job.state, memory.model)
+    needs = method.needs
     penalties = [penalty.bind(anchors) for penalty in method.penalties]
     optimizer = make_optimizer(model, plan, memory.momentum)
     losses: list[float] = []
@@ -52,14 +53,14 @@ def train_client(
                 losses.append(_finite(objective, method, job, len(losses)))
                 optimizer.zero_grad()
                 objective.backward()
-                if method.clip is not None:
-                    torch.nn.utils.clip_grad_norm_(model.parameters(), method.clip)
+                if needs.clip is not None:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), needs.clip)
                 optimizer.step()
     state = snapshot(model)
     if not is_finite(state):
         raise DivergedError(f"{_where(method, job)}: the trained model holds values not finite")
     kept = ClientMemory(
-        model=state if method.remembers else None,
+        model=state if needs.memory else None,
         momentum=momentum_of(model, optimizer) if plan.keep_momentum else None,
     )
     steps, mean = len(losses), math.fsum(losses) / len(losses)

@@ -1,0 +1,114 @@
+"""`fedbb cost`: what every method costs, in the paper's convention and as it happens."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.errors import RecipeError
+from fedbb.evaluation.cost import (
+    PAPER_CLASSES,
+    PAPER_IMAGE,
+    PAPER_MODEL,
+    PAPER_TABLE,
+    MethodFacts,
+    price,
+)
+from fedbb.methods import BASES, Method, build_method
+from fedbb.runs.timing import Work, time_methods
+
+SHOWN = (*BASES, "fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb")
+
+
+def cost(
+    model: Annotated[str, typer.Option(help="The network.")] = PAPER_MODEL,
+    classes: Annotated[int, typer.Option(min=1, help="Number of classes.")] = PAPER_CLASSES,
+    image: Annotated[str, typer.Option(help="Channels × height × width.")] = "3x32x32",
+    method: Annotated[
+        list[str] | None, typer.Option("--method", help="Only these, again and again.")
+    ] = None,
+    images: Annotated[
+        int, typer.Option(min=0, help="Images to time a client's round on; 0 times nothing.")
+    ] = 32,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show parameters, MACs, bytes, memory and measured time of the methods.
+
+    The default is the paper's own setting; its table is shown beside ours.
+    """
+    shape = _shape(image)
+    chosen = {name: build_method(name, {}) for name in method or SHOWN}
+    rows = [_row(name, each, model, classes, shape) for name, each in chosen.items()]
+    if images:
+        seconds = time_methods(chosen, Work(model, classes, shape, images))
+        for row in rows:
+            row["seconds"] = round(seconds[row["method"]], 4)
+    if as_json:
+        print_json(rows)
+    elif not quiet:
+        console = Console()
+        console.print(_table(rows, f"{model}, {classes} classes, {image}", images))
+        for row in rows:
+            if row["note"]:
+                console.print(f"{row['method']}: {row['note']}", markup=False, highlight=False)
+        console.print(
+            "M: millions. MACs are per image: of a whole training step, and, as the paper counts, "
+            "of forward passes only, parameters without batch norm. Sent: one state, each way and "
+            f"round. Seconds: a client's epoch of {images} images, measured here in turns.",
+            highlight=False,
+        )
+
+
+def _shape(image: str) -> tuple[int, int, int]:
+    found = re.fullmatch(r"(\d+)[x×](\d+)[x×](\d+)", image)
+    if not found or not all(int(part) > 0 for part in found.groups()):
+        raise RecipeError(f"--image {image!r} must be channels x height x width, as in 3x32x32")
+    return int(found[1]), int(found[2]), int(found[3])
+
+
+def _row(
+    name: str, method: Method, model: str, classes: int, shape: tuple[int, int, int]
+) -> dict[str, Any]:
+    needs = method.needs
+    facts = MethodFacts(needs.models, needs.forwards, needs.tail_width, needs.projection)
+    found = price(facts, model, classes, shape)
+    same = (model, classes, shape) == (PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE)
+    printed = PAPER_TABLE.get(name) if same else None
+    return {
+        "method": name,
+        "parameters": found.parameters,
+        "training_macs": found.training_macs,
+        "sent_bytes": found.sent_bytes,
+        "extra_bytes": found.extra_bytes,
+        "paper_convention": {"parameters": found.paper_parameters, "macs": found.paper_macs},
+        "printed": printed and {"parameters": printed.parameters, "macs": printed.macs},
+        "note": printed.note if printed else "",
+    }
+
+
+def _table(rows: list[dict[str, Any]], title: str, images: int) -> Table:
+    table = Table(title=f"Cost of a client's training: {title}", title_justify="left")
+    timed = ["seconds"] if images else []
+    headings = ("held, M", "step MACs, M", "sent, MB", "extra, MB", *timed)
+    table.add_column("method", no_wrap=True)
+    for heading in (*headings, "paper's count", "printed"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        paper, printed = row["paper_convention"], row["printed"]
+        table.add_row(
+            row["method"],
+            f"{row['parameters'] / 1e6:.2f}",
+            f"{row['training_macs'] / 1e6:.1f}",
+            f"{row['sent_bytes'] / 1e6:.2f}",
+            f"{row['extra_bytes'] / 1e6:.2f}",
+            *([f"{row['seconds']:.2f}"] if images else []),
+            f"{paper['parameters'] / 1e6:.2f} / {paper['macs'] / 1e6:.1f}",
+            f"{printed['parameters']} / {printed['macs']}" if printed else "–",
+        )
+    return table
