@@ -1,5 +1,8 @@
 import json
 import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -31,6 +34,11 @@ def request(folder, numbers=range(9), **fields) -> Request:
     return Request(Folder(folder), names, fields.pop("form", FORM), **fields)
 
 
+def kept_in(cache) -> list:
+    """Return what is in a cache but for the files that processes wait on each other by."""
+    return [path for path in cache.iterdir() if path.suffix != ".lock"]
+
+
 def untouchable(done: int, whole: int) -> None:
     raise AssertionError("decoded again")
 
@@ -44,7 +52,7 @@ def test_images_are_decoded_once_and_then_mapped_from_disk(folder, tmp_path) -> 
         assert np.array_equal(made.images, plain.images)
         assert made.rows.tolist() == plain.rows.tolist()
         assert (made.mean, made.std) == channel_statistics(plain.images)
-    (kept,) = (tmp_path / "cache").iterdir()
+    (kept,) = kept_in(tmp_path / "cache")
     assert sorted(path.name for path in kept.iterdir()) == ["facts.json", "images.npy"]
 
 
@@ -66,7 +74,7 @@ def test_a_refused_image_leaves_nothing_behind(folder, tmp_path) -> None:
     (folder / "8.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"8\.png"):
         decode_once(request(folder), tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert kept_in(tmp_path / "cache") == []
 
 
 def test_whatever_changes_the_result_changes_the_key(folder) -> None:
@@ -90,7 +98,7 @@ def test_whatever_changes_the_result_changes_the_key(folder) -> None:
 @pytest.mark.parametrize("name", ["images.npy", "facts.json"])
 def test_a_damaged_cache_is_refused_with_its_place(folder, tmp_path, name) -> None:
     decode_once(request(folder), tmp_path / "cache")
-    (kept,) = (tmp_path / "cache").iterdir()
+    (kept,) = kept_in(tmp_path / "cache")
     whole = (kept / name).read_bytes()
     for length in (0, 10, len(whole) - 1):
         (kept / name).write_bytes(whole[:length])
@@ -100,21 +108,36 @@ def test_a_damaged_cache_is_refused_with_its_place(folder, tmp_path, name) -> No
 
 def test_facts_that_do_not_fit_the_images_are_refused(folder, tmp_path) -> None:
     decode_once(request(folder), tmp_path / "cache")
-    (kept,) = (tmp_path / "cache").iterdir()
+    (kept,) = kept_in(tmp_path / "cache")
     facts = json.loads((kept / "facts.json").read_text())
     (kept / "facts.json").write_text(json.dumps(facts | {"skipped": [0]}))
     with pytest.raises(DataError, match="9 images for 8 rows"):
         decode_once(request(folder), tmp_path / "cache")
 
 
-def test_two_that_decode_at_once_agree(folder, tmp_path) -> None:
-    def meanwhile(done: int, whole: int) -> None:
-        if done == whole:
-            decode_once(request(folder), tmp_path / "cache")
+def test_of_two_that_ask_at_once_one_decodes_and_the_other_waits(folder, tmp_path) -> None:
+    told, begun = [], threading.Event()
 
-    made = decode_once(request(folder, progress=meanwhile), tmp_path / "cache")
-    assert len(made.images) == 9
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+    def slowly(done: int, whole: int) -> None:
+        told.append((done, whole))
+        begun.set()
+        time.sleep(0.3)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(decode_once, request(folder, progress=slowly), tmp_path / "cache")
+        assert begun.wait(10)
+        second = pool.submit(decode_once, request(folder, progress=untouchable), tmp_path / "cache")
+        assert np.array_equal(first.result().images, second.result().images)
+    assert told == [(9, 9)]
+
+
+def test_what_a_killed_process_left_is_cleared_away(folder, tmp_path) -> None:
+    cache = tmp_path / "cache"
+    left = cache / f".{fingerprint(request(folder))}.part"
+    left.mkdir(parents=True)
+    (left / "images.npy").write_bytes(b"half")
+    assert len(decode_once(request(folder), cache).images) == 9
+    assert not left.exists()
 
 
 def test_a_cache_that_cannot_be_written_is_told(folder, tmp_path) -> None:

@@ -39,6 +39,7 @@ def folder(tmp_path):
         lines.append(f"val_{number}.JPEG\t{WNIDS[number % 3]}\t0\t0\t62\t62")
     (root / "val" / "val_annotations.txt").write_text("\n".join([*lines, "val_9.JPEG\tn99\t0", ""]))
     save(root / "test" / "images" / "test_0.JPEG", pixels(0))
+    (root / "train" / "n01" / "images" / ".DS_Store").write_bytes(b"of some file manager")
     (root / "wnids.txt").write_text("\n".join(WNIDS))
     (root / "words.txt").write_text(
         "n00\tentity\nn01\tgoldfish, Carassius auratus\nn02\tcrane\nn03\tcrane, derrick\n"

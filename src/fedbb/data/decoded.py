@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbb.data.files import replacing_folder
+from fedbb.data.files import making_folder
 from fedbb.data.gallery import Gallery, Pixels, Request, decode
 from fedbb.data.statistics import channel_statistics
 from fedbb.errors import DataError
@@ -36,11 +36,9 @@ def decode_once(request: Request, cache: Path) -> Decoded:
     """
     folder = cache / fingerprint(request)
     if not folder.exists():
-        with replacing_folder(folder) as fresh:
-            skipped = _write_images(request, fresh / "images.npy")
-            mean, std = channel_statistics(_open(fresh / "images.npy"))
-            facts = {"skipped": skipped, "mean": mean, "std": std}
-            (fresh / "facts.json").write_text(json.dumps(facts), "utf-8")
+        with making_folder(folder) as fresh:
+            if fresh is not None:
+                _write(request, fresh)
     return _read(folder, request.names)
 
 
@@ -50,6 +48,13 @@ def fingerprint(request: Request) -> str:
     for stamp in request.bundle.stamps(request.names):
         digest.update(f"\n{stamp}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:32]
+
+
+def _write(request: Request, folder: Path) -> None:
+    skipped = _write_images(request, folder / "images.npy")
+    mean, std = channel_statistics(_open(folder / "images.npy"))
+    facts = {"skipped": skipped, "mean": mean, "std": std}
+    (folder / "facts.json").write_text(json.dumps(facts), "utf-8")
 
 
 def _write_images(request: Request, path: Path) -> list[int]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from filelock import FileLock
 
 from fedbb import files
 from fedbb.errors import DataError
@@ -37,17 +37,25 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes `path` once the block is through, unless one is there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+def making_folder(path: Path) -> Iterator[Path | None]:
+    """Yield an empty folder that becomes `path` once the block is through.
+
+    It yields None if `path` is there, be it that another process, on which this one waited, has
+    just made it. What a killed process left half done is cleared away.
+    """
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        if not path.exists():
-            temporary.replace(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            if path.exists():
+                yield None
+                return
+            temporary = path.with_name(f".{path.name}{TEMPORARY}")
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            try:
+                yield temporary
+                temporary.replace(path)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        # Another process may have made the same folder in between; either will do.
-        if not path.is_dir():
-            raise DataError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from error

@@ -51,9 +51,9 @@ def _training(names: list[str], root: str, numbers: dict[str, int]) -> Examples:
     """Return the files train/<wnid>/images/* of known classes."""
     found = []
     for name in names:
-        parts = name.removeprefix(root).split("/")
-        if len(parts) == 4 and (parts[0], parts[2]) == ("train", "images") and parts[1] in numbers:
-            found.append((numbers[parts[1]], name))
+        match name.removeprefix(root).split("/"):
+            case ["train", wnid, "images", file] if wnid in numbers and not file.startswith("."):
+                found.append((numbers[wnid], name))
     found.sort()
     labels = np.array([number for number, _ in found], dtype=np.int64)
     return name_examples([name for _, name in found], labels, {})
