@@ -42,6 +42,9 @@ class EfficientNetB0(NetworkModule):
 
     The stem and four of the stages halve the image. The 1×1 convolution counts as part of the last
     stage. The initial weights are drawn from torch's generator.
+
+    Meant for images from 64×64. Of smaller ones the last stages see a single place, where
+    normalizing a batch of two to four images makes gradients explode; clipping helps then.
     """
 
     stage_count: ClassVar[int] = len(STAGES)
