@@ -37,7 +37,7 @@ def test_embedded_data_is_always_there_and_whole(tmp_path, name) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["npz", "table"])
+@pytest.mark.parametrize("name", ["npz", "table", "nih-cxr14", "chexpert"])
 def test_a_users_own_data_cannot_be_got(tmp_path, name) -> None:
     assert not holding(name).present
     for attempt in (get_dataset, check_files):
