@@ -20,16 +20,23 @@ from pydantic import BaseModel
 from commands import fedbb
 from fedbb.cli.run import run_name
 from fedbb.data.catalogue import CATALOGUE, load_dataset
+from fedbb.data.chexpert import CheXpertOptions
 from fedbb.data.digit_mosaic import MosaicOptions
 from fedbb.data.longtail import tail_sizes
+from fedbb.data.nih_cxr14_options import NihOptions
 from fedbb.data.npz import NpzOptions
 from fedbb.data.table import TableOptions
+from fedbb.data.tiny_imagenet import TinyImageNetOptions
 from fedbb.data.uncertain import Policy
+from fedbb.errors import RecipeError
 from fedbb.imbalance.clients import READINGS
+from fedbb.losses.class_balanced import Form
+from fedbb.losses.logit_calibrated import Denominator
 from fedbb.losses.pnb import ClassFactor
 from fedbb.methods import METHODS, hyper_parameters
-from fedbb.models.catalogue import MODELS
+from fedbb.models.catalogue import MODELS, build_model
 from fedbb.partition.rules import KINDS
+from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import EvaluationSpec, Recipe
 from fedbb.runs.folder import FILES
@@ -40,7 +47,14 @@ RECIPES = (ROOT / "docs" / "recipes.md").read_text("utf-8")
 DATA = (ROOT / "docs" / "data.md").read_text("utf-8")
 TEXTS = {"README.md": (ROOT / "README.md").read_text("utf-8"), "recipes": RECIPES, "data": DATA}
 GENERATED = {"build", "demo", "dist", "runs"}
-OPTIONS = {"digit-mosaic": MosaicOptions, "npz": NpzOptions, "table": TableOptions}
+OPTIONS = {
+    "digit-mosaic": MosaicOptions,
+    "tiny-imagenet": TinyImageNetOptions,
+    "nih-cxr14": NihOptions,
+    "chexpert": CheXpertOptions,
+    "npz": NpzOptions,
+    "table": TableOptions,
+}
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
 METRICS = get_args(get_args(EvaluationSpec.model_fields["metric"].annotation)[0])
 ANYTHING = "…"
@@ -80,7 +94,8 @@ def options(kind: type):
     """Yield each option of a loader with its default, tuples as the lists that TOML knows."""
     for field in fields(kind):
         assert field.default is not MISSING
-        yield field.name, [] if field.default == () else field.default
+        value = field.default
+        yield field.name, list(value) if isinstance(value, tuple) else value
 
 
 def whole(content: str) -> dict:
@@ -115,6 +130,9 @@ def test_the_tables_name_every_option_of_the_methods_with_its_default_and_who_ta
         ("method.name", METHODS),
         ("evaluation.metric", METRICS),
         ("method.options.class_factor", get_args(ClassFactor)),
+        ("method.options.denominator", get_args(Denominator)),
+        ("method.options.form", get_args(Form)),
+        ("engine", get_args(Recipe.model_fields["engine"].annotation)),
         ("method.options.reading", READINGS),
     ],
 )
@@ -130,6 +148,35 @@ def test_every_key_that_a_page_mentions_exists(page):
     known = {key for key, _ in schema()} | {"data.partition"}
     known |= {f"method.options.{name}" for method in METHODS for name in hyper_parameters(method)}
     assert mentioned <= known
+
+
+def test_the_table_of_networks_tells_how_large_each_is():
+    told = {code(row[0])[0]: row[1:] for row in rows(RECIPES, "network")}
+    assert sorted(told) == sorted(MODELS)
+    for name, sizes in told.items():
+        models = [build_model(name, 10, 3, projection=projection) for projection in (False, True)]
+        assert sizes == [f"{sum(p.numel() for p in model.parameters()):,}" for model in models]
+
+
+UNSUITED = [
+    {"data": {"name": "digit-mosaic"}, "method": {"name": "fedprox+fedlc"}},
+    {"method": {"name": "focal", "options": {"alpha": 0.25}}},
+    {"model": {"projection": False}, "method": {"name": "moon"}},
+    {"data": {"name": "digits", "partition": {"kind": "even", "clients": 2, "min_samples": 5}}},
+    {"engine": "central", "data": {"name": "digits", "partition": {"kind": "even", "clients": 2}}},
+    {"local": {"nesterov": True, "momentum": 0.0}},
+    {"method": {"name": "fedlc+moon"}},
+]
+
+
+def test_parts_that_do_not_suit_are_refused_in_the_words_of_the_page():
+    section = RECIPES.partition("## Parts that do not suit")[2].partition("\n## ")[0]
+    told = [code(row[1])[0] for row in rows(section, "what")]
+    small = {"data": {"name": "digits"}, "method": {"name": "fedavg"}}
+    for message, parts in zip(told, UNSUITED, strict=True):
+        words = message.replace("FedLC is", "FedProx+FedLC is")
+        with pytest.raises(RecipeError, match=re.escape(words)):
+            check_recipe(make_recipe({**small, **parts}))
 
 
 def test_the_table_of_a_run_folder_names_every_file():
@@ -172,7 +219,7 @@ def test_every_recipe_of_a_page_can_be_read(page):
     recipes = [content for language, _, content in BLOCK.findall(TEXTS[page]) if language == "toml"]
     assert recipes
     for content in recipes:
-        make_recipe(whole(content), f"recipe in {page}")
+        check_recipe(make_recipe(whole(content), f"recipe in {page}"))
 
 
 def pages() -> list[Path]:
