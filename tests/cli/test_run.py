@@ -2,6 +2,7 @@ import json
 import signal
 
 import pytest
+from PIL import Image
 
 from commands import fedbb, start
 from fedbb.runs.folder import RunFolder
@@ -100,3 +101,28 @@ def test_ctrl_c_ends_with_130_and_everything_finished_is_kept(recipe, monkeypatc
     assert f"stopped after round {kept} of 100000, which is saved" in out
     assert "fedbb run --resume run" in out
     assert folder.latest().round == kept
+
+
+def test_decoding_of_images_is_shown(tmp_path, monkeypatch):
+    lines = ["image,label"]
+    for number in range(30):
+        Image.new("L", (8, 8), color=8 * number).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{'ab'[number % 2]}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    recipe = tmp_path / "table.toml"
+    recipe.write_text(
+        f"""
+        [data]
+        name = "table"
+        path = "{tmp_path / "labels.csv"}"
+        options = {{ image_column = "image", class_column = "label", channels = 1 }}
+        partition = {{ kind = "even", clients = 2 }}
+        [method]
+        name = "fedavg"
+        [rounds]
+        number = 1
+        """
+    )
+    done = fedbb("run", recipe, "--out", tmp_path / "run", monkeypatch=monkeypatch)
+    assert done.code == 0, done.err
+    assert "images decoded: 30 of 30" in done.out

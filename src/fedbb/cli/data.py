@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from fedbb.cli.options import Json, Quiet, print_json
@@ -51,14 +61,7 @@ def get(
     quiet: Quiet = False,
 ) -> None:
     """Download a data set, or take it over from a local file; checked by SHA-256."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    console = Console(quiet=quiet or as_json, stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
-        bar = bars.add_task(name, total=None)
-
-        def advance(done: int, whole: int) -> None:
-            bars.update(bar, completed=done, total=whole)
-
+    with _bar(name, DownloadColumn(), quiet or as_json) as advance:
         held = get_dataset(name, local=local, progress=advance)
     _tell(held, "is here", as_json, quiet)
 
@@ -80,7 +83,9 @@ def check(
     if find_entry(name).origin != "your files":
         _tell(check_files(name), "is whole", as_json, quiet)
         return
-    dataset = load_dataset(Source(name, path=path, options=read_values(options or [])))
+    with _bar("images", MofNCompleteColumn(), quiet or as_json) as advance:
+        given = read_values(options or [])
+        dataset = load_dataset(Source(name, path=path, options=given, progress=advance))
     facts = {
         "name": name,
         "task": str(dataset.task),
@@ -96,6 +101,20 @@ def check(
         for key, value in facts.items():
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
             typer.echo(f"{key}: {shown}")
+
+
+@contextmanager
+def _bar(what: str, column: ProgressColumn, hidden: bool) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that moves a progress bar to so many of so many."""
+    console = Console(quiet=hidden, stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), column, TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task(what, total=None)
+
+        def advance(done: int, whole: int) -> None:
+            bars.update(bar, completed=done, total=whole)
+
+        yield advance
 
 
 def _row(name: str) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def _resolve(
 def _follow(recipe: Recipe, folder: Path, resume: bool, screen: Screen) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RuntimeWarning)
-        records = runner.run(recipe, folder, resume=resume)
+        records = runner.run(recipe, folder, resume=resume, progress=screen.preparing)
         for count, record in enumerate(records):
             if count == 0:
                 _tell(caught, folder, screen)

@@ -32,6 +32,10 @@ ROWS = 15
 class Screen(Protocol):
     """Takes what happens in a run."""
 
+    def preparing(self, done: int, whole: int) -> None:
+        """Show how many images have been decoded."""
+        ...
+
     def round(self, record: Record) -> None:
         """Show a finished round."""
         ...
@@ -63,6 +67,9 @@ def open_screen(recipe: Recipe, folder: Path, *, as_json: bool, quiet: bool) -> 
 class Silence:
     """Shows nothing."""
 
+    def preparing(self, done: int, whole: int) -> None:
+        """Show nothing."""
+
     def round(self, record: Record) -> None:
         """Show nothing."""
 
@@ -75,6 +82,9 @@ class Silence:
 
 class JsonLines:
     """A JSON line for each round on standard output; messages go to standard error."""
+
+    def preparing(self, done: int, whole: int) -> None:
+        """Show nothing."""
 
     def round(self, record: Record) -> None:
         """Print the record."""
@@ -95,7 +105,16 @@ class PlainLines:
         self.rounds = recipe.rounds.number
         self.folder = folder
         self.clock = Clock()
-        typer.echo(f"{_title(recipe)}: {self.rounds} rounds, kept in {folder}")
+        self.tenths = 0
+        number = f"{self.rounds} round{'s' if self.rounds > 1 else ''}"
+        typer.echo(f"{_title(recipe)}: {number}, kept in {folder}")
+
+    def preparing(self, done: int, whole: int) -> None:
+        """Print a line for every tenth of the images."""
+        tenths = 10 * done // whole
+        if tenths > self.tenths:
+            typer.echo(f"images decoded: {done:,} of {whole:,}")
+        self.tenths = tenths
 
     def round(self, record: Record) -> None:
         """Print the round's figures on one line."""
@@ -126,6 +145,10 @@ class LiveTable:
         self.clock = Clock()
         self.recent: deque[Record] = deque(maxlen=ROWS)
         live.update(f"{self.title}: the first round is under way …", refresh=True)
+
+    def preparing(self, done: int, whole: int) -> None:
+        """Tell in the table's place how many images are decoded."""
+        self.live.update(f"{self.title}: {done:,} of {whole:,} images decoded …", refresh=True)
 
     def round(self, record: Record) -> None:
         """Add the round and draw the table again."""

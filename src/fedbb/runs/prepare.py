@@ -11,6 +11,7 @@ import numpy as np
 from fedbb.aggregation.weighting import BySamples
 from fedbb.data.catalogue import load_dataset
 from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.fetch import Progress
 from fedbb.data.holdout import hold_out
 from fedbb.data.longtail import long_tail
 from fedbb.data.source import Source
@@ -41,9 +42,9 @@ class Federation:
         return [Share(self.dataset, indices) for indices in self.partition.clients]
 
 
-def prepare(recipe: Recipe) -> Federation:
+def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
     """Load and divide the data of a recipe."""
-    dataset, scored = _load(recipe.data, recipe.seed)
+    dataset, scored = _load(recipe.data, recipe.seed, progress)
     rule = EVERYTHING if recipe.engine == "central" else _rule(recipe)
     return Federation(dataset, divide(rule, dataset.train, dataset.task), scored)
 
@@ -99,9 +100,12 @@ def describe(federation: Federation, method: Method) -> dict[str, Any]:
     }
 
 
-def _load(spec: DataSpec, seed: int) -> tuple[Dataset, dict[str, Examples]]:
+def _load(
+    spec: DataSpec, seed: int, progress: Progress | None
+) -> tuple[Dataset, dict[str, Examples]]:
     path = None if spec.path is None else Path(spec.path)
-    dataset = load_dataset(Source(spec.name, path=path, options=spec.options))
+    source = Source(spec.name, path=path, options=spec.options, progress=progress)
+    dataset = load_dataset(source)
     train, scored = dataset.train, {"test": dataset.test}
     if spec.validation > 0:
         train, held = hold_out(

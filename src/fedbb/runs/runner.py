@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from fedbb.data.dataset import Dataset
+from fedbb.data.fetch import Progress
 from fedbb.engine.inline import Inline
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.scorer import Scorer
@@ -30,10 +31,13 @@ from fedbb.training.plan import LocalPlan
 from fedbb.training.threads import threads
 
 
-def run(recipe: Recipe, path: Path, *, resume: bool = False) -> Iterator[Record]:
+def run(
+    recipe: Recipe, path: Path, *, resume: bool = False, progress: Progress | None = None
+) -> Iterator[Record]:
     """Run a recipe in a folder and yield the record of each round once it is safely on disk.
 
     With `resume`, an unfinished run in the folder goes on from its last whole round, to the bit.
+    `progress` hears of images being decoded.
     """
     method = check_recipe(recipe)
     check_foreign(path)
@@ -42,7 +46,7 @@ def run(recipe: Recipe, path: Path, *, resume: bool = False) -> Iterator[Record]
     with hold(path) as folder, threads(recipe.local.threads):
         if folder.is_run():
             _check_resume(folder, recipe)
-        federation = prepare(recipe)
+        federation = prepare(recipe, progress)
         check_task(method, federation.dataset.task)
         model = _network(recipe, federation.dataset, method)
         if folder.is_run():
