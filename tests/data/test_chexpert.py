@@ -131,6 +131,7 @@ def test_damaged_films_are_refused_or_skipped(folder) -> None:
     [
         (row("train/view1_frontal.jpg"), r"line 2, column Path: .*expected CheXpert-v1\.0-small"),
         (row("a/../patient1/view1_frontal.jpg"), "line 2, column Path"),
+        (row("/train/patient00001/view1_frontal.jpg"), "line 2, column Path: the path is"),
         (row("a/train/somebody/view1_frontal.jpg"), "names no patient"),
         (row(film("train", 1, "frontal")).replace("Frontal", "Above"), "the view is 'above'"),
         (row(film("train", 1, "frontal")), "has no lateral films"),

@@ -124,6 +124,13 @@ def test_an_archive_of_another_content_is_refused(known, tmp_path, name, content
     assert not holding("cifar100", tmp_path / "cache").present
 
 
+def test_an_archive_refused_late_leaves_no_data_set_of_two_minds(known, tmp_path) -> None:
+    get_dataset("cifar100", tmp_path, local=known(members()))
+    with pytest.raises(DataError, match="test has 3 images"):
+        get_dataset("cifar100", tmp_path, local=known(members() | {"test": member(3, 9)}))
+    assert not holding("cifar100", tmp_path).present
+
+
 def test_damage_to_the_cache_is_found_by_the_check(known, tmp_path) -> None:
     get_dataset("cifar100", tmp_path, local=known(members()))
     folder = tmp_path / "cifar100"

@@ -1,5 +1,6 @@
 import json
 import os
+import tarfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedbb.data.bundle import Folder
+from fedbb.data.bundle import Folder, open_bundle
 from fedbb.data.decoded import decode_once, fingerprint
 from fedbb.data.gallery import Request, read_gallery
 from fedbb.data.pictures import Form
@@ -135,9 +136,23 @@ def test_what_a_killed_process_left_is_cleared_away(folder, tmp_path) -> None:
     cache = tmp_path / "cache"
     left = cache / f".{fingerprint(request(folder))}.part"
     left.mkdir(parents=True)
-    (left / "images.npy").write_bytes(b"half")
+    (left / "whole.npy").write_bytes(b"half")
     assert len(decode_once(request(folder), cache).images) == 9
-    assert not left.exists()
+    (kept,) = kept_in(cache)
+    assert sorted(path.name for path in kept.iterdir()) == ["facts.json", "images.npy"]
+
+
+def test_skipped_images_of_an_archive_are_named_in_the_order_asked_for(folder, tmp_path) -> None:
+    names = tuple(f"{number}.png" for number in range(9))
+    for number in (2, 5):
+        (folder / f"{number}.png").write_bytes(b"no image")
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        for name in reversed(names):
+            archive.add(folder / name, name)
+    asked = Request(open_bundle(tmp_path / "all.tar"), names, FORM, "skip")
+    made = decode_once(asked, tmp_path / "cache")
+    assert made.skipped == read_gallery(asked).skipped == ("2.png", "5.png")
+    assert np.array_equal(made.images, read_gallery(asked).images)
 
 
 def test_a_cache_that_cannot_be_written_is_told(folder, tmp_path) -> None:
