@@ -6,15 +6,12 @@ import torch
 from torch import nn
 
 from fedbb.data.catalogue import load_dataset
-from fedbb.engine.inline import Inline
-from fedbb.evaluation.scorer import Scorer
 from fedbb.methods import Method, fedavg
-from fedbb.models.catalogue import build_model
-from fedbb.partition.rules import Rule, divide
+from fedbb.partition.rules import Rule
 from fedbb.records import LabelCounts, Task
-from fedbb.rounds import Schedule, Start, federate
-from fedbb.state import snapshot
-from fedbb.training.plan import LocalPlan, Share
+from fedbb.rounds import Schedule
+from fedbb.runs.simulate import simulate
+from fedbb.training.plan import LocalPlan
 
 
 @dataclass(frozen=True)
@@ -39,11 +36,6 @@ class RootBalanced:
 
 
 digits, rule = load_dataset("digits"), Rule("label-skew", clients=8, concentration=0.3)
-shares = [Share(digits, part) for part in divide(rule, digits.train, digits.task).clients]
-torch.manual_seed(0)
-model = build_model("small-cnn", classes=10, channels=1)
-start, scorer = Start(snapshot(model)), Scorer(model, digits, {"test": digits.test})
 for method in (fedavg(), Method("RootBalanced", loss=RootBalanced())):
-    engine = Inline(model, shares, method, LocalPlan(lr=0.03))
-    *_, last = federate(engine, method, start, Schedule(rounds=5), scorer)
+    *_, last = simulate(digits, rule, method, Schedule(rounds=5), plan=LocalPlan(lr=0.03))
     print(f"{method.name}: balanced accuracy {last.scores['test'].macro['balanced_accuracy']:.3f}")

@@ -153,7 +153,6 @@ def test_a_missing_path_or_table_is_told(tmp_path) -> None:
 
 
 # Scoring only reads the memory maps, of which torch warns all the same.
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_a_recipe_with_unknown_labels_runs_for_a_round(folder, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEDBB_DATA", str(tmp_path / "cache"))
     values = {

@@ -150,7 +150,6 @@ def test_a_data_set_that_is_not_there_says_how_to_get_it(tmp_path) -> None:
 
 
 # Scoring only reads the memory maps, of which torch warns all the same.
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_a_recipe_of_the_archive_runs_for_a_round(known, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEDBB_DATA", str(tmp_path / "cache"))
     values = {

@@ -232,7 +232,6 @@ def test_a_missing_path_table_or_size_is_told(tmp_path) -> None:
 
 
 # Scoring only reads the memory maps, of which torch warns all the same.
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_a_recipe_of_the_published_files_runs_for_a_round(folder, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEDBB_DATA", str(tmp_path / "cache"))
     values = {

@@ -171,7 +171,6 @@ def test_a_download_must_be_the_official_archive(folder, tmp_path, monkeypatch) 
 
 
 # Scoring only reads the memory maps, of which torch warns all the same.
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_a_recipe_of_the_folder_runs_for_a_round(folder, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEDBB_DATA", str(tmp_path / "cache"))
     values = {

@@ -106,9 +106,11 @@ def check(
 @contextmanager
 def _bar(what: str, column: ProgressColumn, hidden: bool) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that moves a progress bar to so many of so many."""
-    console = Console(quiet=hidden, stderr=True)
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), column, TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
+    # Off a terminal a bar that was never drawn would still leave an empty line.
+    disable = hidden or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=disable) as bars:
         bar = bars.add_task(what, total=None)
 
         def advance(done: int, whole: int) -> None:

@@ -95,8 +95,8 @@ def _outcomes(request: Request) -> Iterator[tuple[int, Pixels | DataError]]:
     """Yield each row with its image, or with what is wrong with it."""
     contents = request.bundle.contents(request.names)
     missing = set(range(len(request.names)))
-    # Pillow decodes and scales without Python's lock, so that threads use every core; processes
-    # would need a main module that can be imported, which a user's script need not be.
+    # Pillow decodes without Python's lock, so threads can work side by side. Processes were slower
+    # when measured, and need a main module that can be imported, which a user's script need not be.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         while batch := list(islice(contents, _BATCH)):
             with tolerance():

@@ -41,7 +41,8 @@ class Scorer:
         parts = []
         with torch.inference_mode():
             for start in range(0, len(examples), self.batch_size):
-                images = torch.from_numpy(examples.images[start : start + self.batch_size])
+                # A copy, since torch will not share the memory of a file that is mapped read-only.
+                images = torch.tensor(examples.images[start : start + self.batch_size])
                 images = normalize(images, self.dataset.mean, self.dataset.std).to(self.device)
                 parts.append(self.model(images).logits.double().cpu().numpy())
         logits = np.concatenate(parts)

@@ -25,8 +25,8 @@ def check_recipe(recipe: Recipe) -> Method:
     if method.needs.projection and recipe.model.projection is False:
         raise RecipeError(f"model.projection = false does not suit {method.name}, which needs it")
     partition = recipe.data.partition
-    kind = KINDS.get(partition.kind)
-    if partition.min_samples is not None and kind and "min_samples" not in kind.takes:
+    takes = KINDS[partition.kind].takes if partition.kind in KINDS else ()
+    if partition.min_samples is not None and "min_samples" not in takes:
         raise RecipeError(f"data.partition.min_samples has no meaning for {partition.kind}")
     if recipe.engine == "central" and partition != PartitionSpec():
         raise RecipeError(

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-
 from fedbb.data.dataset import Dataset
 from fedbb.data.fetch import Progress
 from fedbb.engine.inline import Inline
-from fedbb.errors import RecipeError, RunError
+from fedbb.errors import RunError
 from fedbb.evaluation.scorer import Scorer
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
-from fedbb.models.catalogue import build_model
 from fedbb.partition.table import Partition
 from fedbb.recipes.check import check_recipe, check_task
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.rng import torch_stream
 from fedbb.rounds import Round, Schedule, Start, federate
 from fedbb.runs import environment
 from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
+from fedbb.runs.network import make_network
 from fedbb.runs.prepare import Federation, describe, prepare
 from fedbb.state import digest, snapshot
 from fedbb.training.plan import LocalPlan
@@ -95,19 +92,10 @@ def _plan(recipe: Recipe) -> LocalPlan:
 
 
 def _network(recipe: Recipe, dataset: Dataset, method: Method) -> NetworkModule:
-    device, wanted = recipe.local.device, recipe.model.projection
+    wanted = recipe.model.projection
     projection = method.needs.projection if wanted is None else wanted
-    with torch_stream(recipe.seed, "model"):
-        model = build_model(
-            recipe.model.name, len(dataset.classes), dataset.channels, projection=projection
-        )
-    try:
-        model = model.to(device)
-    except (RuntimeError, AssertionError) as error:
-        raise RecipeError(f"local.device {device!r} cannot be used: {error}") from error
-    if recipe.local.channels_last:
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model
+    name, plan = recipe.model.name, _plan(recipe)
+    return make_network(name, dataset, plan, seed=recipe.seed, projection=projection)
 
 
 def _record(finished: Round) -> Record:
