@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -29,8 +30,18 @@ def fedbb(*words, monkeypatch):
     return Result(code, out.getvalue(), err.getvalue())
 
 
-def start(*words, cwd):
-    """Start `fedbb` as a process of its own."""
+@contextlib.contextmanager
+def started(*words, cwd):
+    """Yield `fedbb` as a process of its own, which ends with the block at the latest."""
     command = [sys.executable, "-c", "from fedbb.cli.main import main; main()", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=cwd, text=True, **pipes)
+    with subprocess.Popen(command, cwd=cwd, text=True, preexec_fn=_hear_ctrl_c, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _hear_ctrl_c():
+    # Under a shell's background job, where SIGINT is ignored, the tests would hand that on.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

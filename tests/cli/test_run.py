@@ -4,7 +4,7 @@ import signal
 import pytest
 from PIL import Image
 
-from commands import fedbb, start
+from commands import fedbb, started
 from fedbb.runs.folder import RunFolder
 from small_run import small_recipe
 
@@ -88,13 +88,12 @@ def test_bad_input_ends_with_one_message_and_exit_code_two(recipe, monkeypatch, 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_with_130_and_everything_finished_is_kept(recipe, monkeypatch, signum):
-    process = start(
-        "run", recipe, "--set", "rounds.number=100000", "--out", "run", cwd=recipe.parent
-    )
-    while not (line := process.stdout.readline()).startswith("round 3/"):
-        assert line, process.stderr.read()
-    process.send_signal(signum)
-    out, err = process.communicate(timeout=30)
+    words = ("run", recipe, "--set", "rounds.number=100000", "--out", "run")
+    with started(*words, cwd=recipe.parent) as process:
+        while not (line := process.stdout.readline()).startswith("round 3/"):
+            assert line, process.stderr.read()
+        process.send_signal(signum)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     folder = RunFolder(recipe.parent / "run")
     kept = len(folder.records())
