@@ -125,3 +125,9 @@ def test_decoding_of_images_is_shown(tmp_path, monkeypatch):
     done = fedbb("run", recipe, "--out", tmp_path / "run", monkeypatch=monkeypatch)
     assert done.code == 0, done.err
     assert "images decoded: 30 of 30" in done.out
+
+
+def test_a_warning_is_shown_once_whoever_gives_it(recipe, monkeypatch):
+    words = ("--set", "method={name='fedlc', options={denominator='paper'}}", "--out", "literal")
+    done = fedbb("run", recipe, *words, monkeypatch=monkeypatch)
+    assert done.out.count("warning: ") == 1

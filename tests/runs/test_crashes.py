@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from small_run import small_recipe
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -23,8 +25,19 @@ def test_a_run_killed_at_twenty_random_moments_ends_with_the_same_model(tmp_path
     assert len(set(sums)) == 1
 
 
-def test_a_crash_before_any_single_write_ends_with_the_same_model(tmp_path):
-    sums = drive(tmp_path, small_recipe(tmp_path, rounds={"number": 2}), "points")
+def test_clients_that_remember_are_killed_and_resumed_with_their_memory(tmp_path):
+    rounds = {"number": 10, "participation": 0.7}
+    recipe = small_recipe(tmp_path, method={"name": "moon+fedbb"}, rounds=rounds)
+    sums = drive(tmp_path, recipe, "kill", "8")
+    assert len(sums) > 1
+    assert len(set(sums)) == 1
+
+
+@pytest.mark.parametrize("method", ["fedbb", "moon"])
+def test_a_crash_before_any_single_write_ends_with_the_same_model(tmp_path, method):
+    rounds = {"number": 2, "participation": 0.4}
+    recipe = small_recipe(tmp_path, method={"name": method}, rounds=rounds)
+    sums = drive(tmp_path, recipe, "points")
     assert len(sums) > 20
     assert len(set(sums)) == 1
 

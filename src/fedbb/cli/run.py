@@ -93,8 +93,8 @@ def _follow(recipe: Recipe, folder: Path, resume: bool, screen: Screen) -> None:
 
 
 def _tell(caught: list[warnings.WarningMessage], folder: Path, screen: Screen) -> None:
-    for warning in caught:
-        screen.message(f"warning: {warning.message}")
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        screen.message(f"warning: {message}")
     federation: dict[str, Any] = RunFolder(folder).read_json("federation.json")
     for note in federation["notes"]:
         screen.message(f"note: {note}")
