@@ -3,6 +3,8 @@
 import numpy as np
 
 from fedbb.recipes.reader import make_recipe
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.runner import run
 
 
 def write_npz(path, samples=80):
@@ -32,3 +34,26 @@ def small_values(path, **changes):
 def small_recipe(folder, **changes):
     folder.mkdir(parents=True, exist_ok=True)
     return make_recipe(small_values(write_npz(folder / "small.npz"), **changes))
+
+
+def finish(recipe, path, **options):
+    """Run a recipe to its end; return its summary and the records of this run."""
+    records = list(run(recipe, path, **options))
+    return RunFolder(path).read_json("summary.json"), records
+
+
+def without_seconds(records):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def one_round(folder, **data):
+    """Run a recipe with this data for a round, divided between two clients by label skew."""
+    skew = {"kind": "label-skew", "clients": 2, "concentration": 1.0, "min_samples": 1}
+    values = {
+        "data": {"partition": skew, **data},
+        "method": {"name": "fedbb"},
+        "local": {"batch_size": 4},
+        "rounds": {"number": 1},
+    }
+    (record,) = run(make_recipe(values), folder / "run")
+    return record

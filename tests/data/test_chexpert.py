@@ -5,9 +5,8 @@ from PIL import Image
 from fedbb.data.catalogue import load_dataset
 from fedbb.data.chexpert import CLASSES
 from fedbb.errors import DataError
-from fedbb.recipes.reader import make_recipe
 from fedbb.records import Task
-from fedbb.runs.runner import run
+from small_run import one_round
 
 OBSERVATIONS = (
     "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,"
@@ -152,20 +151,9 @@ def test_a_missing_path_or_table_is_told(tmp_path) -> None:
         load_dataset("chexpert", path=tmp_path, options={"size": 0})
 
 
-# Scoring only reads the memory maps, of which torch warns all the same.
 def test_a_recipe_with_unknown_labels_runs_for_a_round(folder, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEDBB_DATA", str(tmp_path / "cache"))
-    values = {
-        "data": {
-            "name": "chexpert",
-            "path": str(folder),
-            "options": {"size": 8, "uncertain": "ignore"},
-            "partition": {"kind": "column", "column": "view"},
-        },
-        "model": {"name": "small-cnn"},
-        "method": {"name": "fedbb"},
-        "local": {"batch_size": 4},
-        "rounds": {"number": 1},
-    }
-    (record,) = run(make_recipe(values), tmp_path / "run")
+    record = one_round(
+        tmp_path, name="chexpert", path=str(folder), options={"size": 8, "uncertain": "ignore"}
+    )
     assert 0 <= record["scores"]["test"]["macro"]["balanced_accuracy"] <= 1

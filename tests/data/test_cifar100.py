@@ -12,8 +12,7 @@ from fedbb.data import cifar100
 from fedbb.data.catalogue import check_files, get_dataset, holding, load_dataset
 from fedbb.data.dataset import Augmentation
 from fedbb.errors import DataError
-from fedbb.recipes.reader import make_recipe
-from fedbb.runs.runner import run
+from small_run import one_round
 
 CLASSES = [b"apple", b"aquarium_fish", b"baby"]
 SIZES = {"train": 4, "test": 2}
@@ -149,25 +148,7 @@ def test_a_data_set_that_is_not_there_says_how_to_get_it(tmp_path) -> None:
         load_dataset("cifar100", root=tmp_path)
 
 
-# Scoring only reads the memory maps, of which torch warns all the same.
 def test_a_recipe_of_the_archive_runs_for_a_round(known, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEDBB_DATA", str(tmp_path / "cache"))
-    values = {
-        "data": {
-            "name": "cifar100",
-            "path": str(known(members())),
-            "options": {},
-            "partition": {
-                "kind": "label-skew",
-                "clients": 2,
-                "concentration": 1.0,
-                "min_samples": 1,
-            },
-        },
-        "model": {"name": "small-cnn"},
-        "method": {"name": "fedbb"},
-        "local": {"batch_size": 4},
-        "rounds": {"number": 1},
-    }
-    (record,) = run(make_recipe(values), tmp_path / "run")
+    record = one_round(tmp_path, name="cifar100", path=str(known(members())), options={})
     assert 0 <= record["scores"]["test"]["macro"]["balanced_accuracy"] <= 1

@@ -7,9 +7,8 @@ from fedbb.data.nih_cxr14_films import read_findings
 from fedbb.data.nih_cxr14_options import CLASSES
 from fedbb.data.sheet import read_sheet
 from fedbb.errors import DataError
-from fedbb.recipes.reader import make_recipe
 from fedbb.records import Task
-from fedbb.runs.runner import run
+from small_run import one_round
 
 HEADER = (
     "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,"
@@ -231,25 +230,7 @@ def test_a_missing_path_table_or_size_is_told(tmp_path) -> None:
         load_dataset("nih-cxr14", path=tmp_path, options={"size": 0})
 
 
-# Scoring only reads the memory maps, of which torch warns all the same.
 def test_a_recipe_of_the_published_files_runs_for_a_round(folder, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEDBB_DATA", str(tmp_path / "cache"))
-    values = {
-        "data": {
-            "name": "nih-cxr14",
-            "path": str(folder),
-            "options": {"size": 8},
-            "partition": {
-                "kind": "label-skew",
-                "clients": 2,
-                "concentration": 1.0,
-                "min_samples": 1,
-            },
-        },
-        "model": {"name": "small-cnn"},
-        "method": {"name": "fedbb"},
-        "local": {"batch_size": 4},
-        "rounds": {"number": 1},
-    }
-    (record,) = run(make_recipe(values), tmp_path / "run")
+    record = one_round(tmp_path, name="nih-cxr14", path=str(folder), options={"size": 8})
     assert 0 <= record["scores"]["test"]["macro"]["balanced_accuracy"] <= 1

@@ -11,8 +11,7 @@ from fedbb.data import tiny_imagenet_archive
 from fedbb.data.catalogue import check_files, get_dataset, holding, load_dataset
 from fedbb.data.files import sha256_of
 from fedbb.errors import DataError
-from fedbb.recipes.reader import make_recipe
-from fedbb.runs.runner import run
+from small_run import one_round
 
 WNIDS = ["n03", "n01", "n02"]
 
@@ -170,25 +169,7 @@ def test_a_download_must_be_the_official_archive(folder, tmp_path, monkeypatch) 
         check_files("tiny-imagenet", tmp_path / "cache")
 
 
-# Scoring only reads the memory maps, of which torch warns all the same.
 def test_a_recipe_of_the_folder_runs_for_a_round(folder, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEDBB_DATA", str(tmp_path / "cache"))
-    values = {
-        "data": {
-            "name": "tiny-imagenet",
-            "path": str(folder),
-            "options": {"size": 8},
-            "partition": {
-                "kind": "label-skew",
-                "clients": 2,
-                "concentration": 1.0,
-                "min_samples": 1,
-            },
-        },
-        "model": {"name": "small-cnn"},
-        "method": {"name": "fedbb"},
-        "local": {"batch_size": 4},
-        "rounds": {"number": 1},
-    }
-    (record,) = run(make_recipe(values), tmp_path / "run")
+    record = one_round(tmp_path, name="tiny-imagenet", path=str(folder), options={"size": 8})
     assert 0 <= record["scores"]["test"]["macro"]["balanced_accuracy"] <= 1

@@ -1,0 +1,153 @@
+import json
+import resource
+
+import pytest
+
+from fedbb.errors import RunError
+from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.runner import run
+from small_run import finish, small_recipe, without_seconds, write_npz
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 4])
+def test_a_run_left_after_any_round_goes_on_to_the_bit(tmp_path, after):
+    recipe = small_recipe(tmp_path)
+    whole, expected = finish(recipe, tmp_path / "whole")
+    records = run(recipe, tmp_path / "part")
+    for _ in range(after):
+        next(records)
+    records.close()
+    resumed, rest = finish(recipe, tmp_path / "part", resume=True)
+    assert [record["round"] for record in rest] == list(range(after + 1, 5))
+    assert resumed["sha256"] == whole["sha256"]
+    assert without_seconds(RunFolder(tmp_path / "part").records()) == without_seconds(expected)
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path):
+    recipe = small_recipe(tmp_path)
+    before, _ = finish(recipe, tmp_path / "run")
+    after, more = finish(recipe, tmp_path / "run", resume=True)
+    assert after == before
+    assert more == []
+
+
+def test_a_changed_recipe_is_refused_with_the_difference(tmp_path):
+    recipe = small_recipe(tmp_path)
+    next(run(recipe, tmp_path / "run")).clear()
+    changed = small_recipe(tmp_path, local={"batch_size": 8, "lr": 0.1})
+    with pytest.raises(RunError, match=r"local\.lr: 0\.05 before, 0\.1 now"):
+        next(run(changed, tmp_path / "run", resume=True))
+
+
+def test_other_software_is_refused_with_the_difference(tmp_path):
+    recipe = small_recipe(tmp_path)
+    next(run(recipe, tmp_path / "run")).clear()
+    folder = RunFolder(tmp_path / "run")
+    folder.write_json("environment.json", folder.read_json("environment.json") | {"torch": "1.0"})
+    with pytest.raises(RunError, match=r"torch: 1\.0 before"):
+        next(run(recipe, tmp_path / "run", resume=True))
+
+
+def test_changed_data_is_refused_on_resume(tmp_path):
+    recipe = small_recipe(tmp_path)
+    next(run(recipe, tmp_path / "run")).clear()
+    write_npz(tmp_path / "small.npz", samples=100)
+    with pytest.raises(RunError, match="another way"):
+        next(run(recipe, tmp_path / "run", resume=True))
+
+
+def test_a_flipped_byte_in_the_newest_checkpoint_costs_one_round_and_a_warning(tmp_path):
+    recipe = small_recipe(tmp_path)
+    whole, _ = finish(recipe, tmp_path / "whole")
+    records = run(recipe, tmp_path / "run")
+    for _ in range(3):
+        next(records)
+    records.close()
+    newest = tmp_path / "run" / "checkpoints" / "round-000003.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 4
+    newest.write_bytes(content)
+    with pytest.warns(RuntimeWarning, match=r"round-000003.*damaged; the one before it is used"):
+        resumed, rest = finish(recipe, tmp_path / "run", resume=True)
+    assert [record["round"] for record in rest] == [3, 4]
+    assert resumed["sha256"] == whole["sha256"]
+
+
+def test_without_any_whole_checkpoint_the_run_is_refused(tmp_path):
+    recipe = small_recipe(tmp_path)
+    records = run(recipe, tmp_path / "run")
+    for _ in range(2):
+        next(records)
+    records.close()
+    for path in (tmp_path / "run" / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    again = run(recipe, tmp_path / "run", resume=True)
+    with (
+        pytest.warns(RuntimeWarning, match="cannot be used"),
+        pytest.raises(RunError, match="no usable checkpoint left"),
+    ):
+        next(again)
+
+
+def test_a_torn_or_uncommitted_line_is_dropped_on_resume(tmp_path):
+    recipe = small_recipe(tmp_path)
+    whole, expected = finish(recipe, tmp_path / "whole")
+    records = run(recipe, tmp_path / "run")
+    for _ in range(2):
+        next(records)
+    records.close()
+    with (tmp_path / "run" / "rounds.jsonl").open("a") as lines:
+        lines.write(json.dumps({"round": 3}) + '\n{"round": 4, "clie')
+    resumed, _ = finish(recipe, tmp_path / "run", resume=True)
+    assert resumed["sha256"] == whole["sha256"]
+    kept = RunFolder(tmp_path / "run").records()
+    assert without_seconds(kept) == without_seconds(expected)
+
+
+def test_a_full_disk_loses_no_finished_round_and_the_run_goes_on_later(tmp_path):
+    recipe = small_recipe(tmp_path)
+    whole, _ = finish(recipe, tmp_path / "whole")
+    records = run(recipe, tmp_path / "run")
+    next(records)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, limits[1]))
+    try:
+        with pytest.raises(RunError, match="round 2 could not be saved"):
+            next(records)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert load_checkpoint(tmp_path / "run/checkpoints/round-000001.safetensors").round == 1
+    resumed, _ = finish(recipe, tmp_path / "run", resume=True)
+    assert resumed["sha256"] == whole["sha256"]
+
+
+def test_moons_memory_is_kept_for_the_clients_that_trained_and_pruned(tmp_path):
+    recipe = small_recipe(
+        tmp_path, method={"name": "moon"}, rounds={"number": 6, "participation": 0.4}
+    )
+    list(run(recipe, tmp_path / "run"))
+    folder = RunFolder(tmp_path / "run")
+    trained = {client["client"] for record in folder.records() for client in record["clients"]}
+    checkpoint = folder.latest()
+    assert set(checkpoint.memories) == trained
+    assert set(folder.memories(checkpoint)) == trained
+    assert len(list(folder.file("memories").iterdir())) <= 2 * len(trained)
+
+
+def test_a_damaged_newest_checkpoint_takes_the_memory_before_it_as_well(tmp_path):
+    recipe = small_recipe(tmp_path, method={"name": "moon"}, rounds={"number": 5})
+    whole, _ = finish(recipe, tmp_path / "whole")
+    records = run(recipe, tmp_path / "run")
+    for _ in range(3):
+        next(records)
+    records.close()
+    (tmp_path / "run" / "checkpoints" / "round-000003.safetensors").write_bytes(b"")
+    with pytest.warns(RuntimeWarning, match="the one before it is used"):
+        resumed, _ = finish(recipe, tmp_path / "run", resume=True)
+    assert resumed["sha256"] == whole["sha256"]
+
+
+def test_methods_without_memory_write_none(tmp_path):
+    list(run(small_recipe(tmp_path), tmp_path / "run"))
+    assert list((tmp_path / "run" / "memories").iterdir()) == []
