@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -52,12 +53,14 @@ def seconds(work) -> float:
 
 def compare(name: str, samples: int, repeats: int) -> None:
     dataset, plan = made_up_images(samples), LocalPlan()
+    same_layout = replace(plan, channels_last=False)  # the layout of the bare loop
     with torch_stream(0, "benchmark"):
         model = build_model(name, CLASSES, channels=3)
     share, job = Share(dataset, np.arange(samples)), Job(0, 1, 0, snapshot(model))
     works = {
         "bare loop": lambda: bare_loop(model, dataset, plan),
         "fedavg": lambda: train_client(model, share, job, fedavg(), plan),
+        "as bare": lambda: train_client(model, share, job, fedavg(), same_layout),
         "pnb": lambda: train_client(model, share, job, pnb(), plan),
     }
     times: dict[str, list[float]] = {label: [] for label in works}
@@ -66,7 +69,8 @@ def compare(name: str, samples: int, repeats: int) -> None:
             taken = seconds(works[label])
             if repeat > 0:  # the first turn only warms up
                 times[label].append(taken)
-    for label, other in (("fedavg", "bare loop"), ("pnb", "fedavg")):
+    pairs = (("fedavg", "bare loop"), ("as bare", "bare loop"), ("pnb", "fedavg"))
+    for label, other in pairs:
         ratios = [one / two for one, two in zip(times[label], times[other], strict=True)]
         middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
         rate = samples / statistics.median(times[label])

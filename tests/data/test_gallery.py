@@ -9,8 +9,9 @@ from PIL import Image
 
 from fedbb.data.bundle import Folder, open_bundle
 from fedbb.data.gallery import Request, read_gallery
-from fedbb.data.pictures import Form, read_picture
+from fedbb.data.pictures import Form
 from fedbb.errors import DataError
+from picture_files import read_picture
 
 NUMBER = 150
 

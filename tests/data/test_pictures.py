@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedbb.data.pictures import Form, read_picture
+from fedbb.data.pictures import Form
 from fedbb.errors import DataError
+from picture_files import read_picture
 
 GREY = np.arange(48, dtype=np.uint8).reshape(6, 8) * 5
 COLOR = np.stack([GREY, 255 - GREY, GREY // 2], axis=2)

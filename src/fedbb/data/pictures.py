@@ -47,12 +47,6 @@ class Form:
     scaling: Literal["bilinear", "box"] = "bilinear"
 
 
-def read_picture(path: Path, form: Form) -> npt.NDArray[np.uint8]:
-    """Return an image file as (channels, height, width); DataError says why it cannot be read."""
-    with tolerance():
-        return decode_picture(path, path, form)
-
-
 @contextmanager
 def tolerance() -> Iterator[None]:
     """Let Pillow pass over odd metadata, which does no harm to pixels, but not over huge images.

@@ -43,8 +43,7 @@ def work_out(comparison: Comparison) -> Findings:
         comparison,
         rows=tuple(summarize([comparison], metrics)),
         differences=tuple(differences),
-        sentences=tuple(verdicts(judged))
-        or ("Nothing to compare: FedAvg, or any method beside it, is missing.",),
+        sentences=tuple(verdicts(judged)) or (NO_RIVAL,),
     )
 
 
