@@ -153,13 +153,13 @@ def state_of(tensor: Tensor) -> ModelState:
     ],
 )
 def test_states_that_do_not_fit_each_other_are_refused_and_never_broadcast(other):
-    with pytest.raises(ValueError, match=r"state 2 of 3 differs from the first in '[abn]'"):
+    with pytest.raises(ValueError, match=r"state 3 differs from the first in '[abn]'"):
         mix([state_of(torch.ones(2))] * 2 + [other], np.full(3, 1 / 3))
 
 
 def test_a_weight_missing_or_to_spare_is_refused():
     for weights in (np.ones(1), np.ones(3)):
-        with pytest.raises(ValueError, match=r"[13] weights do not fit 2 states"):
+        with pytest.raises(ValueError, match="shorter|longer"):
             mix([state_of(torch.ones(2))] * 2, weights)
 
 

@@ -58,7 +58,8 @@ class ClientCard:
 class ClientUpdate:
     """What a client returns from its local training.
 
-    `step_mass` is how many plain gradient steps its optimizer steps amount to (FedNova's ‖a‖₁).
+    `step_mass` is how many plain gradient steps its optimizer steps amount to (FedNova's ‖a‖₁);
+    `seconds` is what the training took.
     """
 
     client: int
@@ -66,6 +67,18 @@ class ClientUpdate:
     steps: int
     step_mass: float
     train_loss: float
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class ClientReport:
+    """What is left of an update once it is merged, and how much it counted."""
+
+    client: int
+    weight: float
+    steps: int
+    train_loss: float
+    seconds: float
 
 
 @dataclass(frozen=True)

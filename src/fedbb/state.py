@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from fedbb.records import FloatArray, ModelState
+from fedbb.records import ModelState
+
+Entry = tuple[str, str]
+Form = tuple[torch.dtype, torch.Size]
 
 
 def snapshot(model: nn.Module) -> ModelState:
@@ -16,11 +19,16 @@ def snapshot(model: nn.Module) -> ModelState:
     # A shared parameter is trained under each of its names.
     trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     # state_dict holds references: without the clone, later training would change the snapshot.
-    copies = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
+    copies = {name: at_rest(tensor) for name, tensor in model.state_dict().items()}
     return ModelState(
         params={k: v for k, v in copies.items() if k in trained},
         buffers={k: v for k, v in copies.items() if k not in trained},
     )
+
+
+def at_rest(tensor: Tensor) -> Tensor:
+    """Return a copy on the CPU, in the one memory format that files and messages keep."""
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def restore(model: nn.Module, state: ModelState) -> None:
@@ -28,19 +36,58 @@ def restore(model: nn.Module, state: ModelState) -> None:
     model.load_state_dict({**state.params, **state.buffers})
 
 
-def mix(states: Sequence[ModelState], weights: FloatArray) -> ModelState:
-    """Return Σ w·θ, added up in float64 in the given order; integer entries take the largest value.
+class Mixture:
+    """Σ w·θ over states that come one by one, so that no two of them have to be held.
 
-    Summed so, a mean of equal models in float32 or less is that model to the bit.
+    Added up in float64 in the order of coming; integer entries take the largest value. Summed so,
+    a mean of equal models in float32 or less is that model to the bit.
     """
-    _check_alike(states)
-    if len(weights) != len(states):
-        raise ValueError(f"{len(weights)} weights do not fit {len(states)} states")
-    shares = [float(weight) for weight in weights]
-    return ModelState(
-        params=_mix_tensors([state.params for state in states], shares),
-        buffers=_mix_tensors([state.buffers for state in states], shares),
-    )
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._form: dict[Entry, Form] = {}
+        self._totals: dict[Entry, Tensor] = {}
+
+    def add(self, state: ModelState, weight: float) -> None:
+        """Take in w·θ."""
+        entries = _entries(state)
+        self._check_alike(entries)
+        for entry, tensor in entries.items():
+            if not tensor.is_floating_point():
+                before = self._totals.get(entry, tensor)
+                self._totals[entry] = torch.maximum(before, tensor)
+            elif self.number == 0:
+                # Begun with the first term, for zero would swallow the sign of −0.0.
+                self._totals[entry] = tensor.double() * weight
+            else:
+                self._totals[entry].add_(tensor.double(), alpha=weight)
+        self.number += 1
+
+    def total(self) -> ModelState:
+        """Return the sum so far, in the types of the states."""
+        if self.number == 0:
+            raise ValueError("there are no states to mix")
+        parts: dict[str, dict[str, Tensor]] = {"params": {}, "buffers": {}}
+        for (part, name), total in self._totals.items():
+            parts[part][name] = total.to(self._form[part, name][0])
+        return ModelState(**parts)
+
+    def _check_alike(self, entries: Mapping[Entry, Tensor]) -> None:
+        """Refuse what torch would broadcast or cast without a word."""
+        form = {entry: (tensor.dtype, tensor.shape) for entry, tensor in entries.items()}
+        if self.number == 0:
+            self._form = form
+        elif form != self._form:
+            _, name = min(entry for entry, _ in form.items() ^ self._form.items())
+            raise ValueError(f"state {self.number + 1} differs from the first in {name!r}")
+
+
+def mix(states: Iterable[ModelState], weights: Iterable[float]) -> ModelState:
+    """Return Σ w·θ in the given order."""
+    mixture = Mixture()
+    for state, weight in zip(states, weights, strict=True):
+        mixture.add(state, float(weight))
+    return mixture.total()
 
 
 def is_finite(state: ModelState) -> bool:
@@ -60,30 +107,6 @@ def digest(state: ModelState) -> str:
     return total.hexdigest()
 
 
-def _check_alike(states: Sequence[ModelState]) -> None:
-    """Refuse what torch would broadcast or cast without a word."""
-    first, *others = [_form(state) for state in states]
-    for place, form in enumerate(others, start=1):
-        if form != first:
-            name = min(entry[1] for entry in form ^ first)
-            raise ValueError(f"state {place} of {len(states)} differs from the first in {name!r}")
-
-
-def _form(state: ModelState) -> set[tuple[str, str, torch.dtype, torch.Size]]:
+def _entries(state: ModelState) -> dict[Entry, Tensor]:
     parts = (("params", state.params), ("buffers", state.buffers))
-    return {(part, k, v.dtype, v.shape) for part, entries in parts for k, v in entries.items()}
-
-
-def _mix_tensors(parts: Sequence[Mapping[str, Tensor]], shares: list[float]) -> dict[str, Tensor]:
-    return {name: _mix_tensor([part[name] for part in parts], shares) for name in parts[0]}
-
-
-def _mix_tensor(tensors: list[Tensor], shares: list[float]) -> Tensor:
-    first = tensors[0]
-    if not first.is_floating_point():
-        return torch.stack(tensors).amax(dim=0)
-    # Begun with the first term and not with zero, which would swallow the sign of −0.0.
-    total = first.double() * shares[0]
-    for tensor, share in zip(tensors[1:], shares[1:], strict=True):
-        total.add_(tensor.double(), alpha=share)
-    return total.to(first.dtype)
+    return {(part, name): tensor for part, tensors in parts for name, tensor in tensors.items()}

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.training.optim import make_optimizer, momentum_of, step_mass
+from fedbb.training.optim import Descent, step_mass
 from fedbb.training.plan import LocalPlan
 from reference.fednova import accumulated
 
@@ -28,7 +28,7 @@ def test_the_mass_is_how_far_a_constant_gradient_carries(nesterov, steps):
     plan = LocalPlan(lr=1.0, momentum=0.9, nesterov=nesterov, weight_decay=0.0)
     model = torch.nn.Linear(1, 1, bias=False).double()
     torch.nn.init.zeros_(model.weight)
-    optimizer = make_optimizer(model, plan, None)
+    optimizer = Descent(model, plan, None)
     for _ in range(steps):
         model.weight.grad = torch.ones_like(model.weight)
         optimizer.step()
@@ -39,19 +39,49 @@ def test_a_kept_momentum_goes_on_as_if_nothing_had_happened():
     plan = LocalPlan(lr=0.1)
     together, apart = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
     apart.load_state_dict(together.state_dict())
-    optimizer, momentum = make_optimizer(together, plan, None), None
+    optimizer, momentum = Descent(together, plan, None), None
     for _ in range(3):
         for parameter in together.parameters():
             parameter.grad = torch.ones_like(parameter)
         optimizer.step()
-        fresh = make_optimizer(apart, plan, momentum)
+        fresh = Descent(apart, plan, momentum)
         for parameter in apart.parameters():
             parameter.grad = torch.ones_like(parameter)
         fresh.step()
-        momentum = momentum_of(apart, fresh)
+        momentum = fresh.momentum()
     assert torch.equal(together.weight, apart.weight)
 
 
 def test_an_optimizer_without_momentum_has_none_to_keep():
     model = torch.nn.Linear(2, 1)
-    assert momentum_of(model, make_optimizer(model, LocalPlan(momentum=0.0), None)) is None
+    assert Descent(model, LocalPlan(momentum=0.0)).momentum() is None
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("decay", [0.0, 1e-2])
+def test_a_step_is_torchs_own_to_the_bit(nesterov, decay):
+    plan = LocalPlan(lr=0.1, nesterov=nesterov, weight_decay=decay)
+    ours, theirs = torch.nn.Conv2d(2, 3, 2), torch.nn.Conv2d(2, 3, 2)
+    theirs.load_state_dict(ours.state_dict())
+    descent = Descent(ours, plan)
+    usual = torch.optim.SGD(
+        theirs.parameters(), 0.1, momentum=0.9, nesterov=nesterov, weight_decay=decay
+    )
+    images = torch.linspace(-1, 1, 2 * 2 * 5 * 5).reshape(2, 2, 5, 5)
+    for _ in range(4):
+        for model, optimizer in ((ours, descent), (theirs, usual)):
+            optimizer.zero_grad()
+            model(images).square().sum().backward()
+            optimizer.step()
+    assert torch.equal(ours.weight, theirs.weight)
+    assert torch.equal(ours.bias, theirs.bias)
+
+
+def test_a_parameter_without_a_gradient_stays_and_has_no_momentum():
+    model = torch.nn.Linear(2, 1)
+    before = model.bias.detach().clone()
+    descent = Descent(model, LocalPlan())
+    model.weight.grad = torch.ones_like(model.weight)
+    descent.step()
+    assert torch.equal(model.bias, before)
+    assert descent.momentum() is None

@@ -2,46 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
-import numpy as np
+from torch import Tensor
 
 from fedbb.records import ClientUpdate, FloatArray, ModelState
-from fedbb.state import mix
+from fedbb.state import Mixture, mix
 
 
 class Merge(Protocol):
-    """The fourth slot of a method; updates come in client order, weights sum to one."""
+    """The fourth slot of a method.
+
+    Updates come one by one in an order that the recipe fixes, each with its weight in `weights`,
+    which sum to one; a merge that can do without holding them all should.
+    """
 
     def __call__(
-        self, current: ModelState, updates: Sequence[ClientUpdate], weights: FloatArray
+        self, current: ModelState, updates: Iterable[ClientUpdate], weights: FloatArray
     ) -> ModelState:
         """Return the next global state."""
         ...
 
 
 def average(
-    current: ModelState, updates: Sequence[ClientUpdate], weights: FloatArray
+    current: ModelState, updates: Iterable[ClientUpdate], weights: FloatArray
 ) -> ModelState:
     """Return Σ w_k·θ_k over parameters and buffers (FedAvg's merge)."""
-    return mix([update.state for update in updates], weights)
+    return mix((update.state for update in updates), weights)
 
 
 def normalized_average(
-    current: ModelState, updates: Sequence[ClientUpdate], weights: FloatArray
+    current: ModelState, updates: Iterable[ClientUpdate], weights: FloatArray
 ) -> ModelState:
     """Return FedNova's merge: each client's change per step, times the mean number of steps.
 
-    θ + Σ c_k·(θ_k − θ) with c_k = w_k·Σ_j w_j·a_j / a_k, a the step masses. That holds for
-    parameters; a running variance moved by Σc > 1 can become negative, so buffers are averaged.
+    θ + Σ_j w_j·a_j · Σ_k (w_k / a_k)·(θ_k − θ), a the step masses. That holds for parameters; a
+    running variance moved by more than the sum of its changes can become negative, so buffers are
+    averaged.
     """
-    masses = np.array([update.step_mass for update in updates])
-    # Written so that equal masses give factors of exactly one, and then FedAvg to the bit.
-    factors = 1.0 + (weights @ (masses[:, None] / masses[None, :] - 1.0))
-    states = [update.state for update in updates]
-    averaged = mix(states, weights)
-    if np.all(factors == 1.0):
-        return averaged
-    moved = mix([*states, current], np.append(weights * factors, weights @ (1.0 - factors)))
-    return ModelState(moved.params, averaged.buffers)
+    averaged, change = Mixture(), Mixture()
+    masses: list[float] = []
+    for update, weight in zip(updates, weights.tolist(), strict=True):
+        averaged.add(update.state, weight)
+        change.add(_step(current, update.state), weight / update.step_mass)
+        masses.append(update.step_mass)
+    if len(set(masses)) == 1:
+        return averaged.total()  # FedAvg, and to the bit
+    mean = sum(weight * mass for weight, mass in zip(weights.tolist(), masses, strict=True))
+    return ModelState(_moved(current, change.total(), mean), averaged.total().buffers)
+
+
+def _step(current: ModelState, trained: ModelState) -> ModelState:
+    """Return θ_k − θ in float64, of the parameters alone."""
+    pairs = {name: (trained.params[name], tensor) for name, tensor in current.params.items()}
+    return ModelState({name: to.double() - at.double() for name, (to, at) in pairs.items()}, {})
+
+
+def _moved(current: ModelState, change: ModelState, steps: float) -> dict[str, Tensor]:
+    return {
+        name: tensor.double().add_(change.params[name], alpha=steps).to(tensor.dtype)
+        for name, tensor in current.params.items()
+    }

@@ -17,5 +17,5 @@ class Engine(Protocol):
         ...
 
     def train(self, jobs: Sequence[Job]) -> Iterable[ClientUpdate]:
-        """Yield an update for every job, in any order."""
+        """Yield an update for every job, in the order of the jobs."""
         ...

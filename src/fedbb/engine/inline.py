@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from fedbb.engine.cards import make_cards
+from fedbb.engine.memory import MemoryStore, Shelf
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
-from fedbb.records import ClientCard, ClientMemory, ClientUpdate
+from fedbb.records import ClientCard, ClientUpdate
 from fedbb.training.local import FORGOTTEN, train_client
 from fedbb.training.plan import Job, LocalPlan, Share
 
@@ -16,27 +18,28 @@ from fedbb.training.plan import Job, LocalPlan, Share
 class Inline:
     """All clients share one network as a workbench; each restores the round's state into it.
 
-    `memories` holds what clients keep between rounds, by client.
+    `store` holds what clients keep between rounds, `dated` the round each client's memory is from.
     """
 
     model: NetworkModule
     shares: Sequence[Share]
     method: Method
     plan: LocalPlan
-    memories: dict[int, ClientMemory] = field(default_factory=dict)
+    store: MemoryStore = field(default_factory=Shelf)
+    dated: dict[int, int] = field(default_factory=dict)
 
     def introduce(self) -> list[ClientCard]:
         """Return the card of every client."""
-        return [self._card(client, share) for client, share in enumerate(self.shares)]
+        return make_cards(self.shares, self.method.weighting)
 
     def train(self, jobs: Sequence[Job]) -> Iterator[ClientUpdate]:
         """Train the clients of these jobs in turn."""
         for job in jobs:
-            share, memory = self.shares[job.client], self.memories.get(job.client, FORGOTTEN)
+            client, since = job.client, self.dated.get(job.client)
+            memory = FORGOTTEN if since is None else self.store.load(client, since)
+            share = self.shares[client]
             update, kept = train_client(self.model, share, job, self.method, self.plan, memory)
             if kept != FORGOTTEN:
-                self.memories[job.client] = kept
+                self.store.save(client, job.round, kept)
+                self.dated[client] = job.round
             yield update
-
-    def _card(self, client: int, share: Share) -> ClientCard:
-        return ClientCard(client, len(share), self.method.weighting.measure(share.count()))

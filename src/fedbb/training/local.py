@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from fedbb.records import ClientMemory, ClientUpdate
 from fedbb.rng import torch_stream
 from fedbb.state import is_finite, restore, snapshot
 from fedbb.training.batches import batches
-from fedbb.training.optim import make_optimizer, momentum_of, step_mass
+from fedbb.training.optim import Descent, step_mass
 from fedbb.training.plan import Job, LocalPlan, Share
 
 FORGOTTEN = ClientMemory()
@@ -33,13 +34,14 @@ def train_client(
 
     Returns what goes to the server, and what the client keeps for its next round.
     """
+    began = time.perf_counter()
     restore(model, job.state)
     model.train()
     loss = method.loss.bind(share.count(), share.dataset.task).to(plan.device)
     anchors = Anchors(model, job.state, memory.model)
     needs = method.needs
     penalties = [penalty.bind(anchors) for penalty in method.penalties]
-    optimizer = make_optimizer(model, plan, memory.momentum)
+    optimizer = Descent(model, plan, memory.momentum)
     losses: list[float] = []
     with torch_stream(job.seed, "torch", job.round, job.client):
         for epoch in range(plan.epochs):
@@ -61,10 +63,11 @@ def train_client(
         raise DivergedError(f"{_where(method, job)}: the trained model holds values not finite")
     kept = ClientMemory(
         model=state if needs.memory else None,
-        momentum=momentum_of(model, optimizer) if plan.keep_momentum else None,
+        momentum=optimizer.momentum() if plan.keep_momentum else None,
     )
     steps, mean = len(losses), math.fsum(losses) / len(losses)
-    return ClientUpdate(job.client, state, steps, step_mass(steps, plan), mean), kept
+    seconds = time.perf_counter() - began
+    return ClientUpdate(job.client, state, steps, step_mass(steps, plan), mean, seconds), kept
 
 
 def _place(images: Tensor, plan: LocalPlan) -> Tensor:

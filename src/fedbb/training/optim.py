@@ -7,34 +7,59 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+# torch's own rule without its Optimizer, whose first use imports the compiler: two seconds and
+# seventy megabytes in every process.
+from torch.optim.sgd import sgd
+
+from fedbb.state import at_rest
 from fedbb.training.plan import LocalPlan
 
-_BUFFER = "momentum_buffer"
 
+class Descent:
+    """SGD as a plan says, going on with an earlier momentum if one is given."""
 
-def make_optimizer(
-    model: nn.Module, plan: LocalPlan, momentum: Mapping[str, Tensor] | None
-) -> torch.optim.SGD:
-    """Return SGD as the plan says, going on with an earlier momentum if one is given."""
-    optimizer = torch.optim.SGD(
-        model.parameters(),
-        lr=plan.lr,
-        momentum=plan.momentum,
-        nesterov=plan.nesterov,
-        weight_decay=plan.weight_decay,
-    )
-    if momentum is not None:
-        for name, parameter in model.named_parameters():
-            optimizer.state[parameter][_BUFFER] = momentum[name].to(parameter, copy=True)
-    return optimizer
+    def __init__(
+        self, model: nn.Module, plan: LocalPlan, momentum: Mapping[str, Tensor] | None = None
+    ) -> None:
+        self.plan = plan
+        self.parameters = dict(model.named_parameters())
+        self.buffers: dict[str, Tensor] = {}
+        if momentum is not None:
+            for name, parameter in self.parameters.items():
+                # In the parameter's own memory format, as the step would have made it.
+                self.buffers[name] = torch.empty_like(parameter).copy_(momentum[name])
 
+    def zero_grad(self) -> None:
+        """Drop the gradients of the step before."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
 
-def momentum_of(model: nn.Module, optimizer: torch.optim.SGD) -> dict[str, Tensor] | None:
-    """Return a copy of the momentum by parameter, None if there is none."""
-    named = [(name, optimizer.state[p].get(_BUFFER)) for name, p in model.named_parameters()]
-    if any(buffer is None for _, buffer in named):
-        return None
-    return {name: buffer.detach().cpu().clone() for name, buffer in named}
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move every parameter that has a gradient."""
+        moved = {name: p for name, p in self.parameters.items() if p.grad is not None}
+        buffers = [self.buffers.get(name) for name in moved]
+        sgd(
+            list(moved.values()),
+            [parameter.grad for parameter in moved.values() if parameter.grad is not None],
+            buffers,
+            foreach=False,
+            fused=False,
+            weight_decay=self.plan.weight_decay,
+            momentum=self.plan.momentum,
+            lr=self.plan.lr,
+            dampening=0.0,
+            nesterov=self.plan.nesterov,
+            maximize=False,
+        )
+        kept = zip(moved, buffers, strict=True)
+        self.buffers.update({name: buffer for name, buffer in kept if buffer is not None})
+
+    def momentum(self) -> dict[str, Tensor] | None:
+        """Return a copy of the momentum by parameter, None if some parameter has none yet."""
+        if len(self.buffers) < len(self.parameters):
+            return None
+        return {name: at_rest(buffer) for name, buffer in self.buffers.items()}
 
 
 def step_mass(steps: int, plan: LocalPlan) -> float:
