@@ -1,0 +1,123 @@
+"""The runs of a grid as their folders tell of them: finished or not, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from fedbb.errors import RunError
+from fedbb.recipes.grid import Cell, Grid
+from fedbb.recipes.reader import flatten
+from fedbb.recipes.spec import LocalSpec, Recipe
+from fedbb.report.collect import read_run
+from fedbb.report.result import RunResult
+from fedbb.runs.failed import read_failure
+from fedbb.runs.folder import Record, RunFolder
+
+
+class State(StrEnum):
+    """How far the run of a cell has come."""
+
+    FINISHED = "finished"
+    UNFINISHED = "unfinished"
+    FAILED = "failed"
+    UNUSABLE = "unusable"
+    WAITING = "not run"
+
+
+@dataclass(frozen=True, eq=False)
+class CellRun:
+    """A cell with its run, if there is one, or with the reason why there is none.
+
+    `images` counts the training images that its clients have gone through.
+    """
+
+    cell: Cell
+    state: State
+    message: str = ""
+    run: RunResult | None = None
+    images: int = 0
+
+
+def read_cells(grid: Grid, runs_folder: Path) -> list[CellRun]:
+    """Return the run of every cell; a folder that cannot be used becomes a message."""
+    return [_read_cell(cell, runs_folder / cell.name) for cell in grid.cells]
+
+
+def finished_run(found: CellRun) -> RunResult:
+    """Return the run of a cell that is known to be finished."""
+    assert found.run is not None
+    return found.run
+
+
+def count_images(run: RunResult, records: list[Record]) -> int:
+    """Return how many training images the clients of these rounds went through, epochs counted."""
+    per_epoch = {
+        client.client: _whole_batches(client.samples, run.recipe.local)
+        for client in run.federation.clients
+    }
+    took_part = [int(client["client"]) for record in records for client in record["clients"]]
+    return run.recipe.local.epochs * sum(per_epoch[client] for client in took_part)
+
+
+def _read_cell(cell: Cell, path: Path) -> CellRun:
+    failure = _failure(path)
+    try:
+        if RunFolder(path).is_run():
+            return _read_run(cell, path, failure)
+    except RunError as error:
+        return CellRun(cell, State.UNUSABLE, _without_place(str(error), path))
+    return CellRun(cell, State.FAILED, failure) if failure else CellRun(cell, State.WAITING)
+
+
+def _read_run(cell: Cell, path: Path, failure: str | None) -> CellRun:
+    run, records = read_run(path), RunFolder(path).records()
+    changed = _differences(run.recipe, cell.recipe)
+    if changed:
+        return CellRun(cell, State.UNUSABLE, f"holds a run of another recipe ({changed[0]})")
+    try:
+        images = count_images(run, records)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"rounds.jsonl does not tell which clients trained: {error}") from error
+    if run.summary is not None:
+        return CellRun(cell, State.FINISHED, "", run, images)
+    if failure:
+        return CellRun(cell, State.FAILED, failure, run, images)
+    progress = f"{len(run.rounds)} of {cell.recipe.rounds.number} rounds"
+    return CellRun(cell, State.UNFINISHED, progress, run, images)
+
+
+def _failure(path: Path) -> str | None:
+    message = read_failure(path)
+    return None if message is None else _without_place(message, path)
+
+
+def _without_place(message: str, path: Path) -> str:
+    """Keep absolute paths out, so that a table does not depend on where its runs lie."""
+    return message.replace(f"{path}/", "").replace(str(path), path.name)
+
+
+def _differences(found: Recipe, wanted: Recipe) -> list[str]:
+    old, new = _settings(found), _settings(wanted)
+    return [
+        f"{key} is {old.get(key)!r} there, {new.get(key)!r} in the grid"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _settings(recipe: Recipe) -> Mapping[str, Any]:
+    """Return all settings that change a run's numbers; where federated clients run does not."""
+    settings = dict(flatten(recipe.model_dump(exclude={"name"})))
+    settings["engine"] = "central" if recipe.engine == "central" else "federated"
+    return settings
+
+
+def _whole_batches(samples: int, local: LocalSpec) -> int:
+    """Return the images of one epoch; a short last batch may be dropped unless it is the only."""
+    if local.drop_last and samples > local.batch_size:
+        return samples - samples % local.batch_size
+    return samples

@@ -1,0 +1,232 @@
+"""A grid's table: the paper's numbers beside ours, with spread, cost, and the runs behind each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedbb.recipes.grid import Grid
+from fedbb.recipes.paper_tables import Printed
+from fedbb.report.grid_places import Place, column_axes, places_of, rivals_of
+from fedbb.report.grid_runs import CellRun, State, finished_run
+from fedbb.report.interval import Interval, interval_of
+from fedbb.report.result import RunResult
+from fedbb.report.spread import Spread, spread_of
+from fedbb.report.tables import CONTROL, score_on_test, summary_of
+
+NO_CELL = "not in this grid"
+Measure = Callable[[RunResult], float]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A score minus a rival's on the same seeds, with the 95 % interval of its mean."""
+
+    against: str
+    is_control: bool
+    spread: Spread
+    interval: Interval
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Our test score over seeds by one choice of the round, and its gaps to the rivals."""
+
+    spread: Spread
+    gaps: tuple[Gap, ...]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric at one place, in points of which 100 are perfect.
+
+    `best` is of the round each run chose as its best, `final` of the last; the paper's number is
+    None where it prints none.
+    """
+
+    metric: str
+    paper: Printed | None
+    best: Ours
+    final: Ours
+
+    def ours(self, chosen: str) -> Ours:
+        """Return our score by the choice "best" or "final"."""
+        return self.best if chosen == "best" else self.final
+
+    def difference(self, chosen: str) -> float:
+        """Return our mean minus the paper's; NaN where either is missing."""
+        return math.nan if self.paper is None else self.ours(chosen).spread.mean - self.paper.mean
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run behind a place: its folder, how far it is, and its own scores in points.
+
+    `scores` gives (best, final) by metric; `sha256` is that of its final model.
+    """
+
+    folder: str
+    seed: int
+    state: State
+    message: str
+    sha256: str | None = None
+    best_round: int | None = None
+    chosen_on: str | None = None
+    scores: Mapping[str, tuple[float, float]] | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Everything known at one place of the table; seconds and images are of one run."""
+
+    row: str
+    column: tuple[str, ...]
+    at: Mapping[str, str]
+    status: str
+    finished: int
+    wanted: int
+    scores: tuple[Score, ...]
+    seconds: Spread
+    images: Spread
+    runs: tuple[Trace, ...]
+
+    @property
+    def title(self) -> str:
+        """The labels in words, row first."""
+        return ", ".join((self.row, *self.column))
+
+
+@dataclass(frozen=True)
+class GridTable:
+    """A grid with its entries, row by row; `unplaced` are printed numbers without a place."""
+
+    grid: Grid
+    axes: tuple[str, ...]
+    metrics: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    unplaced: tuple[Printed, ...]
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether the paper prints any of these numbers."""
+        return any(score.paper for entry in self.entries for score in entry.scores)
+
+
+def table_of(grid: Grid, printed: Sequence[Printed], runs: Sequence[CellRun]) -> GridTable:
+    """Return the table of a grid from what its run folders hold."""
+    places = places_of(grid, runs)
+    by_place = [_printed_at(place, grid, printed) for place in places]
+    metrics = tuple(dict.fromkeys((*grid.metrics, *(number.metric for number in printed))))
+    entries = [
+        _entry(place, places, grid, {number.metric: number for number in numbers}, metrics)
+        for place, numbers in zip(places, by_place, strict=True)
+    ]
+    placed = [number for numbers in by_place for number in numbers]
+    unplaced = tuple(number for number in printed if number not in placed)
+    return GridTable(grid, column_axes(grid), metrics, tuple(entries), unplaced)
+
+
+def _printed_at(place: Place, grid: Grid, printed: Iterable[Printed]) -> list[Printed]:
+    """Return the numbers printed for a place; an axis with one label need not be named."""
+    told = {axis: label for axis, label in place.at.items() if len(grid.axes[axis]) > 1}
+    return [
+        number
+        for number in printed
+        if told.items() <= dict(number.at).items() <= dict(place.at).items()
+    ]
+
+
+def _entry(
+    place: Place,
+    places: Sequence[Place],
+    grid: Grid,
+    printed: Mapping[str, Printed],
+    metrics: Sequence[str],
+) -> Entry:
+    runs = [finished_run(found) for found in place.finished]
+    rivals = rivals_of(place, places)
+    return Entry(
+        row=place.row,
+        column=place.column,
+        at=place.at,
+        status=_status(place, grid),
+        finished=len(runs),
+        wanted=len(place.found),
+        scores=tuple(_score(place, rivals, metric, printed.get(metric)) for metric in metrics),
+        seconds=spread_of(run.seconds for run in runs),
+        images=spread_of(found.images for found in place.finished),
+        runs=tuple(_trace(found, metrics) for found in place.found),
+    )
+
+
+def _score(
+    place: Place, rivals: Sequence[tuple[str, Place]], metric: str, paper: Printed | None
+) -> Score:
+    def best(run: RunResult) -> float:
+        return 100 * score_on_test(summary_of(run).best, metric)
+
+    def final(run: RunResult) -> float:
+        return 100 * score_on_test(summary_of(run).final, metric)
+
+    return Score(metric, paper, _ours(place, rivals, best), _ours(place, rivals, final))
+
+
+def _ours(place: Place, rivals: Sequence[tuple[str, Place]], measure: Measure) -> Ours:
+    own = _by_seed(place, measure)
+    gaps = tuple(_gap(own, name, rival, measure) for name, rival in rivals)
+    return Ours(spread_of(own.values()), gaps)
+
+
+def _gap(own: Mapping[int, float], name: str, rival: Place, measure: Measure) -> Gap:
+    other = _by_seed(rival, measure)
+    gaps = {seed: own[seed] - other[seed] for seed in own if seed in other}
+    defined = {seed: gap for seed, gap in gaps.items() if not math.isnan(gap)}
+    values = list(defined.values())
+    return Gap(rival.row, name == CONTROL, spread_of(values), interval_of(values), tuple(defined))
+
+
+def _by_seed(place: Place, measure: Measure) -> dict[int, float]:
+    return {found.cell.seed: measure(finished_run(found)) for found in place.finished}
+
+
+def _status(place: Place, grid: Grid) -> str:
+    """Return in words how much of a place there is, and if nothing, why."""
+    if not place.found:
+        why = grid.skipped.get(frozenset(place.at.items()))
+        return NO_CELL if why is None else f"left out: {why}"
+    if place.finished:
+        return _seeds(len(place.finished), len(place.found))
+    for state in (State.FAILED, State.UNUSABLE, State.UNFINISHED):
+        for found in place.found:
+            if found.state is state:
+                return f"{state}: {found.message}"
+    return str(State.WAITING)
+
+
+def _seeds(finished: int, wanted: int) -> str:
+    if finished < wanted:
+        return f"{finished} of {wanted} seeds"
+    return "1 seed" if wanted == 1 else f"{wanted} seeds"
+
+
+def _trace(found: CellRun, metrics: Sequence[str]) -> Trace:
+    name, seed = found.cell.name, found.cell.seed
+    if found.state is not State.FINISHED:
+        return Trace(name, seed, found.state, found.message)
+    summary = summary_of(finished_run(found))
+    scores = {
+        metric: (
+            100 * score_on_test(summary.best, metric),
+            100 * score_on_test(summary.final, metric),
+        )
+        for metric in metrics
+    }
+    return Trace(
+        *(name, seed, found.state, found.message),
+        sha256=summary.sha256,
+        best_round=summary.best.number,
+        chosen_on=summary.chosen_on,
+        scores=scores,
+    )
