@@ -4,16 +4,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedbb.aggregation.merging import average
 from fedbb.errors import DivergedError
 from fedbb.losses.pnb import PNB
 from fedbb.methods import METHODS, Method, build_method, fedavg, fednova, fedprox, moon
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
-from fedbb.records import ModelState, Task
-from fedbb.rounds import Schedule, Start, choose
+from fedbb.records import ClientCard, ModelState, Task
+from fedbb.rounds import Schedule, Start, choose, longest_first
 from fedbb.state import digest
 from fedbb.training.plan import LocalPlan
 from toy import equal_states, toy_dataset, toy_rounds
+
+
+def weights_of(finished):
+    return np.array([report.weight for report in finished.reports])
 
 
 @given(st.integers(1, 200), st.floats(0.001, 1.0), st.integers(1, 50), st.integers(0, 5))
@@ -47,8 +52,8 @@ def test_every_method_runs_and_repeats_to_the_bit(name, task, participation):
     assert digest(one[-1].state) == digest(two[-1].state)
     for first, second in zip(one, two, strict=True):
         assert first.scores["test"].as_json() == second.scores["test"].as_json()
-        assert first.weights.sum() == pytest.approx(1.0, abs=1e-12)
-        assert all(np.isfinite(update.train_loss) for update in first.updates)
+        assert weights_of(first).sum() == pytest.approx(1.0, abs=1e-12)
+        assert all(np.isfinite(report.train_loss) for report in first.reports)
 
 
 @pytest.mark.parametrize("after", [1, 2])
@@ -74,53 +79,54 @@ def test_the_control_takes_the_plain_loss_at_the_step_size_of_pnb():
 
 def test_weights_of_the_chosen_are_their_shares_of_the_whole():
     method = build_method("cbr", {"gamma": 0.5})
-    whole = next(toy_rounds(method)).weights
+    whole = weights_of(next(toy_rounds(method)))
     schedule = Schedule(rounds=1, participation=0.67, seed=3)
     part = next(toy_rounds(method, schedule=schedule))
-    chosen = [update.client for update in part.updates]
-    assert part.weights == pytest.approx(whole[chosen] / whole[chosen].sum())
+    chosen = [report.client for report in part.reports]
+    assert weights_of(part) == pytest.approx(whole[chosen] / whole[chosen].sum())
 
 
-def test_merging_is_in_client_order_whoever_answers_first():
-    class Backwards:
-        def __init__(self, engine):
-            self.engine = engine
+def test_clients_train_and_are_merged_by_falling_size_and_told_in_order():
+    trained = []
 
-        def introduce(self):
-            return self.engine.introduce()
+    def watch(current, updates, weights):
+        updates = list(updates)
+        trained.append([update.client for update in updates])
+        return average(current, updates, weights)
 
-        def train(self, jobs):
-            return list(self.engine.train(jobs[::-1]))
+    finished = next(toy_rounds(Method("watched", merge=watch)))
+    assert trained == [[2, 1, 0]]
+    assert [report.client for report in finished.reports] == [0, 1, 2]
+    assert weights_of(finished).tolist() == pytest.approx([1 / 6, 2 / 6, 3 / 6])
 
-    import toy
-    from fedbb.rounds import federate
 
-    dataset = toy_dataset()
-    digests = []
-    for wrap in (lambda engine: engine, Backwards):
-        model = toy.toy_network()
-        engine = wrap(
-            toy.Inline(model, toy.toy_shares(dataset), fedavg(), LocalPlan(batch_size=8, lr=0.1))
-        )
-        scorer = toy.Scorer(model, dataset, {"test": dataset.test})
-        start = Start(toy.snapshot(model))
-        rounds = federate(engine, fedavg(), start, Schedule(rounds=2), scorer)
-        digests.append(digest(list(rounds)[-1].state))
-    assert digests[0] == digests[1]
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=9))
+def test_equal_clients_keep_their_order(sizes):
+    cards = [ClientCard(client, samples) for client, samples in enumerate(sizes)]
+    turns = longest_first(np.arange(len(sizes)), cards)
+    assert [(-sizes[client], client) for client in turns] == sorted(
+        (-samples, client) for client, samples in enumerate(sizes)
+    )
 
 
 def test_one_round_of_a_loop_by_hand_gives_the_same_merge():
-    finished = next(toy_rounds(fedavg()))
-    sizes = np.array([10, 20, 30]) / 60
+    seen = []
+
+    def watch(current, updates, weights):
+        seen.extend(updates)
+        return average(current, seen, weights)
+
+    finished = next(toy_rounds(Method("watched", merge=watch)))
+    sizes = np.array([30, 20, 10]) / 60
     for name, tensor in finished.state.params.items():
-        parts = [update.state.params[name].double() for update in finished.updates]
+        parts = [update.state.params[name].double() for update in seen]
         expected = sum(size * part for size, part in zip(sizes, parts, strict=True))
         torch.testing.assert_close(tensor, expected.float(), rtol=0, atol=1e-7)
 
 
 def test_a_merged_model_with_outputs_that_overflow_stops_the_run_by_round():
     def blow_up(current, updates, weights):
-        merged = updates[0].state
+        merged = next(iter(updates)).state
         params = {name: tensor * 1e30 for name, tensor in merged.params.items()}
         return ModelState(params, merged.buffers)
 
@@ -139,7 +145,7 @@ def test_a_loss_spec_is_bound_anew_to_every_clients_counts():
 
     list(toy_rounds(Method("spy", loss=Spy()), schedule=Schedule(rounds=1)))
     assert len(set(seen)) == 3
-    assert [sum(counts) for counts in seen] == [10, 20, 30]
+    assert [sum(counts) for counts in seen] == [30, 20, 10]
 
 
 def test_fedprox_without_strength_is_fedavg_to_the_bit():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,14 @@ from fedbb.engine.base import Engine
 from fedbb.errors import DivergedError
 from fedbb.evaluation.metrics import Scores
 from fedbb.methods import Method
-from fedbb.records import ClientUpdate, FloatArray, IntArray, ModelState
+from fedbb.records import (
+    ClientCard,
+    ClientReport,
+    ClientUpdate,
+    FloatArray,
+    IntArray,
+    ModelState,
+)
 from fedbb.rng import stream
 from fedbb.training.plan import Job
 
@@ -39,12 +46,14 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A finished round: the new state, who trained and counted how much, and its scores."""
+    """A finished round: the new state, who trained and counted how much, and its scores.
+
+    `reports` are in client order.
+    """
 
     number: int
     state: ModelState
-    weights: FloatArray
-    updates: tuple[ClientUpdate, ...]
+    reports: tuple[ClientReport, ...]
     scores: Mapping[str, Scores]
     train_seconds: float
     score_seconds: float
@@ -60,22 +69,47 @@ def federate(
     for number in range(start.rounds_done + 1, schedule.rounds + 1):
         began = time.perf_counter()
         chosen = choose(len(cards), schedule, number)
-        jobs = [Job(int(client), number, schedule.seed, state) for client in chosen]
-        # Float sums depend on their order: merge by client, whoever answered first.
-        updates = sorted(engine.train(jobs), key=lambda update: update.client)
-        shares = renormalize(weights[chosen])
-        state = method.merge(state, updates, shares)
+        turns = longest_first(chosen, cards)
+        shares = renormalize(weights[chosen])[turns]
+        jobs = [Job(int(client), number, schedule.seed, state) for client in chosen[turns]]
+        reports: list[ClientReport] = []
+        state = method.merge(state, _noting(engine.train(jobs), shares, reports), shares)
         trained = time.perf_counter()
         scores = _score(score, state, number)
         scored = time.perf_counter()
-        yield Round(
-            number, state, shares, tuple(updates), scores, trained - began, scored - trained
+        reports.sort(key=lambda report: report.client)
+        yield Round(number, state, tuple(reports), scores, trained - began, scored - trained)
+
+
+def chosen_number(clients: int, participation: float) -> int:
+    """Return how many clients train in a round."""
+    return max(1, round(participation * clients))
+
+
+def longest_first(chosen: IntArray, cards: Sequence[ClientCard]) -> IntArray:
+    """Return the places of the chosen clients by falling size, equal ones by client.
+
+    Whoever trains long begins first, so that no core idles at the end of a round. Updates are
+    merged in this order too, since float sums depend on theirs: it follows from the cards alone,
+    and few updates come before their turn.
+    """
+    return np.argsort([-cards[client].samples for client in chosen], kind="stable")
+
+
+def _noting(
+    updates: Iterable[ClientUpdate], weights: FloatArray, reports: list[ClientReport]
+) -> Iterator[ClientUpdate]:
+    """Pass updates on and keep of each what a record needs, which is not its model."""
+    for update, weight in zip(updates, weights.tolist(), strict=True):
+        reports.append(
+            ClientReport(update.client, weight, update.steps, update.train_loss, update.seconds)
         )
+        yield update
 
 
 def choose(clients: int, schedule: Schedule, number: int) -> IntArray:
     """Return the clients of a round in rising order, drawn without replacement."""
-    wanted = max(1, round(schedule.participation * clients))
+    wanted = chosen_number(clients, schedule.participation)
     if wanted >= clients:
         return np.arange(clients)
     return np.sort(stream(schedule.seed, "choose", number).choice(clients, wanted, replace=False))

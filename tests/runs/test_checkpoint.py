@@ -4,14 +4,8 @@ import torch
 from safetensors.torch import load_file
 
 from fedbb.errors import RunError
-from fedbb.records import ClientMemory, ModelState
-from fedbb.runs.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    load_memory,
-    save_checkpoint,
-    save_memory,
-)
+from fedbb.records import ModelState
+from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedbb.state import digest
 
 STATE = ModelState(
@@ -103,21 +97,3 @@ def test_a_safetensors_file_of_someone_else_is_refused(tmp_path):
 def test_a_checkpoint_tells_the_round_of_every_memory(tmp_path):
     save_checkpoint(tmp_path / "a.safetensors", Checkpoint(4, STATE, {0: 4, 7: 2}))
     assert load_checkpoint(tmp_path / "a.safetensors").memories == {0: 4, 7: 2}
-
-
-def test_memories_come_back_as_they_were(tmp_path):
-    path = tmp_path / "memory.safetensors"
-    momentum = {"weight": torch.ones(2, 3)}
-    for memory in (
-        ClientMemory(STATE),
-        ClientMemory(None, momentum),
-        ClientMemory(STATE, momentum),
-    ):
-        save_memory(path, memory)
-        loaded = load_memory(path)
-        assert (loaded.model is None) == (memory.model is None)
-        assert (loaded.momentum is None) == (memory.momentum is None)
-        if memory.model is not None:
-            assert digest(loaded.model) == digest(STATE)
-        if memory.momentum is not None:
-            assert torch.equal(loaded.momentum["weight"], momentum["weight"])

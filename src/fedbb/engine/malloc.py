@@ -24,4 +24,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    return all([mallopt(name, value) == 1 for name, value in _SETTINGS.items()])
+    understood = [mallopt(name, value) == 1 for name, value in _SETTINGS.items()]
+    return all(understood)

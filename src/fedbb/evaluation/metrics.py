@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import sklearn
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedbb.records import FloatArray
 
@@ -142,6 +140,15 @@ def _per_class(cases: _Cases) -> dict[str, FloatArray]:
     return {
         "recall": recall,
         "f1": np.where(positives > 0, f1, np.nan),
+        **_ranks(cases),
+    }
+
+
+def _ranks(cases: _Cases) -> dict[str, FloatArray]:
+    # Imported here, for it takes as long as torch, and a run's first step should not wait for it.
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    return {
         "auroc": _rank_each_class(roc_auc_score, cases),
         "average_precision": _rank_each_class(average_precision_score, cases),
     }
@@ -162,6 +169,8 @@ def _rank_each_class(
     measure: Callable[[BoolArray, FloatArray], float], cases: _Cases
 ) -> FloatArray:
     """Apply a measure to the known cases of each class; NaN where positives or negatives lack."""
+    import sklearn
+
     values = np.full(cases.truth.shape[1], np.nan)
     # All is checked here already; on small test sets those checks take longer than the measure.
     with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):

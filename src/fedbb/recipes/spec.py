@@ -100,10 +100,15 @@ class Recipe(Section):
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[\w.+=-]+$")] | None = None
     seed: Seed = 0
-    engine: Literal["inline", "central"] = "inline"
+    engine: Literal["auto", "pool", "inline", "central"] = "auto"
     data: DataSpec
     model: ModelSpec = ModelSpec()
     method: MethodSpec
     local: LocalSpec = LocalSpec()
     rounds: RoundsSpec = RoundsSpec()
     evaluation: EvaluationSpec = EvaluationSpec()
+
+    @property
+    def decisive(self) -> Recipe:
+        """The recipe as far as results depend on it: where clients run changes no bit."""
+        return self if self.engine == "central" else self.model_copy(update={"engine": "auto"})

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedbb.records import ClientMemory, ModelState
-from fedbb.runs.sealed import flatten_state, gather_state, load_sealed, part, save_sealed
+from fedbb.records import ModelState
+from fedbb.runs.sealed import flatten_state, gather_state, load_sealed, save_sealed
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,3 @@ def load_checkpoint(path: Path) -> Checkpoint:
     tensors, facts = load_sealed(path)
     memories = {int(client): number for client, number in json.loads(facts["memories"]).items()}
     return Checkpoint(int(facts["round"]), gather_state(tensors), memories)
-
-
-def save_memory(path: Path, memory: ClientMemory) -> None:
-    """Write what a client remembers atomically."""
-    tensors = {} if memory.model is None else flatten_state(memory.model, "model.")
-    if memory.momentum is not None:
-        tensors |= {f"momentum.{name}": tensor for name, tensor in memory.momentum.items()}
-    save_sealed(path, tensors, {})
-
-
-def load_memory(path: Path) -> ClientMemory:
-    """Return what a client remembers, or refuse a damaged file."""
-    tensors, _ = load_sealed(path)
-    model = gather_state(tensors, "model.")
-    return ClientMemory(model if model.params else None, part(tensors, "momentum.") or None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +15,8 @@ from filelock import FileLock, Timeout
 
 from fedbb.errors import RunError
 from fedbb.files import TEMPORARY, remove_leftovers, replacing
-from fedbb.records import ClientMemory
-from fedbb.runs.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    load_memory,
-    save_checkpoint,
-    save_memory,
-)
+from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from fedbb.runs.memories import MemoryFiles
 
 Record = dict[str, Any]
 
@@ -75,17 +69,14 @@ class RunFolder:
         self,
         record: Record,
         checkpoint: Checkpoint,
-        memories: Mapping[int, ClientMemory],
         *,
         best: bool,
     ) -> None:
         """Save a finished round; it counts from the moment its checkpoint is in place.
 
-        `memories` are those of the clients that took part.
+        The memories that the checkpoint names are on disk by then.
         """
         try:
-            for client, memory in memories.items():
-                save_memory(self._memory(client, checkpoint.round), memory)
             if best:
                 save_checkpoint(self.file("best.safetensors"), checkpoint)
             with self.file("rounds.jsonl").open("ab") as lines:
@@ -93,7 +84,7 @@ class RunFolder:
                 lines.flush()
                 os.fsync(lines.fileno())
             save_checkpoint(self._checkpoint(checkpoint.round), checkpoint)
-            self._forget(memories)
+            self._forget(checkpoint)
         except OSError as error:
             raise RunError(
                 f"round {checkpoint.round} could not be saved in {self.path}: {error}; "
@@ -113,12 +104,10 @@ class RunFolder:
             raise RunError(f"{self.path} has no usable checkpoint left ({', '.join(damaged)})")
         return None
 
-    def memories(self, checkpoint: Checkpoint) -> dict[int, ClientMemory]:
-        """Return what every client remembered at a checkpoint."""
-        return {
-            client: load_memory(self._memory(client, number))
-            for client, number in checkpoint.memories.items()
-        }
+    @property
+    def memories(self) -> MemoryFiles:
+        """What clients remember, in files that the checkpoints name."""
+        return MemoryFiles(self.file("memories"))
 
     def records(self) -> list[Record]:
         """Return the records of all rounds; a last line torn by a crash is left out."""
@@ -143,17 +132,13 @@ class RunFolder:
     def _checkpoint(self, number: int) -> Path:
         return self.file("checkpoints") / f"round-{number:06d}.safetensors"
 
-    def _memory(self, client: int, number: int) -> Path:
-        return self.file("memories") / f"client-{client:06d}-round-{number:06d}.safetensors"
-
-    def _forget(self, clients: Iterable[int]) -> None:
-        """Delete checkpoints, and memories of these clients, that no kept checkpoint refers to."""
-        outdated = self._checkpoints()[KEPT:]
-        for client in clients:
-            found = self.file("memories").glob(f"client-{client:06d}-*.safetensors")
-            outdated += sorted(found, reverse=True)[KEPT:]
-        for path in outdated:
+    def _forget(self, newest: Checkpoint) -> None:
+        """Delete checkpoints, and memories of this round's clients, that no kept one refers to."""
+        for path in self._checkpoints()[KEPT:]:
             path.unlink()
+        clients = [client for client, since in newest.memories.items() if since == newest.round]
+        for client in clients:
+            self.memories.forget(client, KEPT)
 
     def _checkpoints(self) -> list[Path]:
         return sorted(self.file("checkpoints").glob("round-*.safetensors"), reverse=True)

@@ -1,0 +1,112 @@
+"""What the pool and its workers say to each other, as bytes."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedbb.records import ClientUpdate, ModelState
+
+DONE, FAILED = b"+", b"-"
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """Train a client from the round's state; `since` is the round its memory is from."""
+
+    client: int
+    round: int
+    seed: int
+    since: int | None
+
+    def __str__(self) -> str:
+        return f"client {self.client} in round {self.round}"
+
+
+@dataclass(frozen=True)
+class PredictTask:
+    """Give the logits of some examples by the round's state."""
+
+    part: str
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"scoring of {self.part} examples {self.start} to {self.stop}"
+
+
+Task = TrainTask | PredictTask
+
+
+def pack(value: Any) -> bytes:
+    """Return a record as bytes; tensors go as plain numbers, not as shared memory."""
+    return pickle.dumps(value, protocol=5)
+
+
+def unpack(message: bytes) -> Any:
+    """Return what was packed."""
+    return pickle.loads(message)
+
+
+def pack_state(state: ModelState) -> bytes:
+    """Return a state as bytes."""
+    return pack(_plain(state))
+
+
+def unpack_state(message: bytes) -> ModelState:
+    """Return the state in these bytes."""
+    return _state(unpack(message))
+
+
+def pack_update(update: ClientUpdate, *, kept: bool) -> bytes:
+    """Return an update as bytes, and whether the client remembers something of it."""
+    facts = (update.client, update.steps, update.step_mass, update.train_loss, update.seconds)
+    return pack((facts, _plain(update.state), kept))
+
+
+def unpack_update(message: bytes) -> tuple[ClientUpdate, bool]:
+    """Return the update in these bytes, and whether the client remembers something of it."""
+    (client, steps, mass, loss, seconds), parts, kept = unpack(message)
+    return ClientUpdate(client, _state(parts), steps, mass, loss, seconds), kept
+
+
+def pack_error(error: Exception) -> bytes:
+    """Return an exception as bytes, with its place in the worker as a note."""
+    place = "".join(traceback.format_exception(error))
+    error.add_note(f"in a worker process:\n{place}")
+    try:
+        message = pack(error)
+        unpack(message)
+    except Exception:
+        message = pack(RuntimeError(f"in a worker process:\n{place}"))
+    return message
+
+
+# By name: type, shape and bytes, which pickle in one piece where torch's own way takes many.
+Plain = dict[str, tuple[torch.dtype, torch.Size, Any]]
+
+
+def _plain(state: ModelState) -> tuple[Plain, Plain]:
+    params, buffers = (
+        {
+            name: (tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).numpy())
+            for name, tensor in part.items()
+        }
+        for part in (state.params, state.buffers)
+    )
+    return params, buffers
+
+
+def _state(parts: tuple[Plain, Plain]) -> ModelState:
+    params, buffers = (
+        {
+            name: torch.from_numpy(content).view(dtype).reshape(shape)
+            for name, (dtype, shape, content) in part.items()
+        }
+        for part in parts
+    )
+    return ModelState(params, buffers)
