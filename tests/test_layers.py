@@ -18,21 +18,37 @@ LAYERS = (
     ("data", "imbalance", "partition", "state"),
     ("aggregation", "losses", "models", "penalties"),
     ("methods",),
-    ("evaluation", "training"),
+    ("evaluation", "inspection", "training"),
     ("engine",),
     ("rounds",),
     ("fedbb",),
     ("recipes",),
     ("runs",),
-    ("report",),
+    ("report", "trackers"),
     ("cli", "__main__"),
 )
 
 # (who, whom): the only imports allowed between packages of one row.
 NEIGHBORS = {("partition", "data"), ("penalties", "models"), ("__main__", "cli")}
 
-LIBRARY_HOMES = {"flwr": ("engine/flower",), "typer": ("cli/",)}
-FILE_HOMES = ("files.py", "data/", "partition/table.py", "recipes/", "runs/", "report/", "cli/")
+LIBRARY_HOMES = {
+    "flwr": ("engine/flower",),
+    "mlflow": ("trackers/mlflow_store.py",),
+    "tensorboard": ("trackers/tensorboard_log.py",),
+    "typer": ("cli/",),
+    "wandb": ("trackers/wandb_offline.py",),
+}
+FILE_HOMES = (
+    "files.py",
+    "data/",
+    "inspection/label_",
+    "partition/table.py",
+    "recipes/",
+    "runs/",
+    "report/",
+    "trackers/",
+    "cli/",
+)
 
 FILE_LIBRARIES = {"fileinput", "glob", "pathlib", "shutil", "tempfile"}
 FILE_CALLS = {"open", "read_bytes", "read_text", "write_bytes", "write_text"}
@@ -199,6 +215,7 @@ def test_a_neighbor_is_refused_unless_the_table_names_it(path: str, source: str)
     [
         ("engine/flower/made_up.py", "from flwr.common import Message"),
         ("cli/made_up.py", "import typer"),
+        ("trackers/mlflow_store.py", "from mlflow import MlflowClient"),
     ],
 )
 def test_a_library_is_known_only_in_its_home(home: str, source: str) -> None:

@@ -1,0 +1,43 @@
+"""`fedbb track`: hand runs that are on disk to a tracker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import track as show_progress
+
+from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.trackers.catalogue import TRACKERS, make_tracker
+from fedbb.trackers.feed import export
+
+
+def track(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, finished or not.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="NAME[=FOLDER]", help=f"Tracker: {', '.join(TRACKERS)}; in ./tracking."
+        ),
+    ],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Export runs to TensorBoard, MLflow or Weights & Biases; rounds already there stay as is."""
+    make_tracker(to)  # what is wrong with the name is told before any work
+    console = Console(stderr=as_json)
+    hidden = quiet or as_json or not console.is_terminal
+    handed = {}
+    for path in show_progress(runs, "runs", console=console, disable=hidden, transient=True):
+        handed[str(path)] = export(make_tracker(to), path)
+        if not (quiet or as_json):
+            text = f"{path}: {_told(handed[str(path)])}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        print_json([{"run": path, "rounds": rounds} for path, rounds in handed.items()])
+
+
+def _told(rounds: int) -> str:
+    return f"{rounds} round{'s' if rounds != 1 else ''} handed over"

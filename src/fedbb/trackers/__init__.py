@@ -1,0 +1,1 @@
+"""Trackers: a run's figures, handed on to TensorBoard, MLflow or Weights & Biases."""
