@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -53,7 +53,7 @@ def run_grid(
     workers: int | None = None,
     *,
     seconds: Mapping[str, float] | None = None,
-) -> Iterator[tuple[Cell, News]]:
+) -> Generator[tuple[Cell, News], None, None]:
     """Run or go on with all cells that are not finished, and yield what happens to each.
 
     Cells that failed are tried again. With `seconds` by cell the longest are begun first, so that

@@ -13,6 +13,7 @@ from enum import StrEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from fedbb.engine.malloc import keep_freed_memory
 from fedbb.errors import FedbbError
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record
@@ -48,6 +49,7 @@ class News:
 def work(line: Connection) -> None:
     """Run the jobs that come down the line, and send back the news of each, until None comes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
+    keep_freed_memory()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while (job := line.recv()) is not None:

@@ -1,0 +1,191 @@
+"""`fedbb paper`: the paper's tables, run, followed, written and drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperGroup
+
+from fedbb.cli.grid_view import as_json as cells_as_json
+from fedbb.cli.grid_view import cells_table, failures, headline
+from fedbb.cli.grid_work import Manner, Piece, parse_seeds, work_on
+from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.sweep import DryRun, Only, Seeds, Workers
+from fedbb.recipes.paper_tables import SCALES, paper_grid, paper_tables, printed
+from fedbb.runs.grid import State, statuses
+
+
+class TablesByName(TyperGroup):
+    """Takes a first word that is no verb for a table to run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `run` before anything that is neither a verb nor a call for help."""
+        if args and args[0] not in {*self.commands, "--help"}:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=TablesByName,
+    help="The paper's tables: `fedbb paper TABLE --scale …` runs one.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(metavar="TABLE", help="As `fedbb paper list` names it.")]
+Scale = Annotated[
+    str, typer.Option("--scale", help=f"{', '.join(SCALES)}; full is the paper's own setting.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Folder for all; paper/<table>/<scale> if not given."),
+]
+SCALE = "reduced"
+
+
+@app.command("run")
+def run(
+    table: Name,
+    scale: Scale = SCALE,
+    out: Out = None,
+    seeds: Seeds = None,
+    only: Only = None,
+    workers: Workers = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run what is missing of a table and write it; the word `run` may be left out.
+
+    Says first what it will cost. Stopped and started again, it goes on where it was.
+    """
+    piece = _piece(table, scale, out, seeds)
+    work_on(piece, Manner(only or (), workers, dry_run, as_json, quiet))
+
+
+@app.command("list")
+def list_tables(as_json: Json = False, quiet: Quiet = False) -> None:
+    """List the tables, and how many cells each has at every scale."""
+    rows = [_row(table) for table in paper_tables()]
+    if as_json:
+        print_json(rows)
+    elif not quiet:
+        Console().print(_overview(rows))
+
+
+@app.command("status")
+def status(
+    table: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="All tables if not given.")
+    ] = None,
+    scale: Scale = SCALE,
+    out: Out = None,
+    seeds: Seeds = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell what is finished, unfinished, failed and waiting."""
+    console = Console(quiet=quiet)
+    if table is None:
+        rows = {name: _counts(_piece(name, scale, out, seeds)) for name in paper_tables()}
+        print_json(rows) if as_json else console.print(_progress(rows, scale))
+        return
+    piece = _piece(table, scale, out, seeds)
+    found = statuses(piece.grid, piece.runs)
+    if as_json:
+        print_json(cells_as_json(piece.grid, found))
+        return
+    console.print(cells_table(piece.grid, found))
+    lines = [f"failed {title}: {why}" for title, why in failures(piece.grid, found).items()]
+    for line in (headline(found), *lines):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command("table")
+def table(
+    table: Name,
+    scale: Scale = SCALE,
+    out: Out = None,
+    seeds: Seeds = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a table from the runs there are, and show it."""
+    from fedbb.report.grid_table import read_table, show_table, write_tables
+
+    piece = _piece(table, scale, out, seeds)
+    written = write_tables(piece.grid, piece.printed, piece.runs, piece.out)
+    if not as_json and not quiet:
+        Console().print(show_table(read_table(piece.grid, piece.printed, piece.runs)))
+    _tell(written, as_json, quiet)
+
+
+@app.command("plot")
+def plot(
+    table: Name,
+    scale: Scale = SCALE,
+    out: Out = None,
+    seeds: Seeds = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw the figures of a table from the runs there are."""
+    from fedbb.report.grid_figures import draw_figures
+
+    piece = _piece(table, scale, out, seeds)
+    _tell(draw_figures(piece.grid, piece.runs, piece.out / "figures"), as_json, quiet)
+
+
+def _piece(table: str, scale: str, out: Path | None, seeds: str | None) -> Piece:
+    grid = paper_grid(table, scale, parse_seeds(seeds))
+    return Piece(grid, out or Path("paper") / table / scale, printed(table))
+
+
+def _tell(written: list[Path], as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json([str(path) for path in written])
+    elif not quiet:
+        for path in written:
+            typer.echo(path)
+
+
+def _row(table: str) -> dict[str, Any]:
+    grids = {scale: paper_grid(table, scale) for scale in SCALES}
+    full = grids["full"]
+    cells = {scale: len(grid.cells) for scale, grid in grids.items()}
+    about = {"title": full.title, "source": full.source, "caption": full.caption}
+    return {"table": table, **about, "cells": cells}
+
+
+def _overview(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="The paper's tables", title_justify="left")
+    table.add_column("table", no_wrap=True)
+    table.add_column("in the paper", no_wrap=True)
+    table.add_column("what it tells")
+    for scale in SCALES:
+        table.add_column(scale, justify="right")
+    for row in rows:
+        words = escape(row["caption"] or row["title"])
+        cells = [str(row["cells"][scale]) for scale in SCALES]
+        table.add_row(row["table"], escape(row["source"] or "–"), words, *cells)
+    return table
+
+
+def _counts(piece: Piece) -> dict[str, int]:
+    counted = Counter(status.state for status in statuses(piece.grid, piece.runs).values())
+    return {str(state): counted[state] for state in State}
+
+
+def _progress(rows: dict[str, dict[str, int]], scale: str) -> Table:
+    table = Table(title=f"Cells at scale {scale}", title_justify="left")
+    table.add_column("table", no_wrap=True)
+    for state in State:
+        table.add_column(str(state), justify="right")
+    for name, counts in rows.items():
+        table.add_row(name, *(str(counts[str(state)] or "") for state in State))
+    return table

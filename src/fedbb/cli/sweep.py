@@ -1,0 +1,56 @@
+"""`fedbb sweep`: many runs from one grid file, resumable at any moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedbb.cli.grid_work import Manner, Piece, parse_seeds, work_on
+from fedbb.cli.options import Json, Quiet
+from fedbb.recipes.grid import read_grid
+
+Seeds = Annotated[
+    str | None, typer.Option("--seeds", help="Seeds instead of the file's, as in 0,1,2.")
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="TEXT", help='Only cells of this label, or "FedBB & seed 0".'),
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Cells at a time; one per core if not given.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="List the cells and what they will cost, run nothing.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every cell."),
+]
+
+
+def sweep(
+    grid: Annotated[Path, typer.Argument(help="Grid file (.toml).")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for all; sweeps/<grid> if not given.")
+    ] = None,
+    overlay: Annotated[
+        list[Path] | None, typer.Option("--overlay", help="A file laid over the grid.")
+    ] = None,
+    settings: Settings = None,
+    seeds: Seeds = None,
+    only: Only = None,
+    workers: Workers = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run all cells of a grid side by side, and write their table.
+
+    Says first what it will cost. Stopped and started again, it goes on where it was; a cell that
+    is finished never runs again, and one that fails does not stop the others (exit 1 at the end).
+    """
+    read = read_grid(grid, overlay or [], seeds=parse_seeds(seeds), settings=settings or [])
+    manner = Manner(only or (), workers, dry_run, as_json, quiet)
+    work_on(Piece(read, out or Path("sweeps") / grid.stem), manner)
