@@ -1,0 +1,131 @@
+"""An inspection on one terminal screen: a line of figures a level, both ends of long tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedbb.inspection.record import Inspection
+from fedbb.inspection.shorten import ends
+from fedbb.inspection.warnings import mean_distance
+from fedbb.records import FloatArray, Task
+from fedbb.report.plots.canvas import shorten
+
+CLASSES, CLIENTS, WARNINGS = 8, 6, 5
+NAME = 18
+
+
+def print_summary(found: Inspection, console: Console) -> None:
+    """Print the screen."""
+    for part in summary(found):
+        console.print(part, highlight=False)
+
+
+def summary(found: Inspection) -> Iterator[RenderableType]:
+    """Yield the parts of the screen from top to bottom."""
+    task = "one class each" if found.tally.task is Task.MULTICLASS else "any classes each"
+    yield Text.assemble(
+        (shorten(found.title, 60), "bold"),
+        f": {found.samples:,} samples ({task}), {len(found.tally.classes):,} classes, "
+        f"{len(found.tally.clients):,} clients",
+    )
+    yield Text(_class_line(found))
+    yield _class_table(found)
+    if len(found.tally.clients) > 1:
+        yield Text(_client_line(found))
+        yield _client_table(found)
+    yield from _warnings(found)
+    options = ", ".join(f"{key} {value}" for key, value in found.advice.options.items())
+    yield Text.assemble(("advice ", "bold"), f"{options}   (why: --suggest)")
+
+
+def _class_line(found: Inspection) -> str:
+    classes = found.classes
+    line = (
+        f"largest : smallest class {classes.ratio:.4g} : 1, Gini {classes.gini:.2f}, "
+        f"entropy {classes.entropy:.2f} bits, as {classes.effective:.1f} equal classes"
+    )
+    if classes.sets is not None:
+        line += f"; {classes.sets.seen:,} of 2^{classes.sets.classes} label sets seen"
+        line += f", {classes.sets.rare:,} of them rare"
+    return line
+
+
+def _class_table(found: Inspection) -> Table:
+    cases, task = found.cases, found.tally.task
+    table = _table("class", "pos. A", "neg. B", "E(A)", "E(B)", "α⁺", "loss %", "PNB %")
+    order = sorted(range(len(found.tally.classes)), key=lambda place: -cases.positive[place])
+    shown = ends(order, CLASSES)
+    for row, place in enumerate(shown):
+        if len(shown) < len(order) and row == CLASSES - CLASSES // 2:
+            table.add_row(f"… {len(order) - len(shown):,} more", *["…"] * 7, style="dim")
+        table.add_row(
+            shorten(found.tally.classes[place], NAME),
+            f"{cases.positive[place]:,.0f}",
+            f"{cases.negative[place]:,.0f}",
+            _effective(cases.effective_positive[place]),
+            _effective(cases.effective_negative[place]),
+            f"{cases.alpha_positive[place]:.4f}",
+            _shares(cases.raw[:, place], task),
+            _shares(cases.classed[:, place], task),
+        )
+    return table
+
+
+def _shares(pair: FloatArray, task: Task) -> str:
+    """Return a class's part of the loss; of multi-label data that of positives and negatives."""
+    positive, negative = (100.0 * float(value) for value in pair)
+    return f"{positive:.1f}" if task is Task.MULTICLASS else f"{positive:.1f}+{negative:.1f}"
+
+
+def _effective(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
+
+
+def _client_line(found: Inspection) -> str:
+    clients, reading = found.clients, found.settings.reading
+    return (
+        f"clients differ from the whole by {mean_distance(clients):.3f} (random draws: "
+        f"{float(clients.by_size @ clients.noise):.3f}); they count as "
+        f"{clients.effective['fedavg']:.1f} equal ones by size, "
+        f"{clients.effective[reading]:.1f} by CBR ({reading}, γ = {found.settings.gamma:g})"
+    )
+
+
+def _client_table(found: Inspection) -> Table:
+    clients, reading = found.clients, found.settings.reading
+    table = _table("client", "samples", "absent", "distance", "R", "FedAvg", "CBR", "PNB weight")
+    order = sorted(range(len(clients.names)), key=lambda place: -int(clients.samples[place]))
+    shown = ends(order, CLIENTS)
+    for row, place in enumerate(shown):
+        if len(shown) < len(order) and row == CLIENTS - CLIENTS // 2:
+            table.add_row(f"… {len(order) - len(shown):,} more", *["…"] * 7, style="dim")
+        table.add_row(
+            shorten(clients.names[place], NAME),
+            f"{clients.samples[place]:,}",
+            f"{clients.absent[place]}",
+            f"{clients.distance[place]:.3f}",
+            f"{clients.dispersions[reading][place]:.4f}",
+            f"{clients.by_size[place]:.2%}",
+            f"{clients.weights[reading][place]:.2%}",
+            f"{clients.loss_weight[place]:.3f}",
+        )
+    return table
+
+
+def _warnings(found: Inspection) -> Iterator[Text]:
+    for warning in found.warnings[:WARNINGS]:
+        yield Text.assemble(("! ", "bold yellow"), warning.text)
+    if len(found.warnings) > WARNINGS:
+        yield Text(f"  and {len(found.warnings) - WARNINGS} more (--json, --out)")
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
