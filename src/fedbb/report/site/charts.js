@@ -87,13 +87,24 @@ const charts = (() => {
     return svg;
   };
 
+  // On paper two figures share a line; drawn for that width, their letters keep their size.
+  const ON_PAPER = 330;
+  const painters = [];
+  let printing = false;
+  const turn = (onPaper) => {
+    printing = onPaper;
+    painters.forEach((paint) => (onPaper ? paint(ON_PAPER) : paint()));
+  };
+  addEventListener("beforeprint", () => turn(true), { capture: true });
+  addEventListener("afterprint", () => turn(false));
+
   // A figure: title, legend of buttons, plot drawn to the width it has, caption.
   const figure = ({ title, caption, series = [], controls = [], wide = false, plot }) => {
     const place = make("div", { class: "plot" });
     const hidden = new Set(series.slice(HUES).map((one) => one.index));
     let width = 0;
-    const paint = () => {
-      if (width > 0) place.replaceChildren(plot(width, series.filter((one) => !hidden.has(one.index))));
+    const paint = (room = width) => {
+      if (room > 0) place.replaceChildren(plot(room, series.filter((one) => !hidden.has(one.index))));
     };
     const key = (one) => make("li", {}, make("button", {
       type: "button", "aria-pressed": String(!hidden.has(one.index)),
@@ -108,10 +119,11 @@ const charts = (() => {
     later(place, () => {
       new ResizeObserver(([entry]) => {
         const now = Math.round(entry.contentRect.width);
-        if (now !== width && !matchMedia("print").matches) { width = now; paint(); }
+        if (now !== width && now > 0 && !printing) { width = now; paint(); }
       }).observe(place);
       width = Math.round(place.clientWidth) || 640;
-      paint();
+      paint(printing ? ON_PAPER : width);
+      painters.push(paint);
     });
     const legend = series.length > 0 ? make("ul", { class: "legend" }, series.map(key)) : null;
     const node = make("figure", { class: wide ? "wide" : null }, make("h3", {}, title),

@@ -11,7 +11,7 @@ const shell = (() => {
       if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
       else node.setAttribute(name, value === true ? "" : value);
     }
-    node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+    node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
     return node;
   };
   // Children that are strings become text nodes: nothing from the data is ever read as markup.
@@ -59,6 +59,8 @@ const shell = (() => {
   };
 
   // A cell is a text, or a pair [text, number to sort by or null].
+  const LONG = /\S{25}/u;
+  const tied = (text) => text.replaceAll(" ± ", "\u00a0±\u00a0").replaceAll(" (", "\u00a0(");
   const textOf = (cell) => (Array.isArray(cell) ? cell[0] : cell);
   const collator = new Intl.Collator("en", { numeric: true });
   const before = (one, other, sign) => {
@@ -70,17 +72,21 @@ const shell = (() => {
   const table = ({ caption, head, rows, differs }) => {
     const numeric = head.map((_, column) =>
       rows.length > 0 && rows.every((row) => Array.isArray(row[column])));
-    const look = (column) => ({ class: numeric[column] ? "number" : null });
+    const look = (column, text) => ({ class: [numeric[column] ? "number" : "", text === "–" ? "blank" : "",
+      LONG.test(text) ? "long" : ""].filter(Boolean).join(" ") || null });
     const body = make("tbody", { role: "rowgroup" });
     const lines = rows.map((row) => {
       const words = row.map(textOf).join(" ").toLowerCase();
-      return { row, words, node: make("tr", { role: "row" }, row.map((cell, column) => column === 0
-        ? make("th", { scope: "row", role: "rowheader", ...look(column) }, textOf(cell))
-        : make("td", { role: "cell", "data-label": head[column], ...look(column) }, textOf(cell)))) };
+      return { row, words, node: make("tr", { role: "row" }, row.map((cell, column) => {
+        const text = textOf(cell);
+        const [tag, more] = column === 0 ? ["th", { scope: "row", role: "rowheader" }]
+          : ["td", { role: "cell", "data-label": head[column] }];
+        return make(tag, { ...more, ...look(column, text) }, numeric[column] ? tied(text) : text);
+      })) };
     });
     lines.forEach(({ node }, index) => node.classList.toggle("differs", Boolean(differs?.[index])));
     body.append(...lines.map(({ node }) => node));
-    const heads = head.map((name, column) => make("th", { scope: "col", role: "columnheader", ...look(column) },
+    const heads = head.map((name, column) => make("th", { scope: "col", role: "columnheader", ...look(column, name) },
       make("button", { type: "button", onclick: () => sort(column) }, name)));
     const sort = (column) => {
       const now = heads[column].getAttribute("aria-sort");
@@ -119,7 +125,9 @@ const shell = (() => {
     entries.filter((entry) => entry.isIntersecting).forEach((entry) => drawNow(entry.target));
   }, { rootMargin: "400px" });
   const later = (place, job) => { waiting.set(place, job); watcher.observe(place); };
-  addEventListener("beforeprint", () => [...waiting.keys()].forEach(drawNow));
+  addEventListener("beforeprint", () => {
+    while (waiting.size > 0) [...waiting.keys()].forEach(drawNow);
+  });
   addEventListener("scroll", hideTip, { passive: true });
   addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
 

@@ -81,11 +81,7 @@ which your browser has switched off.</p></noscript>
 
 
 def island(data: Any) -> str:
-    """Return JSON that may stand inside a script element, whatever its texts hold.
-
-    >>> island({"name": "</script><!--"})
-    '{"name":"\\\\u003c/script\\\\u003e\\\\u003c!--"}'
-    """
+    """Return JSON that may stand inside a script element, whatever its texts hold."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(UNSAFE)
 

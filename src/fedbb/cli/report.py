@@ -1,0 +1,53 @@
+"""`fedbb report`: runs side by side in one page to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.report.findings import Findings, as_json
+from fedbb.report.site.gather import Gathered, gather
+from fedbb.report.site.run_report import TITLE, write_report
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    title: Annotated[str, typer.Option(help="The page's title.")] = TITLE,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one self-contained page on runs: verdicts, tables, figures, fairness, settings.
+
+    Unfinished and damaged runs are left out, with the reason; the others are reported.
+    """
+    console = Console(quiet=quiet or as_json)
+    with console.status("reading runs"):
+        gathered = gather(runs)
+        parts = write_report(gathered, out, title)
+    if as_json:
+        print_json(_summary(out, gathered, parts))
+    for item in gathered.left_out:
+        _say(console, f"left out: {item.path}: {item.reason}")
+    for part in parts:
+        _say(console, part.comparison.title)
+        for sentence in part.sentences:
+            _say(console, f"  {sentence}")
+    number = len(gathered.runs)
+    _say(console, f"{number} run{'s' if number != 1 else ''} in {out}")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _summary(out: Path, gathered: Gathered, parts: list[Findings]) -> dict[str, Any]:
+    left_out = [{"path": str(item.path), "reason": item.reason} for item in gathered.left_out]
+    found = as_json(parts)["comparisons"]
+    return {"page": str(out), "comparisons": found, "left_out": left_out}

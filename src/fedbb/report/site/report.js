@@ -1,0 +1,261 @@
+
+// The report on runs: words, tables and figures of what fedbb.report.site.run_report gathered.
+(() => {
+  const { byId, make, table, later } = shell;
+  const { choice, figure, number, signed, lines, dots, scatter, cells } = charts;
+  const data = shell.data();
+  const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+  const paragraphs = (texts) => texts.map((text) => make("p", {}, text));
+
+  const facts = () => {
+    const methods = new Set(data.comparisons.flatMap((one) => one.methods));
+    const parts = [plural(data.runs.runs.length, "finished run"), plural(methods.size, "method"),
+      plural(data.comparisons.length, "comparison")];
+    if (data.left_out.length) parts.push(`${plural(data.left_out.length, "folder")} left out`);
+    byId("facts").textContent = `${parts.join(" · ")} · made with ${data.made_with}`;
+  };
+
+  const MOST_LINKS = 8;
+  const contents = () => {
+    const links = [["summary", "Summary"], ["results", "Results"],
+      ...(data.comparisons.length > MOST_LINKS ? [["comparisons", plural(data.comparisons.length, "comparison")]]
+        : data.comparisons.map((one, index) => [`comparison-${index}`, one.title])),
+      ["settings", "Settings and environment"]];
+    if (data.left_out.length) links.splice(1, 0, ["left-out", "Left out"]);
+    byId("contents").append(...links.map(([id, title]) => make("li", {}, make("a", { href: `#${id}` }, title))));
+  };
+
+  const summary = () => {
+    byId("verdicts").append(...data.comparisons.map((one) =>
+      make("div", { class: "verdict" }, make("h3", {}, one.title), paragraphs(one.verdict))));
+    byId("units").textContent = data.units;
+    if (data.left_out.length === 0) return;
+    byId("left-out").hidden = false;
+    byId("left-out").append(table({ head: ["folder", "why"], rows: data.left_out }).node);
+  };
+
+  const unfold = (title, build) => {
+    const node = make("details", {}, make("summary", {}, title));
+    node.addEventListener("toggle", () => node.append(...build()), { once: true });
+    return node;
+  };
+  const FOLDED = 20;
+  const folded = (title, size, node) => {
+    const whole = make("details", { open: size <= FOLDED }, make("summary", {}, title), node);
+    let was = null;
+    addEventListener("beforeprint", () => { was = whole.open; whole.open = true; });
+    addEventListener("afterprint", () => { whole.open = was ?? whole.open; });
+    return whole;
+  };
+
+  const sections = [];
+  const sheets = data.sheets.map((sheet) => ({ ...sheet, ...table(sheet) }));
+  const filtering = () => {
+    const unique = (name) => [...new Set(sheets.flatMap((sheet) =>
+      sheet.rows.map((row) => row[sheet.head.indexOf(name)])))];
+    const [byData, byMethod, byText] = ["by-data", "by-method", "by-text"].map(byId);
+    const options = (select, name, all) => {
+      const names = unique(name);
+      select.append(make("option", {}, all), ...names.map((one) => make("option", {}, one)));
+      return () => select.selectedIndex === 0 ? null : names[select.selectedIndex - 1];
+    };
+    const [chosenData, chosenMethod] = [options(byData, "data", "all"), options(byMethod, "method", "all")];
+    const apply = () => {
+      const [wanted, method] = [chosenData(), chosenMethod()];
+      const terms = byText.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let shown = 0;
+      for (const sheet of sheets) {
+        const [where, which] = [sheet.column("data"), sheet.column("method")];
+        shown += sheet.filter((row, words) => (wanted === null || row[where] === wanted)
+          && (method === null || row[which] === method) && terms.every((term) => words.includes(term)));
+      }
+      sections.forEach(({ node, title }) => { node.hidden = wanted !== null && wanted !== title; });
+      const all = sheets.reduce((total, sheet) => total + sheet.size, 0);
+      byId("shown").textContent = shown === all ? `All ${all.toLocaleString("en")} rows shown.`
+        : `${shown.toLocaleString("en")} of ${plural(all, "row")} shown.`;
+    };
+    [byData, byMethod].forEach((select) => select.addEventListener("change", apply));
+    byText.addEventListener("input", apply);
+    byId("clear").addEventListener("click", () => {
+      byData.selectedIndex = byMethod.selectedIndex = 0;
+      byText.value = "";
+      apply();
+    });
+    apply();
+  };
+  const results = () => {
+    for (const sheet of sheets) {
+      sheet.node.id = `sheet-${sheet.name}`;
+      const note = sheet.note ? make("p", { class: "note" }, sheet.note) : "";
+      byId("sheets").append(sheet.name === "runs" ? folded(`Each of ${plural(sheet.size, "run")}`, sheet.size, sheet.node) : sheet.node, note);
+    }
+  };
+
+  const curvesFigure = (one) => {
+    let chosen = 0;
+    const series = one.methods.map((name, index) => ({ name, index }));
+    const made = figure({
+      title: "Learning curves", series,
+      caption: "Score on test data after each round, in points. Lines are means over seeds, bands one standard deviation to either side.",
+      controls: one.curves.length > 1
+        ? [choice("Score", one.curves.map((curve) => curve.title), (index) => { chosen = index; made.paint(); })] : [],
+      plot: (width, visible) => lines(width, visible.map(({ name, index }) => {
+        const [mean, deviation] = one.curves[chosen].methods[index];
+        return { name, index, mean, deviation };
+      }), { label: `Learning curves: ${one.curves[chosen].title} after each round` }),
+    });
+    return made.node;
+  };
+
+  // Of many classes, neighbors in frequency are drawn together.
+  const MOST_ROWS = 40;
+  const GROUPS = 20;
+  const classRows = (found) => {
+    const count = found.names.length;
+    if (count <= MOST_ROWS) return found.names.map((name, at) => ({ name, note: `${number(found.cases[at], 0)} training cases`, from: at, to: at + 1 }));
+    return Array.from({ length: GROUPS }, (_, part) => {
+      const [from, to] = [part, part + 1].map((edge) => Math.round(edge * count / GROUPS));
+      const most = Math.round(found.cases[from]), least = Math.round(found.cases[to - 1]);
+      return { name: `classes ${from + 1}–${to}`, note: `${most.toLocaleString("en")} to ${least.toLocaleString("en")} training cases each`, from, to };
+    });
+  };
+  const averaged = (values, rows) => rows.map(({ from, to }) => {
+    const found = values.slice(from, to).filter((value) => value !== null);
+    return found.length ? found.reduce((total, value) => total + value, 0) / found.length : null;
+  });
+  const classesFigure = (one) => {
+    const found = one.classes;
+    const rows = classRows(found);
+    const compared = found.gains.some(Boolean);
+    const source = compared ? found.gains : found.scores;
+    const series = one.methods.flatMap((name, index) => source[index] ? [{
+      name, index, values: averaged(source[index][0], rows),
+      deviation: rows.length === found.names.length ? source[index][1] : [],
+    }] : []);
+    const title = compared ? "Gain over FedAvg, class by class" : "Scores, class by class";
+    const grouped = rows.length < found.names.length ? " Classes next to each other in frequency are averaged." : "";
+    return figure({
+      title, series,
+      caption: `Points of ${found.metric} on test data${compared ? " more or less than FedAvg on the same seeds" : ""}, from the most frequent class to the rarest. Thin lines are one standard deviation to either side.${grouped}`,
+      plot: (width, visible) => dots(width, rows, visible, {
+        label: title, zero: compared, across: `points of ${found.metric}`, digits: 2, form: compared ? signed : number,
+      }),
+    }).node;
+  };
+
+  const weightsFigure = (one) => {
+    if (one.weights.length === 0) return null;
+    let chosen = 0;
+    const many = one.partition.of > one.partition.clients.length ? ` The ${one.partition.clients.length} largest of ${one.partition.of} clients.` : "";
+    const made = figure({
+      title: "Client weights",
+      caption: `A client's part in the merged model in percent: the ring by its size alone, the dot as the method weighs it. First seed, from even to uneven labels.${many}`,
+      controls: one.weights.length > 1
+        ? [choice("Method", one.weights.map((part) => part.method), (index) => { chosen = index; made.paint(); })] : [],
+      plot: (width) => {
+        const part = one.weights[chosen];
+        const rows = part.clients.map((client, at) => ({ name: `client ${client}`, note: plural(part.samples[at], "sample") }));
+        return dots(width, rows, [
+          { name: "by size", index: 7, values: part.before },
+          { name: part.method, index: one.methods.indexOf(part.method), values: part.after },
+        ], { label: `Client weights by size and by ${part.method}`, across: `% of the merged model, ${part.method}`, zero: true, joined: true, digits: 2 });
+      },
+    });
+    return made.node;
+  };
+
+  const clientsFigure = (one) => {
+    const rows = one.partition.clients.map((client, at) => ({
+      name: `client ${client}`, note: plural(one.partition.samples[at], "sample") }));
+    const series = one.methods.map((name, index) => ({ name, index, values: one.clients[index] }))
+      .filter((each) => each.values.length === rows.length);
+    return figure({
+      title: "Scores, client by client", series,
+      caption: `Points of ${one.classes.metric}: the class scores weighed by each client's own mix of labels, after the last round of the first seed.`,
+      plot: (width, visible) => dots(width, rows, visible, {
+        label: "Scores, client by client", across: `points of ${one.classes.metric}`, digits: 2 }),
+    }).node;
+  };
+
+  const partitionFigure = (one) => {
+    const part = one.partition;
+    const many = part.of > part.clients.length ? ` The ${part.clients.length} largest of ${part.of} clients are shown.` : "";
+    return figure({
+      title: "Who holds what",
+      caption: `Training cases of each class at each client, seed ${part.seed}; darker is more, by steps of the logarithm.${many}`,
+      plot: (width) => cells(width, {
+        rows: part.clients.map((client) => `client ${client}`), columns: part.classes, values: part.counts,
+        label: "Training cases of each class at each client", across: "class", unit: "cases",
+      }),
+    }).node;
+  };
+
+  const costFigure = (one) => {
+    const points = one.methods.flatMap((name, index) => {
+      const [x, y, deviation] = one.cost[index];
+      return x === null || y === null ? [] : [{ name, index, x, y, deviation,
+        lines: [name, `${charts.spread(y, deviation)} points`, `${number(x, 1)} seconds a run`] }];
+    });
+    return figure({
+      title: "Cost against score", series: points,
+      caption: `Seconds in all rounds of a run, on the machine it ran on, against ${one.metric} after the last round; means over seeds, thin lines one standard deviation.`,
+      plot: (width, visible) => scatter(width, visible, {
+        label: `Seconds of a run against ${one.metric}`, across: "seconds a run", above: `${one.metric}, points` }),
+    }).node;
+  };
+
+  const classTable = (one) => {
+    const found = one.classes;
+    const head = ["class", "cases", ...one.methods];
+    const rows = found.names.map((name, at) => [name, [number(found.cases[at], 0), found.cases[at]],
+      ...found.scores.map(([mean, deviation]) => [charts.spread(mean[at], deviation[at], 1), mean[at]])]);
+    return unfold(`All ${found.names.length} classes: ${found.metric} in points`, () => [table({ head, rows }).node]);
+  };
+
+  const comparison = (one, index) => {
+    const figures = make("div", { class: "figures" });
+    const title = make("h2", { id: `comparison-${index}-title` }, one.title);
+    const node = make("section", { id: `comparison-${index}`, "aria-labelledby": title.id }, title,
+      make("p", { class: "muted" }, one.setting), paragraphs(one.verdict), figures, classTable(one),
+      one.remarks.length ? [make("h3", {}, "Noted while the data was divided"), paragraphs(one.remarks)] : null);
+    later(figures, () => figures.append(...[curvesFigure, classesFigure, costFigure, weightsFigure,
+      clientsFigure, partitionFigure].map((build) => build(one)).filter(Boolean)));
+    sections.push({ node, title: one.title });
+    return node;
+  };
+
+  const words = (values) => Object.entries(values);
+  const settings = () => {
+    const { settings: common, environment, runs } = data.runs;
+    const place = byId("settings");
+    const lone = runs.length === 1;
+    place.append(
+      make("p", {}, lone ? "All settings of the run." : "What all runs have in common; each run below adds in what it differs."),
+      make("div", { class: "pair" },
+        table({ caption: "Settings", head: ["setting", "value"], rows: words(common) }).node,
+        words(environment).length ? table({ caption: "Environment", head: ["what", "which"], rows: words(environment) }).node : null),
+      make("details", { open: runs.length <= FOLDED }, make("summary", {}, "Run by run"),
+        make("div", {}, runs.map((run) => unfold(run.name, () => runDetails(run, common, environment))))));
+  };
+  const runDetails = (run, common, environment) => {
+    const marked = (own, shared, caption, head) => {
+      const rows = [...words(own), ...words(shared)];
+      return rows.length ? table({ caption, head, rows, differs: rows.map((_, at) => at < words(own).length) }).node : null;
+    };
+    return [
+      make("p", { class: "path" }, run.path),
+      make("p", { class: "path" }, `SHA-256 of the final model: ${run.sha256}`),
+      make("div", { class: "pair" },
+        marked(run.settings, common, "Settings; marked: not the same in all runs", ["setting", "value"]),
+        marked(run.environment, environment, "Environment", ["what", "which"])),
+    ];
+  };
+
+  facts();
+  contents();
+  summary();
+  results();
+  byId("comparisons").append(...data.comparisons.map(comparison));
+  filtering();
+  settings();
+})();
