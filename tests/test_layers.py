@@ -39,6 +39,10 @@ LIBRARY_HOMES = {
     "wandb": ("trackers/wandb_offline.py",),
 }
 FILE_HOMES = (
+    # What workers share, what waits for its turn, and what the system grants.
+    "engine/shared.py",
+    "engine/parking.py",
+    "engine/cores.py",
     "files.py",
     "data/",
     "inspection/label_",

@@ -19,6 +19,8 @@ from fedbb.recipes.reader import make_recipe, read_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.runs import runner
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.workshop import wanted_workers
+from fedbb.trackers.live import Trackers, tracking
 
 
 def run(
@@ -35,6 +37,16 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an unfinished run, to the bit.")
     ] = False,
+    track: Annotated[
+        list[str] | None,
+        typer.Option("--track", metavar="NAME[=FOLDER]", help="tensorboard, mlflow or wandb."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Worker processes; one per core if not given. Changes speed, not results."
+        ),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -45,7 +57,12 @@ def run(
     chosen, folder = _resolve(recipe, settings or [], out, resume)
     with open_screen(chosen, folder, as_json=as_json, quiet=quiet) as screen, _stoppable():
         try:
-            _follow(chosen, folder, resume, screen)
+            with tracking(track or [], folder, screen.message) as trackers:
+                _announce(wanted_workers(chosen, workers), screen)
+                records = runner.run(
+                    chosen, folder, resume=resume, progress=screen.preparing, workers=workers
+                )
+                _follow(records, folder, screen, trackers)
         except KeyboardInterrupt:
             done = len(RunFolder(folder).records())
             screen.message(
@@ -61,7 +78,7 @@ def run_name(recipe: Recipe) -> str:
     """Return the recipe's own name, or one derived from what it says."""
     if recipe.name:
         return recipe.name
-    mark = hashlib.sha256(recipe.model_dump_json().encode()).hexdigest()[:8]
+    mark = hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()[:8]
     return f"{recipe.data.name}-{recipe.method.name}-seed{recipe.seed}-{mark}"
 
 
@@ -81,14 +98,21 @@ def _resolve(
     return chosen, out or Path("runs") / run_name(chosen)
 
 
-def _follow(recipe: Recipe, folder: Path, resume: bool, screen: Screen) -> None:
+def _announce(workers: int, screen: Screen) -> None:
+    if workers:
+        screen.message(f"{workers} worker process{'es' if workers > 1 else ''}")
+
+
+def _follow(
+    records: Iterator[dict[str, Any]], folder: Path, screen: Screen, trackers: Trackers
+) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RuntimeWarning)
-        records = runner.run(recipe, folder, resume=resume, progress=screen.preparing)
         for count, record in enumerate(records):
             if count == 0:
                 _tell(caught, folder, screen)
             screen.round(record)
+            trackers.record(record)
     screen.finish(RunFolder(folder).read_json("summary.json"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 
 class Parking:
@@ -15,13 +15,20 @@ class Parking:
         self._away: dict[int, tuple[int, int]] = {}
         self._file: BinaryIO | None = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
     def put(self, number: int, message: bytes) -> None:
         """Keep a message."""
         if len(self._here) < self.limit:
             self._here[number] = message
             return
         if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with its last reader
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the parking
         place = self._file.seek(0, 2)
         self._file.write(message)
         self._away[number] = (place, len(message))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -87,12 +86,13 @@ class Pool:
         tasks = [
             TrainTask(job.client, job.round, job.seed, self.dated.get(job.client)) for job in jobs
         ]
-        early, turn = Parking(limit=2 * self.workers + 2), 0
-        for number, answer in self._crew.run(tasks, pack_state(state)):
-            early.put(number, answer)
-            while turn in early:
-                yield self._take(early.take(turn), jobs[turn])
-                turn += 1
+        turn = 0
+        with Parking(limit=2 * self.workers + 2) as early:
+            for number, answer in self._crew.run(tasks, pack_state(state)):
+                early.put(number, answer)
+                while turn in early:
+                    yield self._take(early.take(turn), jobs[turn])
+                    turn += 1
 
     def __call__(self, state: ModelState) -> dict[str, Scores]:
         """Return the scores of this state on every set of examples."""
@@ -110,12 +110,7 @@ class Pool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _take(self, answer: bytes, job: Job) -> ClientUpdate:

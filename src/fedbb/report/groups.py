@@ -118,7 +118,7 @@ def _check_alike(runs: Sequence[RunResult]) -> None:
 
 def settings_of(recipe: Recipe) -> dict[str, Any]:
     """Return all settings of a recipe but its seed, name and method, flat, by dotted names."""
-    return dict(flatten(recipe.model_dump(exclude={"seed", "name", "method"})))
+    return dict(flatten(recipe.decisive.model_dump(exclude={"seed", "name", "method"})))
 
 
 def _distinct(run: RunResult, rivals: Sequence[RunResult]) -> dict[str, Any]:
