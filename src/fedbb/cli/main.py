@@ -7,7 +7,20 @@ import sys
 import typer
 
 from fedbb import __version__
-from fedbb.cli import cost, data, demo, methods, run, show
+from fedbb.cli import (
+    compare,
+    cost,
+    data,
+    demo,
+    inspect,
+    methods,
+    paper,
+    report,
+    run,
+    show,
+    sweep,
+    track,
+)
 from fedbb.errors import FedbbError
 
 app = typer.Typer(
@@ -18,11 +31,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
+app.command("inspect")(inspect.inspect)
 app.command("run")(run.run)
+app.command("sweep")(sweep.sweep)
 app.command("show")(show.show)
+app.command("report")(report.report)
+app.command("compare")(compare.compare)
+app.command("track")(track.track)
 app.command("methods")(methods.methods)
 app.command("cost")(cost.cost)
 app.add_typer(data.app, name="data")
+app.add_typer(paper.app, name="paper")
 
 
 @app.callback(invoke_without_command=True)

@@ -75,7 +75,7 @@ def export(tracker: Tracker, path: Path) -> int:
 def describe(folder: RunFolder, *, is_new: bool = False) -> TrackedRun:
     """Return what a tracker is told of a run before its rounds."""
     recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
-    mark = hashlib.sha256(recipe.model_dump_json().encode()).hexdigest()[:8]
+    mark = hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()[:8]
     name = folder.path.resolve().name
     identity = clean(name, LONGEST_NAME)
     if not identity.endswith(mark):

@@ -1,0 +1,191 @@
+"""A comparison as tables for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isnan
+from typing import TypeVar
+
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedbb.cli.screen import COLUMNS, percent
+from fedbb.report.compare import ClassScore, ClientWeights, Contrast, Setting
+from fedbb.report.compare_words import (
+    effective_clients,
+    head_and_tail,
+    interval_text,
+    notes,
+    points,
+    seeds_text,
+    tally,
+    verdict,
+)
+from fedbb.report.sides import Side
+from fedbb.report.wording import data_title, method_title, metric_title, score_text
+
+Line = TypeVar("Line")
+
+ROWS = 6
+"""Classes, and clients, shown of either end."""
+BAR = 10
+WIDEST = 34
+
+
+def screenful(found: Contrast) -> Iterator[RenderableType]:
+    """Yield the parts of the screen from top to bottom."""
+    yield _side("A", found.a)
+    yield _side("B", found.b)
+    yield Text(f"\n{verdict(found)}", style="bold")
+    yield from _settings(found.settings)
+    yield from _scores(found)
+    if found.classes:
+        yield from _classes(found)
+    if found.clients:
+        yield from _clients(found)
+    for number, note in enumerate(notes(found)):
+        yield safe(f"note: {note}") if number else Text("\n") + safe(f"note: {note}")
+
+
+def safe(text: str) -> Text:
+    """Return text with signs that a terminal might obey made visible."""
+    return Text("".join(sign if sign.isprintable() else "�" for sign in text))
+
+
+def _side(name: str, side: Side) -> Text:
+    first = side.runs[0]
+    title = f"{method_title(first.recipe.method.name)} on {data_title(first)}"
+    seeds = f"seed{'s' if len(side.runs) > 1 else ''} {seeds_text(side.seeds)}"
+    return Text.assemble(
+        (f"{name}  ", "bold"), safe(f"{title}; {seeds}"), "\n   ", safe(side.given)
+    )
+
+
+def _settings(settings: Sequence[Setting]) -> Iterator[RenderableType]:
+    if not settings:
+        yield _title("No setting differs but the seed")
+        return
+    yield _title("Settings that differ")
+    table = _table("setting", "A", "B")
+    for line in settings:
+        table.add_row(safe(line.key), safe(_value(line.a)), safe(_value(line.b)))
+    yield table
+
+
+def _value(value: object) -> str:
+    return "–" if value is None else str(value)
+
+
+def _scores(found: Contrast) -> Iterator[RenderableType]:
+    yield _title("Test scores, mean ± sd over seeds; differences over pairs of equal seeds")
+    figures = ("A", "B", "B − A", "95 % interval", "B higher")
+    table = _table("metric", "round", figures=figures)
+    for line in found.scores:
+        table.add_row(
+            COLUMNS.get(line.metric, line.metric) if line.which == "final" else "",
+            line.which,
+            score_text(line.a),
+            score_text(line.b),
+            _colored(points(line.gap.mean), line.gap.mean),
+            interval_text(line.gap),
+            f"{line.gap.ahead} of {line.gap.pairs}" if line.gap.pairs else "–",
+        )
+    yield table
+
+
+def _classes(found: Contrast) -> Iterator[RenderableType]:
+    count, number = tally(found.classes), len(found.classes)
+    yield _title(
+        f"Classes by {metric_title(found.class_metric)} after the last round: "
+        f"{count.won} won, {count.lost} lost, {number - count.won - count.lost} neither"
+    )
+    table = _table("class", figures=("cases", "A", "B", "B − A"))
+    table.add_column("", min_width=BAR)
+    widest = max((abs(line.gap) for line in found.classes if not isnan(line.gap)), default=0)
+    for line in _ends(found.classes):
+        if line is None:
+            table.add_row(f"… {number - 2 * ROWS} more", style="dim")
+            continue
+        gap = _colored(points(line.gap), line.gap)
+        figures = (f"{line.cases:,.0f}", _share(line.a), _share(line.b), gap)
+        table.add_row(safe(line.name), *figures, _bar(line.gap, widest))
+    yield table
+    yield _parts(found.classes)
+
+
+def _parts(classes: Sequence[ClassScore]) -> Text:
+    head, tail = head_and_tail(classes)
+    if not head:
+        return Text("All classes have equally many cases: no head, no tail.")
+    told = [
+        f"{name}, {len(part)} of {len(classes)} classes, those with {which} cases: "
+        f"{count.won} won, {count.lost} lost"
+        for name, which, part in (("head", "most", head), ("tail", "fewest", tail))
+        for count in [tally(part)]
+    ]
+    return Text("\n".join(told))
+
+
+def _clients(found: Contrast) -> Iterator[RenderableType]:
+    lines = found.clients
+    if all(line.a == line.b for line in lines):
+        yield _title(f"Client weights, seed {found.seed_of_clients}: the same on both sides")
+        return
+    yield _title(f"Client weights in %, seed {found.seed_of_clients}")
+    table = _table("client", figures=("samples", "A", "B", "B − A"))
+    for line in _ends(sorted(lines, key=lambda line: line.a - line.b)):
+        if line is None:
+            table.add_row(f"… {len(lines) - 2 * ROWS} more", style="dim")
+        else:
+            table.add_row(*_client(line))
+    yield table
+    ours, theirs = (effective_clients(side) for side in zip(*_weights(lines), strict=True))
+    count = f"{ours:.1f} (A), {theirs:.1f} (B) of {len(lines)}"
+    yield Text(f"effective number of clients, 1 / Σ weight²: {count}")
+
+
+def _weights(lines: Sequence[ClientWeights]) -> list[tuple[float, float]]:
+    return [(line.a, line.b) for line in lines]
+
+
+def _client(line: ClientWeights) -> tuple[str | Text, ...]:
+    ours, theirs = line.samples
+    samples = f"{ours:,}" if ours == theirs else f"{ours:,} / {theirs:,}"
+    change = _colored(points(line.b - line.a), line.b - line.a)
+    return str(line.client), samples, percent(line.a), percent(line.b), change
+
+
+def _ends(lines: Sequence[Line]) -> list[Line | None]:
+    if len(lines) <= 2 * ROWS + 1:
+        return list(lines)
+    return [*lines[:ROWS], None, *lines[-ROWS:]]
+
+
+def _bar(value: float, widest: float) -> Text:
+    length = round(BAR * abs(value) / widest) if widest and not isnan(value) else 0
+    return _colored("█" * length, value)
+
+
+def _colored(text: str, value: float) -> Text:
+    return Text(text, style="green" if value > 0 else "red" if value < 0 else "")
+
+
+def _share(value: float) -> str:
+    return percent(None if isnan(value) else value)
+
+
+def _title(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _table(*words: str, figures: Sequence[str] = ()) -> Table:
+    """Return an empty table; columns of words are cut where they are too long, figures never."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    table.padding = (0, 1, 0, 0)
+    for name in words:
+        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=WIDEST)
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+    return table
