@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedbb.report.plots import canvas
-from fedbb.report.plots.canvas import VARIABLES, save_png, shorten, to_svg
+from fedbb.report.plots.canvas import VARIABLES, save_png, save_svg, shorten, to_svg
 from fedbb.report.plots.classes import plot_classes
+from fedbb.report.plots.costs import plot_costs
 from fedbb.report.plots.curves import plot_curves
+from fedbb.report.plots.gains import plot_gains
 from fedbb.report.plots.partition import plot_partition
+from fedbb.report.plots.shares import plot_shares, weighed_part
 from fedbb.report.plots.weights import balanced_part, plot_weights
 from report.plots.drawn import HOSTILE, SHAPES, compared, overhang
 
@@ -32,6 +35,9 @@ def draw_all(comparison):
         "classes": plot_classes(comparison, "recall"),
         "weights": plot_weights(comparison, balanced_part(comparison)),
         "partition": plot_partition(comparison),
+        "gains": plot_gains(comparison, comparison.methods[0], "recall"),
+        "shares": plot_shares(comparison, *weighed_part(comparison)),
+        "costs": plot_costs(comparison, comparison.metric),
     }
 
 
@@ -97,6 +103,16 @@ def test_png_is_an_image_wide_enough_for_print(tmp_path):
     with Image.open(io.BytesIO((tmp_path / "map.png").read_bytes())) as image:
         assert image.width == round(canvas.WIDTH * canvas.DOTS_PER_INCH)
         assert len(image.convert("RGB").getcolors(1 << 20)) > 8
+
+
+def test_an_svg_file_needs_no_font_and_is_the_same_each_time(tmp_path):
+    comparison = compared(tmp_path / "runs", classes=HOSTILE)
+    for name in ("a.svg", "b.svg"):
+        save_svg(plot_classes(comparison, "recall"), tmp_path / name)
+    root = ET.fromstring((tmp_path / "a.svg").read_text("utf-8"))
+    assert root.attrib["width"].endswith("pt")
+    assert not [element for element in root.iter() if element.tag.endswith(("}text", "}script"))]
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 def test_drawing_leaves_matplotlib_as_it_was(tmp_path):

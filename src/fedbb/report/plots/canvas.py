@@ -85,25 +85,45 @@ class Heading:
 
 def new_figure(heading: Heading, height: float) -> tuple[Figure, Axes]:
     """Return a figure with its heading, and axes below it of so many inches."""
-    rows = -(-len(heading.keys) // 3)
+    figure, (axes,) = new_panels(heading, height, [""])
+    return figure, axes
+
+
+def new_panels(
+    heading: Heading, height: float, titles: Sequence[str], width: float = WIDTH
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with its heading, and axes below it, side by side, each with its title."""
+    in_row = 3 if width < 1.5 * WIDTH else 5
+    rows = -(-len(heading.keys) // in_row)
     notes = heading.note.split("\n")
     top = 0.34 + 0.15 * len(notes) + _LINE * rows + (0.06 if rows else 0.0)
     total = height + top
     engine = ConstrainedLayoutEngine(rect=(0.0, 0.0, 1.0, height / total))
-    figure = Figure(figsize=(WIDTH, total), layout=engine)
-    figure.text(0.012, 1 - 0.06 / total, heading.title, va="top", size=10.5, weight="bold")
+    figure = Figure(figsize=(width, total), layout=engine)
+    left = 0.012 * WIDTH / width
+    figure.text(left, 1 - 0.06 / total, heading.title, va="top", size=10.5, weight="bold")
     for number, note in enumerate(notes):
         place = 1 - (0.29 + 0.15 * number) / total
-        figure.text(0.012, place, note, va="top", size=8, color=MUTED)
+        figure.text(left, place, note, va="top", size=8, color=MUTED)
     if rows:
-        _add_keys(figure, heading.keys, (0.0, (height + _LINE * rows + 0.06) / total))
-    return figure, figure.add_subplot()
+        _add_keys(figure, heading.keys, (0.0, (height + _LINE * rows + 0.06) / total), in_row)
+    panels = list(figure.subplots(1, len(titles), squeeze=False)[0])
+    for axes, title in zip(panels, titles, strict=True):
+        if title:
+            axes.set_title(title, loc="left", size=8.5, color=INK)
+    return figure, panels
 
 
 def save_png(figure: Figure, path: Path) -> None:
     """Write a figure as PNG."""
     with replacing(path) as file:
         file.write(_render(figure, "png"))
+
+
+def save_svg(figure: Figure, path: Path) -> None:
+    """Write a figure as an SVG file that stands alone, its letters as shapes to look alike."""
+    with replacing(path) as file:
+        file.write(_render(figure, "svg", {"svg.fonttype": "path"}))
 
 
 def to_svg(figure: Figure, prefix: str) -> str:
@@ -136,12 +156,14 @@ def shorten(text: str, length: int = 18) -> str:
     return f"{plain[: length - 1 - end]}…{plain[len(plain) - end :]}"
 
 
-def _add_keys(figure: Figure, keys: Sequence[Artist], place: tuple[float, float]) -> None:
+def _add_keys(
+    figure: Figure, keys: Sequence[Artist], place: tuple[float, float], in_row: int
+) -> None:
     figure.legend(
         handles=list(keys),
         loc="upper left",
         bbox_to_anchor=place,
-        ncols=3,
+        ncols=in_row,
         frameon=False,
         borderpad=0.2,
         handlelength=2.2,
@@ -150,10 +172,10 @@ def _add_keys(figure: Figure, keys: Sequence[Artist], place: tuple[float, float]
     )
 
 
-def _render(figure: Figure, kind: str) -> bytes:
+def _render(figure: Figure, kind: str, changes: Any = None) -> bytes:
     target = io.BytesIO()
     metadata = _NO_METADATA if kind == "svg" else {"Software": None}
-    with warnings.catch_warnings(), matplotlib.rc_context(THEME):
+    with warnings.catch_warnings(), matplotlib.rc_context(THEME | (changes or {})):
         # A class may be named in letters the font lacks; a box is better than a stopped report.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(target, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)

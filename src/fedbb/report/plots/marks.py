@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedbb.report.groups import MethodRuns
-from fedbb.report.plots.canvas import BLUE, GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILION
+from fedbb.report.plots.canvas import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PURPLE,
+    SKY,
+    SURFACE,
+    VERMILION,
+)
 
 
 @dataclass(frozen=True)
@@ -25,12 +36,23 @@ OWN = {
     "fedbb-printed": Mark(SKY, "v", "-."),
     "pnb": Mark(PURPLE, "^", ":"),
     "cbr": Mark(VERMILION, "P", "--"),
+    "fedprox": Mark(SKY, "<", "--"),
+    "moon": Mark(PURPLE, ">", "-."),
+    "fednova": Mark(MUTED, "X", ":"),
+    "fedalign": Mark(INK, "h", "-."),
+    "fedlc": Mark(VERMILION, "p", "-"),
+    "focal": Mark(ORANGE, "d", ":"),
+    "cb": Mark(INK, "8", "--"),
 }
 OTHERS = (
-    Mark(MUTED, "X", "-"),
-    Mark(PURPLE, "<", "--"),
-    Mark(VERMILION, ">", "-"),
-    Mark(SKY, "p", "--"),
+    Mark(MUTED, "*", "-"),
+    Mark(PURPLE, "H", "--"),
+    Mark(VERMILION, "*", ":"),
+    Mark(SKY, "H", "-"),
+    Mark(INK, "*", "-."),
+    Mark(GREEN, "H", ":"),
+    Mark(BLUE, "*", "--"),
+    Mark(ORANGE, "H", "-."),
 )
 
 
@@ -45,3 +67,15 @@ def marks_of(methods: Sequence[MethodRuns]) -> list[Mark]:
             strangers += 1
         given.append(own)
     return given
+
+
+def point_look(mark: Mark, size: float) -> dict[str, Any]:
+    """Return how a mark looks as a point without a line."""
+    return {
+        "color": mark.color,
+        "marker": mark.marker,
+        "linestyle": "none",
+        "markersize": size,
+        "markeredgecolor": SURFACE,
+        "markeredgewidth": 0.7,
+    }

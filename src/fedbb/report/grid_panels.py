@@ -1,0 +1,78 @@
+"""A grid's finished runs sorted into comparisons, one for each set of figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+
+from fedbb.recipes.grid import Grid
+from fedbb.report.grid_places import Place, places_of
+from fedbb.report.grid_runs import CellRun, finished_run
+from fedbb.report.groups import Comparison, MethodRuns
+
+
+def panels_of(grid: Grid, runs: Sequence[CellRun]) -> list[Comparison]:
+    """Return a comparison for all places that differ in nothing but the method.
+
+    Labels that such places share make its title, those that differ name its methods.
+    """
+    places = [place for place in places_of(grid, runs) if place.found]
+    inner = _method_axes(places, list(grid.axes))
+    parts: dict[tuple[str, ...], list[Place]] = {}
+    for place in places:
+        shared = tuple(label for axis, label in place.at.items() if axis not in inner)
+        key = (*shared, json.dumps(place.settings, sort_keys=True, default=str))
+        parts.setdefault(key, []).append(place)
+    found = [_comparison(grid, members, inner) for members in parts.values()]
+    return [comparison for comparison in found if comparison is not None]
+
+
+def merged(grid: Grid, panels: Sequence[Comparison]) -> Comparison | None:
+    """Return panels of one member each as a single comparison, named by their titles.
+
+    So a grid over data, whose runs share no settings, still has its curves in one figure.
+    """
+    if len(panels) < 2 or any(len(panel.methods) > 1 for panel in panels):
+        return None
+    members = [MethodRuns(p.methods[0].method, p.title, p.methods[0].runs) for p in panels]
+    return Comparison(grid.title, tuple(members))
+
+
+def _method_axes(places: Sequence[Place], axes: Sequence[str]) -> set[str]:
+    """Return the axes along which somewhere the method changes and all else stays."""
+    found = set()
+    for axis in axes:
+        by_others: dict[frozenset[tuple[str, str]], list[Place]] = {}
+        for place in places:
+            rest = frozenset(item for item in place.at.items() if item[0] != axis)
+            by_others.setdefault(rest, []).append(place)
+        pairs = (pair for line in by_others.values() for pair in itertools.combinations(line, 2))
+        if any(_differ_by_method(*pair) for pair in pairs):
+            found.add(axis)
+    return found
+
+
+def _differ_by_method(first: Place, second: Place) -> bool:
+    assert first.recipe is not None
+    assert second.recipe is not None
+    return first.settings == second.settings and first.recipe.method != second.recipe.method
+
+
+def _comparison(grid: Grid, members: Sequence[Place], inner: set[str]) -> Comparison | None:
+    methods = [_method(place, inner) for place in members if place.finished]
+    if not methods:
+        return None
+    classes = methods[0].runs[0].federation.classes
+    # Data that changed behind a recipe cannot be drawn class by class.
+    alike = [part for part in methods if all(r.federation.classes == classes for r in part.runs)]
+    shared = [label for axis, label in members[0].at.items() if axis not in inner]
+    return Comparison(", ".join(shared) or grid.title, tuple(alike)) if alike else None
+
+
+def _method(place: Place, inner: set[str]) -> MethodRuns:
+    assert place.recipe is not None
+    label = ", ".join(label for axis, label in place.at.items() if axis in inner)
+    runs = tuple(finished_run(found) for found in place.finished)
+    name = place.recipe.method.name
+    return MethodRuns(name, label or place.row, runs)

@@ -1,0 +1,55 @@
+"""Cost against score: what a method's time buys."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+from fedbb.report.groups import Comparison, MethodRuns
+from fedbb.report.plots.canvas import Heading, new_figure, shorten, themed
+from fedbb.report.plots.marks import marks_of, point_look
+from fedbb.report.spread import Spread, spread_of
+from fedbb.report.tables import score_on_test, summary_of
+from fedbb.report.wording import metric_title
+
+SIZE = 7.5
+FAR_APART = 6.0
+"""Where the slowest method takes so many times the fastest, time is drawn by powers of ten."""
+
+
+def cost_and_score(part: MethodRuns, metric: str) -> tuple[Spread, Spread]:
+    """Return the seconds of a run's rounds and its last test score in points, over seeds."""
+    scores = [100 * score_on_test(summary_of(run).final, metric) for run in part.runs]
+    return spread_of(run.seconds for run in part.runs), spread_of(scores)
+
+
+@themed
+def plot_costs(comparison: Comparison, metric: str) -> Figure:
+    """Draw each method's time against its score, thin lines one standard deviation over seeds."""
+    title = f"What time buys: {metric_title(metric)}"
+    note = f"{shorten(comparison.title, 64)}\nseconds in all rounds of a run; last round's score"
+    marks = marks_of(comparison.methods)
+    keys = [
+        Line2D([], [], label=shorten(part.label, 28), **point_look(mark, 6.0))
+        for part, mark in zip(comparison.methods, marks, strict=True)
+    ]
+    figure, axes = new_figure(Heading(title, note, keys), height=2.9)
+    points = [cost_and_score(part, metric) for part in comparison.methods]
+    for (seconds, score), mark in zip(points, marks, strict=True):
+        look = point_look(mark, SIZE) | {"elinewidth": 0.9}
+        reach_x, reach_y = _reach(seconds), _reach(score)
+        axes.errorbar([seconds.mean], [score.mean], xerr=reach_x, yerr=reach_y, **look)
+    times = [seconds.mean for seconds, _ in points]
+    if min(times) > 0 and max(times) / min(times) > FAR_APART:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.margins(0.12)
+    axes.set_xlabel("seconds per run")
+    axes.set_ylabel("points of 100")
+    return figure
+
+
+def _reach(spread: Spread) -> float | None:
+    return spread.deviation if spread.number > 1 else None

@@ -1,0 +1,121 @@
+"""Share of the loss by class and case, before and after PNB: the paper's three panels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from fedbb.losses.pnb import PNB, weigh
+from fedbb.methods import build_method
+from fedbb.records import FloatArray, IntArray, LabelCounts, Task
+from fedbb.report.groups import Comparison, MethodRuns
+from fedbb.report.plots.canvas import BLUE, ORANGE, SURFACE, Heading, new_panels, shorten, themed
+from fedbb.report.plots.classes import class_rows
+from fedbb.report.plots.rows import label_rows
+from fedbb.report.result import ClientShare, FederationFacts
+
+PANEL_WIDTH = 7.0
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """What part of the whole loss comes from each class, positive and negative cases, both (C,)."""
+
+    title: str
+    positive: FloatArray
+    negative: FloatArray
+
+
+def weighed_part(comparison: Comparison) -> tuple[MethodRuns, PNB] | None:
+    """Return the method with the PNB loss, FedBB before others, and its spec; None without one."""
+    found = []
+    for part in comparison.methods:
+        method = part.runs[0].recipe.method
+        loss = build_method(method.name, method.options).loss
+        if isinstance(loss, PNB):
+            found.append((part, loss))
+    return min(found, key=lambda pair: pair[0].method != "fedbb", default=None)
+
+
+def loss_shares(federation: FederationFacts, spec: PNB) -> list[Shares]:
+    """Return the shares before PNB, after its factor between cases, and after both its factors.
+
+    Each entry counts as if its plain loss were one. Clients weigh by their own counts, and are
+    added up. A multi-class loss has no negative cases, hence one factor and no middle panel.
+    """
+    single = federation.task is Task.MULTICLASS
+    total = np.zeros((3, 2, len(federation.classes)))
+    for client in federation.clients:
+        counts = _counts(client)
+        weights = weigh(spec, counts, federation.task)
+        held = np.stack([counts.positive, 0 * counts.negative if single else counts.negative])
+        total[0] += held
+        total[1] += held * np.stack([weights.alpha_positive, weights.alpha_negative])
+        total[2] += held * np.stack([weights.positive, weights.negative])
+    titles = ["plain loss", "after balancing cases", "after cases and classes"]
+    if single:
+        titles, total = ["plain loss", "with PNB"], total[[0, 2]]
+    return [Shares(title, *_normalize(part)) for title, part in zip(titles, total, strict=True)]
+
+
+@themed
+def plot_shares(comparison: Comparison, part: MethodRuns, spec: PNB) -> Figure:
+    """Draw the share of each class in the loss, most frequent class on top."""
+    run = part.runs[0]
+    shares = loss_shares(run.federation, spec)
+    rows = class_rows(comparison)
+    keys = [
+        Patch(color=BLUE, label="positive cases"),
+        Patch(facecolor=ORANGE, edgecolor=SURFACE, hatch="////", label="negative cases"),
+    ]
+    single = run.federation.task is Task.MULTICLASS
+    note = f"{shorten(comparison.title, 80)}; {shorten(part.label, 24)}, seed {run.recipe.seed}\n"
+    note += "all clients, each with its own weights; training cases under each name"
+    heading = Heading("Share of the loss before and after PNB", note, [] if single else keys)
+    titles = [share.title for share in shares]
+    height = 0.3 * len(rows.names) + 0.75
+    figure, panels = new_panels(heading, height, titles, PANEL_WIDTH)
+    reach = 1.12 * max(_sums(share, rows.classes).max() for share in shares)
+    for axes, share in zip(panels, shares, strict=True):
+        _draw(axes, share, rows.classes)
+        axes.set_xlim(0, 100 * reach if reach > 0 else 1)
+        axes.set_xlabel("% of the loss")
+    label_rows(panels[0], rows.names, rows.counts)
+    for axes in panels[1:]:
+        label_rows(axes, [""] * len(rows.names), [""] * len(rows.names))
+    return figure
+
+
+def _counts(client: ClientShare) -> LabelCounts:
+    positive = np.array(client.positives, dtype=np.float64)
+    # A folder does not tell which labels are unknown; they count as negative here.
+    return LabelCounts(positive, np.maximum(client.samples - positive, 0.0), client.samples)
+
+
+def _normalize(total: FloatArray) -> FloatArray:
+    whole = total.sum()
+    return total / whole if whole > 0 else total
+
+
+def _sums(share: Shares, classes: Sequence[IntArray]) -> FloatArray:
+    return _by_row(share.positive, classes) + _by_row(share.negative, classes)
+
+
+def _by_row(values: FloatArray, classes: Sequence[IntArray]) -> FloatArray:
+    return np.array([values[some].sum() for some in classes])
+
+
+def _draw(axes: Axes, share: Shares, classes: Sequence[IntArray]) -> None:
+    positive = 100 * _by_row(share.positive, classes)
+    negative = 100 * _by_row(share.negative, classes)
+    places = np.arange(len(classes))
+    axes.barh(places, positive, height=0.72, color=BLUE)
+    if negative.any():
+        bars = axes.barh(places, negative, left=positive, height=0.72, color=ORANGE)
+        for bar in bars:
+            bar.set(edgecolor=SURFACE, hatch="////", linewidth=0)

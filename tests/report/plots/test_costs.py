@@ -1,0 +1,53 @@
+"""Cost against score, true to the folders."""
+
+import json
+import statistics
+
+import pytest
+
+from fedbb.report.collect import read_runs
+from fedbb.report.groups import group
+from fedbb.report.plots.costs import cost_and_score, plot_costs
+from report.builder import LEVELS, Sketch, build_all
+from report.plots.drawn import compared, texts
+
+
+def timed(root, seconds):
+    """Return a comparison whose methods take so many seconds a round."""
+    folders = build_all(root, [Sketch(method, seed) for method in LEVELS for seed in (0, 1)])
+    for number, folder in enumerate(folders):
+        lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+        for line in lines:
+            line["seconds"] = {"train": seconds[number // 2], "score": 0.1 * (number % 2)}
+        (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = group(read_runs(folders))
+    return found
+
+
+def test_seconds_and_scores_are_means_over_seeds(tmp_path):
+    comparison = timed(tmp_path, (1.0, 2.0, 3.0))
+    for part, seconds in zip(comparison.methods, (1.0, 2.0, 3.0), strict=True):
+        cost, score = cost_and_score(part, "f1")
+        finals = [run.rounds[-1].scores["test"].macro["f1"] for run in part.runs]
+        assert cost.mean == pytest.approx(6 * (seconds + 0.05))
+        assert score.mean == pytest.approx(100 * statistics.mean(finals))
+        assert score.deviation == pytest.approx(100 * statistics.stdev(finals))
+
+
+def test_points_stand_where_cost_and_score_meet(tmp_path):
+    comparison = timed(tmp_path, (1.0, 2.0, 3.0))
+    (axes,) = plot_costs(comparison, "f1").axes
+    for part, line in zip(comparison.methods, axes.lines, strict=True):
+        cost, score = cost_and_score(part, "f1")
+        assert (line.get_xdata()[0], line.get_ydata()[0]) == (cost.mean, score.mean)
+    assert axes.get_xscale() == "linear"
+
+
+def test_times_far_apart_are_drawn_by_powers_of_ten(tmp_path):
+    (axes,) = plot_costs(timed(tmp_path, (1.0, 2.0, 30.0)), "f1").axes
+    assert axes.get_xscale() == "log"
+
+
+def test_every_method_is_named(tmp_path):
+    words = texts(plot_costs(compared(tmp_path, seeds=1), "f1"))
+    assert {"FedAvg", "FedAvg-scaled", "FedBB", "seconds per run"} <= set(words)
