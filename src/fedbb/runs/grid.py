@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from fedbb.errors import FedbbError, RunError
 from fedbb.recipes.grid import Cell, Grid
-from fedbb.recipes.reader import make_recipe
+from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.batch import run_jobs
 from fedbb.runs.failed import forget_failure, note_failure, read_failure
@@ -91,7 +91,7 @@ def _status(cell: Cell, path: Path) -> CellStatus:
         records = folder.records()
         seconds = sum((seconds_of(record) for record in records), 0.0)
         if folder.is_run():
-            make_recipe(folder.read_json("recipe.json"), "recipe.json")
+            _check_same(cell, folder)
     except (FedbbError, KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         reason = str(error) if isinstance(error, FedbbError) else f"{path} is damaged: {error!r}"
         return CellStatus(State.FAILED, 0, of, 0.0, reason)
@@ -99,6 +99,13 @@ def _status(cell: Cell, path: Path) -> CellStatus:
         return CellStatus(State.FINISHED, of, of, seconds)
     state = State.FAILED if failure else State.UNFINISHED if records else State.WAITING
     return CellStatus(state, len(records), of, seconds, failure or "")
+
+
+def _check_same(cell: Cell, folder: RunFolder) -> None:
+    found = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
+    changed = differences(found.decisive, cell.recipe.decisive)
+    if changed:
+        raise RunError(f"{folder.path} was begun with another recipe; " + "; ".join(changed))
 
 
 def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
