@@ -50,6 +50,7 @@ const charts = (() => {
   };
   const scale = ([low, high], from, to) => (value) => from + (value - low) / (high - low) * (to - from);
 
+  const every = (room) => Math.max(1, Math.ceil(14 / room));
   const words = (x, y, text, attributes) => draw("text", { x, y, ...attributes }, text);
   const line = (x1, y1, x2, y2, kind) => draw("line", { x1, y1, x2, y2, class: kind });
   const hue = (index) => `s${index % HUES}`;
@@ -101,7 +102,7 @@ const charts = (() => {
   // A figure: title, legend of buttons, plot drawn to the width it has, caption.
   const figure = ({ title, caption, series = [], controls = [], wide = false, plot }) => {
     const place = make("div", { class: "plot" });
-    const hidden = new Set(series.slice(HUES).map((one) => one.index));
+    const hidden = new Set(series.filter((one) => one.index >= HUES).map((one) => one.index));
     let width = 0;
     const paint = (room = width) => {
       if (room > 0) place.replaceChildren(plot(room, series.filter((one) => !hidden.has(one.index))));
@@ -190,7 +191,7 @@ const charts = (() => {
   // rows: {name, note}; series: {name, index, values: [], deviation: []}; one line of dots a row.
   const dots = (width, rows, series, { label, across, zero = false, joined = false, form = number, digits = 1 }) => {
     const room = Math.min(width * 0.42, 12 + Math.max(...rows.map((row) => widthOf(row.name)), 24));
-    const pace = rows.length > 40 ? 14 : Math.max(20, 10 + 5 * series.length * !joined);
+    const pace = rows.length > 40 ? 9 : Math.max(20, Math.min(34, 10 + 5 * series.length * !joined));
     const height = 10 + rows.length * pace + 40;
     const ends = series.flatMap(({ values, deviation = [] }) => values.flatMap((value, at) =>
       value === null ? [] : [value - (deviation[at] ?? 0), value + (deviation[at] ?? 0)]));
@@ -204,7 +205,7 @@ const charts = (() => {
     const spots = [];
     rows.forEach((row, at) => {
       const middle = 10 + (at + 0.5) * pace;
-      nodes.push(draw("g", {}, draw("title", {}, row.name),
+      if (at % every(pace) === 0) nodes.push(draw("g", {}, draw("title", {}, row.name),
         words(room - 4, middle + 4, fit(row.name, room - 8), { "text-anchor": "end", class: "name" })));
       const found = series.filter((one) => one.values[at] !== null);
       if (joined && found.length === 2)
@@ -248,7 +249,7 @@ const charts = (() => {
     const size = (width - left - 4) / columns.length;
     const tall = Math.max(rows.length > 40 ? 7 : 14, Math.min(26, size));
     const slanted = columns.some((name) => widthOf(name) > size - 4);
-    const foot = slanted ? Math.min(110, 12 + Math.max(...columns.map(widthOf))) : 20;
+    const foot = slanted ? Math.min(140, 12 + Math.max(...columns.map(widthOf))) : 20;
     const bottom = rows.length * tall + 4;
     const height = bottom + foot + 18;
     const most = Math.max(1, ...values.flat());
@@ -259,7 +260,6 @@ const charts = (() => {
       shapes[shade(value)] += `M${(left + column * size).toFixed(1)} ${(4 + at * tall).toFixed(1)}h${(size - 1).toFixed(1)}v${(tall - 1).toFixed(1)}h${(1 - size).toFixed(1)}z`;
     }));
     const nodes = shapes.map((d, step) => draw("path", { d, class: "cell s0", "fill-opacity": step === 0 ? 0.05 : 0.14 + 0.86 * (step / STEPS) ** 1.2 }));
-    const every = (room) => Math.max(1, Math.ceil(14 / room));
     rows.forEach((name, at) => {
       if (at % every(tall) === 0)
         nodes.push(words(left - 6, 4 + (at + 0.5) * tall + 4, fit(name, left - 10), { "text-anchor": "end", class: "name" }));

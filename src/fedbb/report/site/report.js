@@ -91,16 +91,25 @@
     }
   };
 
+  // FedAvg and its control first, then by score: figures show the first few until others are chosen.
+  const ranked = (one) => {
+    const leading = ["FedAvg", "FedAvg-scaled"];
+    const place = (name) => (leading.includes(name) ? leading.indexOf(name) : leading.length);
+    const methods = one.methods.map((name, at) => ({ name, at, score: one.cost[at][1] ?? -1 }));
+    methods.sort((a, b) => place(a.name) - place(b.name) || b.score - a.score || a.at - b.at);
+    return methods.map((method, index) => ({ ...method, index }));
+  };
+
   const curvesFigure = (one) => {
     let chosen = 0;
-    const series = one.methods.map((name, index) => ({ name, index }));
+    const series = ranked(one);
     const made = figure({
       title: "Learning curves", series,
       caption: "Score on test data after each round, in points. Lines are means over seeds, bands one standard deviation to either side.",
       controls: one.curves.length > 1
         ? [choice("Score", one.curves.map((curve) => curve.title), (index) => { chosen = index; made.paint(); })] : [],
-      plot: (width, visible) => lines(width, visible.map(({ name, index }) => {
-        const [mean, deviation] = one.curves[chosen].methods[index];
+      plot: (width, visible) => lines(width, visible.map(({ name, index, at }) => {
+        const [mean, deviation] = one.curves[chosen].methods[at];
         return { name, index, mean, deviation };
       }), { label: `Learning curves: ${one.curves[chosen].title} after each round` }),
     });
@@ -128,10 +137,10 @@
     const rows = classRows(found);
     const compared = found.gains.some(Boolean);
     const source = compared ? found.gains : found.scores;
-    const series = one.methods.flatMap((name, index) => source[index] ? [{
-      name, index, values: averaged(source[index][0], rows),
-      deviation: rows.length === found.names.length ? source[index][1] : [],
-    }] : []);
+    const series = ranked(one).filter(({ at }) => source[at]).map(({ name, index, at }) => ({
+      name, index, values: averaged(source[at][0], rows),
+      deviation: rows.length === found.names.length ? source[at][1] : [],
+    }));
     const title = compared ? "Gain over FedAvg, class by class" : "Scores, class by class";
     const grouped = rows.length < found.names.length ? " Classes next to each other in frequency are averaged." : "";
     return figure({
@@ -157,7 +166,7 @@
         const rows = part.clients.map((client, at) => ({ name: `client ${client}`, note: plural(part.samples[at], "sample") }));
         return dots(width, rows, [
           { name: "by size", index: 7, values: part.before },
-          { name: part.method, index: one.methods.indexOf(part.method), values: part.after },
+          { name: part.method, index: ranked(one).find(({ name }) => name === part.method).index, values: part.after },
         ], { label: `Client weights by size and by ${part.method}`, across: `% of the merged model, ${part.method}`, zero: true, joined: true, digits: 2 });
       },
     });
@@ -167,7 +176,7 @@
   const clientsFigure = (one) => {
     const rows = one.partition.clients.map((client, at) => ({
       name: `client ${client}`, note: plural(one.partition.samples[at], "sample") }));
-    const series = one.methods.map((name, index) => ({ name, index, values: one.clients[index] }))
+    const series = ranked(one).map(({ name, index, at }) => ({ name, index, values: one.clients[at] }))
       .filter((each) => each.values.length === rows.length);
     return figure({
       title: "Scores, client by client", series,
@@ -182,7 +191,7 @@
     const many = part.of > part.clients.length ? ` The ${part.clients.length} largest of ${part.of} clients are shown.` : "";
     return figure({
       title: "Who holds what",
-      caption: `Training cases of each class at each client, seed ${part.seed}; darker is more, by steps of the logarithm.${many}`,
+      caption: `Training cases of each class at each client, seed ${part.seed}; the stronger the color the more, by steps of the logarithm.${many}`,
       plot: (width) => cells(width, {
         rows: part.clients.map((client) => `client ${client}`), columns: part.classes, values: part.counts,
         label: "Training cases of each class at each client", across: "class", unit: "cases",
@@ -191,8 +200,8 @@
   };
 
   const costFigure = (one) => {
-    const points = one.methods.flatMap((name, index) => {
-      const [x, y, deviation] = one.cost[index];
+    const points = ranked(one).flatMap(({ name, index, at }) => {
+      const [x, y, deviation] = one.cost[at];
       return x === null || y === null ? [] : [{ name, index, x, y, deviation,
         lines: [name, `${charts.spread(y, deviation)} points`, `${number(x, 1)} seconds a run`] }];
     });

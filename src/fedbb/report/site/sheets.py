@@ -122,7 +122,7 @@ def run_sheet(parts: Sequence[Findings]) -> Sheet:
         for run in method.runs
     )
     head = ("run", "data", "method", "seed", "metric", "final", "best", "best round", "seconds")
-    return Sheet("runs", "Runs", head, rows)
+    return Sheet("runs", "", head, rows)
 
 
 def score_cell(spread: Spread) -> Cell:
