@@ -16,7 +16,8 @@ CHEXPERT = "Enlarged Cardiomediastinum"
 _CLASS_NAMES = ("finding labels", "label", "labels", "class", "target")
 _IDENTITIES = ("image index", "path", "image", "image_id", "filename")
 _PATIENTS = ("patient id", "patient_id", "patient", "subject_id")
-_MARKS = {"0", "1", "-1", "", "0.0", "1.0", "-1.0"}
+_MARKS = {"0", "1", "-1", "0.0", "1.0", "-1.0"}
+NEARLY = 0.9
 
 
 @dataclass(frozen=True)
@@ -89,5 +90,6 @@ def _guess(
 
 
 def _is_marked(values: Sequence[str]) -> bool:
-    """Whether values look like labels: marks only, and not all of them blank."""
-    return set(values) <= _MARKS and any(values)
+    """Whether values look like labels: nearly all are marks, so that a wrong one is found later."""
+    written = [value for value in values if value]
+    return bool(written) and sum(value in _MARKS for value in written) >= NEARLY * len(written)

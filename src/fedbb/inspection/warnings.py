@@ -40,10 +40,10 @@ def find_warnings(
 ) -> tuple[Warning, ...]:
     """Return all that is found; `patients` (K,) counts those a client shares with another."""
     parts = (
+        _patients(tally.clients, patients),
         _cases(tally, settings),
         _classes(tally),
         _clients(tally, clients, settings),
-        _patients(tally.clients, patients),
     )
     return tuple(warning for part in parts for warning in part)
 

@@ -69,7 +69,7 @@
   // 1 − β runs over powers of ten, since that is what the effective number saturates at.
   const sliders = [
     { key: "beta", label: "β", low: 0, high: 8, to: (at) => 1 - 10 ** -at, from: (value) => -Math.log10(1 - value),
-      text: (value) => `${Number(value.toPrecision(9))} (saturates at ${whole(Math.round(1 / (1 - value)))})` },
+      text: (value) => `${Number(value.toPrecision(9))}, E ≤ ${whole(Math.round(1 / (1 - value)))}` },
     { key: "tau", label: "τ", low: -1, high: 3, to: (at) => 10 ** at, from: (value) => Math.log10(value), text: (value) => `${Number(value.toPrecision(3))}` },
     { key: "gamma", label: "γ", low: 0, high: 1, to: (at) => at, from: (value) => value, text: (value) => value.toFixed(2) },
   ];

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -63,7 +64,7 @@ def _class_table(found: Inspection) -> Table:
         if len(shown) < len(order) and row == CLASSES - CLASSES // 2:
             table.add_row(f"… {len(order) - len(shown):,} more", *["…"] * 7, style="dim")
         table.add_row(
-            shorten(found.tally.classes[place], NAME),
+            escape(shorten(found.tally.classes[place], NAME)),
             f"{cases.positive[place]:,.0f}",
             f"{cases.negative[place]:,.0f}",
             _effective(cases.effective_positive[place]),
@@ -88,8 +89,8 @@ def _effective(number: float) -> str:
 def _client_line(found: Inspection) -> str:
     clients, reading = found.clients, found.settings.reading
     return (
-        f"clients differ from the whole by {mean_distance(clients):.3f} (random draws: "
-        f"{float(clients.by_size @ clients.noise):.3f}); they count as "
+        f"clients differ from the whole by {mean_distance(clients):.4f} (random draws: "
+        f"{float(clients.by_size @ clients.noise):.4f}); they count as "
         f"{clients.effective['fedavg']:.1f} equal ones by size, "
         f"{clients.effective[reading]:.1f} by CBR ({reading}, γ = {found.settings.gamma:g})"
     )
@@ -104,7 +105,7 @@ def _client_table(found: Inspection) -> Table:
         if len(shown) < len(order) and row == CLIENTS - CLIENTS // 2:
             table.add_row(f"… {len(order) - len(shown):,} more", *["…"] * 7, style="dim")
         table.add_row(
-            shorten(clients.names[place], NAME),
+            escape(shorten(clients.names[place], NAME)),
             f"{clients.samples[place]:,}",
             f"{clients.absent[place]}",
             f"{clients.distance[place]:.3f}",
