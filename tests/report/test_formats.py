@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fedbb.errors import RunError
 from fedbb.recipes.paper_tables import Printed
+from fedbb.report.grid_overview import overview
 from fedbb.report.grid_table import read_table, show_table, write_tables
 from fedbb.runs.failed import note_failure
 from report.grids import run_cells, small_grid
@@ -157,6 +158,33 @@ def test_a_grid_without_runs_shows_printed_numbers_alone(tmp_path):
     assert "This grid has no runs; it shows printed numbers only." in text
     assert "| FedBB | paper | 70.00 |" in text
     assert "## Paired differences" not in text
+
+
+def test_of_a_column_only_the_metrics_that_the_paper_prints_are_in_the_overview(tmp_path):
+    grid = small_grid(tmp_path, metrics='["f1", "accuracy"]')
+    numbers = [Printed({"method": "FedBB", "skew": "δ = 0.1"}, "accuracy", 70.0)]
+    table = overview(read_table(grid, numbers, tmp_path))
+    assert table.head == (
+        *("method", "", "δ = 0.1, accuracy"),
+        *("δ = 0.2, macro F1", "δ = 0.2, accuracy"),
+    )
+    rows = [row[:3] for row in table.rows]
+    assert rows[:3] == [
+        ("FedAvg", "ours", "not run"),
+        ("Control", "ours", "not run"),
+        ("FedBB", "paper", "70.00"),
+    ]
+    assert [row[1] for row in table.rows] == ["ours", "ours", "paper", "ours", "difference"]
+
+
+def test_printed_minutes_stand_beside_our_seconds(tmp_path):
+    grid = small_grid(tmp_path, columns=("x",), seeds="[0]")
+    numbers = [Printed({"method": "FedBB"}, "minutes", 1311.0)]
+    runs = run_cells(grid, tmp_path / "runs")
+    write_tables(grid, numbers, runs, tmp_path / "out")
+    text = (tmp_path / "out" / "cost.md").read_text("utf-8")
+    assert re.search(r"^\| FedBB \| x \| 1,311 \| 4\.5 \|", text, re.M)
+    assert re.search(r"^\| FedAvg \| x \| – \| 4\.5 \|", text, re.M)
 
 
 def test_without_printed_numbers_there_is_no_line_for_them(tmp_path):

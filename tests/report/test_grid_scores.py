@@ -103,11 +103,20 @@ def test_an_axis_of_one_label_need_not_be_named_by_a_printed_number(tmp_path):
 
 
 def test_a_printed_metric_that_was_not_scored_has_no_number_of_ours(whole):
-    table = read_table(whole[0], [printed("FedBB", "δ = 0.1", 5.0, metric="minutes")], whole[1])
-    assert table.metrics == (METRIC, "minutes")
+    table = read_table(whole[0], [printed("FedBB", "δ = 0.1", 5.0, metric="luck")], whole[1])
+    assert table.metrics == (METRIC, "luck")
     score = entry_of(table, "FedBB").scores[1]
     assert score.paper.mean == 5.0
     assert math.isnan(score.final.spread.mean)
+
+
+def test_printed_minutes_go_with_the_cost_wherever_they_hold(whole):
+    numbers = [Printed({"method": "FedBB"}, "minutes", 12.0)]
+    numbers += [printed("FedAvg", "δ = 0.2", 9.0, metric="minutes")]
+    table = read_table(whole[0], numbers, whole[1])
+    assert table.metrics == (METRIC,)
+    assert table.unplaced == ()
+    assert [entry.minutes for entry in table.entries] == [None, 9.0, None, None, 12.0, 12.0]
 
 
 def test_every_number_traces_to_its_folders(whole):

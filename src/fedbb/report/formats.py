@@ -11,6 +11,7 @@ from typing import Any
 
 from fedbb.report import grid_layout
 from fedbb.report.grid_layout import UNITS
+from fedbb.report.grid_overview import overview
 from fedbb.report.grid_remarks import remarks
 from fedbb.report.grid_scores import Entry, GridTable, Ours, Score
 from fedbb.report.text import Table, escape, markdown_table
@@ -26,7 +27,7 @@ def as_markdown(table: GridTable, runs: str) -> str:
     blocks = [f"# {escape(grid.title)}", escape(grid.caption)]
     blocks += [f"In the paper: {escape(grid.source)}."] if grid.source else []
     blocks += [UNITS, "\n".join(f"- {escape(remark)}" for remark in remarks(table))]
-    tables = [grid_layout.overview(table), grid_layout.numbers(table), grid_layout.gaps(table)]
+    tables = [overview(table), grid_layout.numbers(table), grid_layout.gaps(table)]
     blocks += [_titled(part) for part in tables if part.rows]
     listed = grid_layout.runs(table)
     if listed.rows:

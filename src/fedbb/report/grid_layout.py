@@ -1,4 +1,4 @@
-"""A grid's table laid out as tables of words, for Markdown, LaTeX and the terminal."""
+"""A grid's table laid out as tables of words, every number on a line of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedbb.report.grid_scores import Entry, Gap, GridTable, Score, Trace
 from fedbb.report.interval import Interval
 from fedbb.report.spread import Spread
 from fedbb.report.text import Table
-from fedbb.report.wording import UNDEFINED, capitalize, metric_title
+from fedbb.report.wording import UNDEFINED, metric_title
 
 ROUNDS = {"best": "best round", "final": "last round"}
 UNITS = (
@@ -19,27 +19,12 @@ UNITS = (
 )
 
 
-def overview(table: GridTable) -> Table:
-    """Return rows against columns by the grid's own choice of round: paper, ours, difference."""
-    keys = [(column, metric) for column in _columns(table) for metric in table.metrics]
-    names = _heads(table, keys)
-    rounds = ROUNDS[table.grid.chosen]
-    caption = f"{capitalize(rounds)}: " + ("the paper and ours" if table.has_paper else "ours")
-    what = ("",) if table.has_paper else ()
-    lines = [
-        (row, *word, *(cells.get(key, UNDEFINED) for key in keys))
-        for row in table.grid.axes[table.grid.rows]
-        for word, cells in _lines(table, row)
-    ]
-    return Table(caption, (table.grid.rows, *what, *names), tuple(lines))
-
-
 def numbers(table: GridTable) -> Table:
     """Return every number on a line of its own, best and last round kept apart."""
     lines = [
         (
             *_place(entry, score),
-            _paper(score),
+            paper_text(score),
             score_text(score.best.spread),
             score_text(score.final.spread),
             signed(score.difference(table.grid.chosen)),
@@ -73,9 +58,11 @@ def gaps(table: GridTable) -> Table:
 
 def costs(table: GridTable) -> Table:
     """Return what one run took: seconds in its rounds, and images its clients went through."""
+    printed = any(entry.minutes is not None for entry in table.entries)
     lines = [
         (
             *(entry.row, *entry.column),
+            *([_minutes(entry)] if printed else []),
             _spread(entry.seconds, 1),
             _count(entry.images),
             _rate(entry),
@@ -83,7 +70,8 @@ def costs(table: GridTable) -> Table:
         )
         for entry in table.entries
     ]
-    head = (*_axes(table), "seconds", "images", "images per second", "seeds")
+    paper = ("paper, minutes",) if printed else ()
+    head = (*_axes(table), *paper, "seconds", "images", "images per second", "seeds")
     return Table("What one run took", head, tuple(lines))
 
 
@@ -136,51 +124,17 @@ def signed(value: float) -> str:
     return ("−" if value < 0 else "+") + text
 
 
-def state_text(run: Trace) -> str:
-    """Return how far a run is, and why it is no further."""
-    return f"{run.state}: {run.message}" if run.message else str(run.state)
-
-
-def _columns(table: GridTable) -> list[tuple[str, ...]]:
-    return list(dict.fromkeys(entry.column for entry in table.entries))
-
-
-def _heads(table: GridTable, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[str]:
-    several = len(table.metrics) > 1
-    return [
-        ", ".join((*column, *([metric_title(metric)] if several or not column else [])))
-        for column, metric in keys
-    ]
-
-
-def _lines(
-    table: GridTable, row: str
-) -> list[tuple[tuple[str, ...], dict[tuple[tuple[str, ...], str], str]]]:
-    entries = [entry for entry in table.entries if entry.row == row]
-    pairs = [((entry.column, score.metric), entry, score) for entry, score in _flat(entries)]
-    chosen = table.grid.chosen
-    ours = {key: _ours(entry, score, chosen) for key, entry, score in pairs}
-    if not table.has_paper:
-        return [((), ours)]
-    paper = {key: _paper(score) for key, _, score in pairs}
-    difference = {key: signed(score.difference(chosen)) for key, _, score in pairs}
-    return [(("paper",), paper), (("ours",), ours), (("difference",), difference)]
-
-
-def _ours(entry: Entry, score: Score, chosen: str) -> str:
-    """Return our score, or one or two words on why there is none; the remarks tell more."""
-    spread = score.ours(chosen).spread
-    if not entry.finished:
-        return entry.status.partition(":")[0]
-    few = f" ({entry.status})" if entry.finished < entry.wanted else ""
-    return score_text(spread) + few
-
-
-def _paper(score: Score) -> str:
+def paper_text(score: Score) -> str:
+    """Return the paper's number as it prints it."""
     if score.paper is None:
         return UNDEFINED
     spread = math.nan if score.paper.spread is None else score.paper.spread
     return score_text(Spread(score.paper.mean, spread, 1))
+
+
+def state_text(run: Trace) -> str:
+    """Return how far a run is, and why it is no further."""
+    return f"{run.state}: {run.message}" if run.message else str(run.state)
 
 
 def _spread(spread: Spread, decimals: int) -> str:
@@ -192,6 +146,10 @@ def _spread(spread: Spread, decimals: int) -> str:
 
 def _count(spread: Spread) -> str:
     return UNDEFINED if math.isnan(spread.mean) else f"{spread.mean:,.0f}"
+
+
+def _minutes(entry: Entry) -> str:
+    return UNDEFINED if entry.minutes is None else f"{entry.minutes:,.0f}"
 
 
 def _rate(entry: Entry) -> str:

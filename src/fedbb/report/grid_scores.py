@@ -16,6 +16,8 @@ from fedbb.report.spread import Spread, spread_of
 from fedbb.report.tables import CONTROL, score_on_test, summary_of
 
 NO_CELL = "not in this grid"
+MINUTES = "minutes"
+"""A printed number of this metric is a time, and goes with the cost."""
 Measure = Callable[[RunResult], float]
 
 
@@ -79,7 +81,10 @@ class Trace:
 
 @dataclass(frozen=True)
 class Entry:
-    """Everything known at one place of the table; seconds and images are of one run."""
+    """Everything known at one place of the table; seconds and images are of one run.
+
+    `minutes` are those the paper prints for it.
+    """
 
     row: str
     column: tuple[str, ...]
@@ -90,6 +95,7 @@ class Entry:
     scores: tuple[Score, ...]
     seconds: Spread
     images: Spread
+    minutes: float | None
     runs: tuple[Trace, ...]
 
     @property
@@ -118,7 +124,8 @@ def table_of(grid: Grid, printed: Sequence[Printed], runs: Sequence[CellRun]) ->
     """Return the table of a grid from what its run folders hold."""
     places = places_of(grid, runs)
     by_place = [_printed_at(place, grid, printed) for place in places]
-    metrics = tuple(dict.fromkeys((*grid.metrics, *(number.metric for number in printed))))
+    others = (number.metric for number in printed if number.metric != MINUTES)
+    metrics = tuple(dict.fromkeys((*grid.metrics, *others)))
     entries = [
         _entry(place, places, grid, {number.metric: number for number in numbers}, metrics)
         for place, numbers in zip(places, by_place, strict=True)
@@ -129,12 +136,16 @@ def table_of(grid: Grid, printed: Sequence[Printed], runs: Sequence[CellRun]) ->
 
 
 def _printed_at(place: Place, grid: Grid, printed: Iterable[Printed]) -> list[Printed]:
-    """Return the numbers printed for a place; an axis with one label need not be named."""
+    """Return the numbers printed for a place.
+
+    An axis with one label need not be named; a time may leave out any that it does not depend on.
+    """
     told = {axis: label for axis, label in place.at.items() if len(grid.axes[axis]) > 1}
     return [
         number
         for number in printed
-        if told.items() <= dict(number.at).items() <= dict(place.at).items()
+        if dict(number.at).items() <= dict(place.at).items()
+        and (number.metric == MINUTES or told.items() <= dict(number.at).items())
     ]
 
 
@@ -157,6 +168,7 @@ def _entry(
         scores=tuple(_score(place, rivals, metric, printed.get(metric)) for metric in metrics),
         seconds=spread_of(run.seconds for run in runs),
         images=spread_of(found.images for found in place.finished),
+        minutes=printed[MINUTES].mean if MINUTES in printed else None,
         runs=tuple(_trace(found, metrics) for found in place.found),
     )
 

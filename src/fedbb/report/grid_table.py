@@ -16,6 +16,7 @@ from fedbb.recipes.grid import Grid
 from fedbb.recipes.paper_tables import Printed
 from fedbb.report import grid_layout
 from fedbb.report.formats import as_csv, as_json, as_markdown, costs_as_markdown
+from fedbb.report.grid_overview import overview
 from fedbb.report.grid_remarks import remarks
 from fedbb.report.grid_runs import read_cells
 from fedbb.report.grid_scores import GridTable, table_of
@@ -69,7 +70,7 @@ def _parts(table: GridTable) -> Iterator[RichTable | Text]:
     if table.grid.caption:
         yield Text(_plain(table.grid.caption, 1000))
     words = len(table.axes) + 1
-    yield _rich(grid_layout.overview(table), 1 + table.has_paper)
+    yield _rich(overview(table), 1 + table.has_paper)
     differences = grid_layout.gaps(table)
     if differences.rows:
         yield _rich(differences, words + 2)

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from fedbb.report import grid_layout
+from fedbb.report.grid_overview import overview
 from fedbb.report.grid_remarks import remarks
 from fedbb.report.grid_scores import GridTable
 from fedbb.report.text import Table
@@ -68,7 +69,7 @@ def as_latex(table: GridTable) -> str:
     """Return the overview and the paired differences as two floats, to be read in by input."""
     grid = table.grid
     caption = f"{grid.title}. {grid.caption} {grid.source or ''}".strip()
-    parts = [_float(grid_layout.overview(table), caption, words=1 + table.has_paper)]
+    parts = [_float(overview(table), caption, words=1 + table.has_paper)]
     differences = grid_layout.gaps(table)
     if differences.rows:
         title = f"{grid.title}: {differences.caption}"
@@ -91,7 +92,7 @@ def _float(table: Table, caption: str, words: int) -> str:
     form = "l" * words + "r" * (len(table.head) - words)
     return (
         "\\begin{table}\n\\centering\n\\footnotesize\n\\setlength{\\tabcolsep}{4pt}\n"
-        f"\\caption{{{escape_latex(caption)}}}\n"
+        f"\\caption{{{escape_latex(caption)}}}\n\\medskip\n"
         f"\\begin{{tabular}}{{{form}}}\n\\toprule\n"
         f"{_cells(table.head)}\n\\midrule\n{_body(table.rows)}\\bottomrule\n"
         "\\end{tabular}\n\\end{table}\n"
