@@ -28,9 +28,13 @@ def report(
     Unfinished and damaged runs are left out, with the reason; the others are reported.
     """
     console = Console(quiet=quiet or as_json)
-    with console.status("reading runs"):
-        gathered = gather(runs)
-        parts = write_report(gathered, out, title)
+    try:
+        with console.status("reading runs"):
+            gathered = gather(runs)
+            parts = write_report(gathered, out, title)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; {out} was not written", err=True)
+        raise typer.Exit(130) from None
     if as_json:
         print_json(_summary(out, gathered, parts))
     for item in gathered.left_out:

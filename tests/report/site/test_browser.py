@@ -13,7 +13,15 @@ from fedbb.report.text import best_table, difference_table, final_table
 from report.builder import Sketch, build_all
 
 EVIL = """</script><!--<script>alert('x')</script>"><img src=x onerror=alert(1)>\u2028&amp;"""
+SERIES = [(f"s{number}", 3) for number in range(8)]
 LONG = "Überlänge" * 40
+
+
+def luminance(color):
+    """Return the relative luminance of WCAG 2 of an sRGB color in 0…255."""
+    parts = [part / 255 for part in color]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -109,6 +117,24 @@ def test_the_theme_follows_the_system_until_it_is_switched(visit, report, scheme
         assert (seen.page.evaluate(brightness) > 128) == (then == "light")
         seen.page.reload()
         assert (seen.page.evaluate(brightness) > 128) == (then == "light")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colors_stand_out_from_what_they_lie_on(visit, report, scheme):
+    with visit(report, color_scheme=scheme) as seen:
+        for name, least in [("ink", 7), ("muted", 4.5), ("accent", 4.5), *SERIES]:
+            for ground in ("page", "surface"):
+                front, back = (luminance(seen.color(each)) for each in (name, ground))
+                ratio = (max(front, back) + 0.05) / (min(front, back) + 0.05)
+                assert ratio >= least, (name, ground, ratio)
+
+
+def test_nothing_moves_for_readers_who_asked_for_less_motion(visit, report):
+    moving = "() => getComputedStyle(document.documentElement).scrollBehavior"
+    with visit(report, reduced_motion="reduce") as seen:
+        assert seen.page.evaluate(moving) == "auto"
+    with visit(report, reduced_motion="no-preference") as seen:
+        assert seen.page.evaluate(moving) == "smooth"
 
 
 def test_it_prints_every_figure_on_light_paper(visit, report):

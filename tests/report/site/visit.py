@@ -22,6 +22,15 @@ ROWS = """(id) => [...document.querySelectorAll(`#${id} tbody tr`)].filter((row)
   .map((row) => [...row.children].map((cell) => cell.textContent.replaceAll("\\u00a0", " ")))"""
 HEAD = "(id) => [...document.querySelectorAll(`#${id} thead button`)].map((one) => one.textContent)"
 
+COLOR = """(name) => {
+  const node = document.createElement("i");
+  node.style.color = `var(--${name})`;
+  document.body.append(node);
+  const found = getComputedStyle(node).color.match(/\\d+/g).slice(0, 3).map(Number);
+  node.remove();
+  return found;
+}"""
+
 
 class Visit:
     """An open page; `complaints` collects whatever the browser's console says."""
@@ -85,3 +94,7 @@ class Visit:
         return [
             (one.inner_text().split("\u00a0")[0], one.get_attribute("aria-sort")) for one in found
         ]
+
+    def color(self, name):
+        """Return a color of the style by its name, as three numbers up to 255."""
+        return self.page.evaluate(COLOR, name)
