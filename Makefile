@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint format bench clean help
+.PHONY: demo test test-slow lint format bench bench-full bench-peers bench-growth clean help
 
 demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
@@ -24,8 +24,25 @@ format: $(READY) ## write the format and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY) ## measure the local loop beside a bare PyTorch loop
-	$(BIN)/python benchmarks/local_loop.py
+bench: $(READY) ## rounds beside a bare PyTorch loop, PNB's cost, start of a run (some minutes)
+	$(BIN)/python -m benchmarks.rounds --quick
+	$(BIN)/python -m benchmarks.steps
+	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.page
+
+bench-full: $(READY) ## the same with all images for ResNet-56 (half an hour)
+	$(BIN)/python -m benchmarks.rounds
+	$(BIN)/python -m benchmarks.steps
+	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.page
+
+bench-peers: $(READY) ## the same work in other frameworks, each in an environment made for it
+	$(BIN)/python -m benchmarks.frameworks
+	$(BIN)/python -m benchmarks.page
+
+bench-growth: $(READY) ## time and memory by clients and by samples
+	$(BIN)/python -m benchmarks.growth
+	$(BIN)/python -m benchmarks.page
 
 clean: ## remove the environment, caches and the demo's output
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

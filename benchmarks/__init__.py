@@ -1,0 +1,1 @@
+"""Measurements of fedbb beside bare PyTorch, beside other frameworks, and beside itself."""

@@ -1,0 +1,47 @@
+"""A virtual environment for each framework, made once, with the torch that fedbb uses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+PEERS = Path(__file__).parent / "peers"
+ENVIRONMENTS = Path(__file__).parent / ".envs"
+
+
+def make(name: str) -> Path:
+    """Return the Python of a framework's environment, which is made if it is not there."""
+    if not (PEERS / name / "requirements.txt").exists():
+        return Path(sys.executable)
+    folder = ENVIRONMENTS / name
+    python, ready = folder / "bin" / "python", folder / ".ready"
+    if ready.exists():
+        return python
+    print(f"making an environment for {name}", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    torch = "torch==" + version("torch").partition("+")[0]
+    constraint = folder / "constraint.txt"
+    constraint.write_text(torch + "\n", encoding="utf-8")
+    # torch first and alone, so that nothing looks for a newer, larger build.
+    _install(python, torch)
+    _install(python, "-c", str(constraint), "-r", str(PEERS / name / "requirements.txt"))
+    if (PEERS / name / "alone.txt").exists():
+        _install(python, "--no-deps", "-r", str(PEERS / name / "alone.txt"))
+    ready.touch()
+    return python
+
+
+def installed(python: Path, package: str) -> str:
+    """Return the version of a package in an environment."""
+    program = f"from importlib.metadata import version; print(version({package!r}))"
+    answer = subprocess.run(
+        [str(python), "-c", program], capture_output=True, text=True, check=True
+    )
+    return answer.stdout.strip()
+
+
+def _install(python: Path, *arguments: str) -> None:
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*command, *arguments], check=True)

@@ -1,0 +1,176 @@
+"""Puts the results into docs/performance.md, between its markers, and draws its figure."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+from benchmarks.child import ROOT
+from benchmarks.figure import draw
+
+NAMES = {"small-cnn": "small CNN", "resnet11": "ResNet-11", "resnet56": "ResNet-56"}
+MISSING = "*Not measured yet.*"
+
+Result = Mapping[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=results.FOLDER)
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md")
+    options = parser.parse_args()
+    text = options.page.read_text(encoding="utf-8")
+    for name, tables in TABLES.items():
+        result = results.read(name, options.results)
+        text = fill(text, name, MISSING if result is None else tables(result))
+    options.page.write_text(text, encoding="utf-8")
+    draw(options.results, options.page.with_suffix(".svg"))
+    print("written to", options.page)
+
+
+def fill(text: str, name: str, content: str) -> str:
+    """Return the text with what stands between the markers of this name replaced."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    pattern = re.escape(begin) + ".*?" + re.escape(end)
+    filled, found = re.subn(pattern, lambda _: f"{begin}\n{content}\n{end}", text, flags=re.DOTALL)
+    if found != 1:
+        raise SystemExit(f"the page has {found} places marked {begin} … {end}, not one")
+    return filled
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Return a table of Markdown."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def rounds(result: Result) -> str:
+    """Return the table of variants by network."""
+    rows = []
+    for model, measured in result["models"].items():
+        size = f"{measured['clients']} × {measured['images']}"
+        for name, variant in measured["variants"].items():
+            ratio, outside = variant["ratio"], variant.get("outside_training")
+            rows.append(
+                (
+                    f"{NAMES.get(model, model)}, {size}",
+                    name,
+                    results.told(ratio),
+                    f"{1 / ratio['median']:.2f}",
+                    f"{variant['images_per_second']['median']:,.0f}",
+                    "" if outside is None else f"{100 * outside['median']:.1f} %",
+                )
+            )
+    head = (
+        "network, clients × images",
+        "variant",
+        "time / bare loop",
+        "times as fast",
+        "images/s",
+        "outside training",
+    )
+    return table(head, rows) + _made(result, f"{result['repeats']} repeats after one to warm up")
+
+
+def steps(result: Result) -> str:
+    """Return the table of PNB's cost by network and task."""
+    rows = [
+        (
+            NAMES.get(model, model),
+            {"multiclass": "CE", "multilabel": "BCE"}[task],
+            results.told(measured["ratio"], 3),
+            str(measured["pairs"]),
+            f"{100 * measured['loss_alone_share']:+.2f} %",
+        )
+        for model, tasks in result["models"].items()
+        for task, measured in tasks.items()
+    ]
+    head = ("network", "against", "PNB step / plain step", "pairs", "by the losses alone")
+    return table(head, rows) + _made(result, "in brackets a 95 % bootstrap interval of the median")
+
+
+def start(result: Result) -> str:
+    """Return the table of the first round's time."""
+    rows = [
+        (
+            NAMES.get(model, model),
+            results.told(measured["ratio"]),
+            results.told(measured["beyond_torch"]),
+        )
+        for model, measured in result["models"].items()
+    ]
+    head = ("network", "time / `import torch`", "seconds beyond it")
+    return table(head, rows) + _made(result, f"{result['repeats']} repeats")
+
+
+def peers(result: Result) -> str:
+    """Return the table of frameworks, and why some have no numbers."""
+    rows, failed = [], []
+    for name, peer in result["peers"].items():
+        if "failed" in peer:
+            failed.append(f"{name} gave no result.")
+            continue
+        ratio = peer.get("ratio", {})
+        rows.append(
+            (
+                f"{name} {peer['version']}",
+                *(_against(ratio, key, peer[key]) for key in ("later", "first")),
+                f"{_times(ratio, 'peak')}{peer['peak'] / 2**30:.2f} GB",
+                str(peer["processes"]),
+            )
+        )
+    head = ("", "a later round", "first round, from start", "peak memory", "processes")
+    note = f"{result['repeats']} runs of {result['rounds']} rounds"
+    return "\n\n".join([table(head, rows), *failed]) + _made(result, note)
+
+
+def _against(ratio: Result, key: str, seconds: Mapping[str, float]) -> str:
+    return f"{_times(ratio, key)}{results.told(seconds)} s"
+
+
+def _times(ratio: Result, key: str) -> str:
+    return f"**{ratio[key]:.2f}** · " if key in ratio else ""
+
+
+def growth(result: Result) -> str:
+    """Return the tables by clients and by samples."""
+    head = ("clients", "samples", "first round, from start", "time of a step", "peak memory")
+    parts = []
+    for series in ("clients", "samples"):
+        rows = [
+            (
+                f"{case['clients']:,}",
+                f"{case['samples']:,}",
+                f"**{case['ratio']['first']:.2f}** · {results.told(case['first'], 1)} s",
+                f"**{case['ratio']['round_per_step']:.2f}**",
+                f"**{case['ratio']['peak']:.2f}** · {case['peak']['median']:.2f} GB",
+            )
+            for case in result[series]
+        ]
+        parts.append(table(head, rows))
+    note = f"{result['repeats']} repeats, in bold the ratio to a table's first row"
+    return "\n\n".join(parts) + _made(result, note)
+
+
+def _made(result: Result, note: str) -> str:
+    facts = result["machine"]
+    versions = f"fedbb {facts['fedbb']}, torch {facts['torch']}, Python {facts['python']}"
+    place = f"{facts['cores']} cores of {facts['processor']}, {facts['libc']}"
+    return f"\n\n{note[0].upper()}{note[1:]}. {place}; {versions}; {facts['date']}."
+
+
+TABLES: Mapping[str, Callable[[Result], str]] = {
+    "rounds": rounds,
+    "steps": steps,
+    "start": start,
+    "peers": peers,
+    "growth": growth,
+}
+
+
+if __name__ == "__main__":
+    main()

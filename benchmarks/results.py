@@ -1,0 +1,56 @@
+"""Results as JSON files with the facts of their machine, and the statistics that all share."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+
+FOLDER = Path(__file__).parent / "results"
+
+
+def write(name: str, values: dict[str, Any], folder: Path = FOLDER) -> Path:
+    """Write a result beside the facts of this machine, and return its file."""
+    path = folder / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"machine": machine.facts(), **values}, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+def read(name: str, folder: Path = FOLDER) -> dict[str, Any] | None:
+    """Return a result, None if it was never taken."""
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return median, least and most of some values.
+
+    >>> spread([3.0, 1.0, 2.0])
+    {'median': 2.0, 'least': 1.0, 'most': 3.0}
+    """
+    return {
+        "median": round(statistics.median(values), 5),
+        "least": round(min(values), 5),
+        "most": round(max(values), 5),
+    }
+
+
+def ratios(times: Sequence[float], reference: Sequence[float]) -> dict[str, float]:
+    """Return the spread of the ratios of times that were taken side by side."""
+    return spread([one / two for one, two in zip(times, reference, strict=True)])
+
+
+def told(values: dict[str, float], digits: int = 2) -> str:
+    """Return a spread in words for a table.
+
+    >>> told({"median": 0.5512, "least": 0.5, "most": 0.6})
+    '0.55 (0.50–0.60)'
+    """
+    middle, least, most = (f"{values[key]:.{digits}f}" for key in ("median", "least", "most"))
+    return f"{middle} ({least}–{most})"

@@ -1,0 +1,73 @@
+"""The benchmarks run at a tiny size, and the page takes what they write; no time is judged."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(module: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{module}", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def read(folder: Path, name: str) -> dict:
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("module", "option"), [("start", "--repeats"), ("page", "--results")])
+def test_a_script_that_is_not_run_here_explains_itself(module, option):
+    assert option in run(module, "--help")
+
+
+def test_rounds_are_given_as_ratios_to_the_bare_loop(tmp_path):
+    tiny = ["--models", "small-cnn", "--clients", "2", "--images", "40", "--repeats", "2"]
+    output = run("rounds", *tiny, "--variants", "bare", "inline", "--out", str(tmp_path))
+    result = read(tmp_path, "rounds")
+    variants = result["models"]["small-cnn"]["variants"]
+    assert variants["bare"]["ratio"] == {"median": 1.0, "least": 1.0, "most": 1.0}
+    ratio = variants["inline"]["ratio"]
+    assert 0 < ratio["least"] <= ratio["median"] <= ratio["most"]
+    assert len(variants["inline"]["loss"]) == 2
+    assert {"processor", "cores", "libc", "torch", "fedbb", "date"} <= set(result["machine"])
+    assert "inline" in output
+
+
+def test_steps_compare_both_tasks(tmp_path):
+    run("steps", "--models", "small-cnn", "--pairs", "4", "--out", str(tmp_path))
+    tasks = read(tmp_path, "steps")["models"]["small-cnn"]
+    assert set(tasks) == {"multiclass", "multilabel"}
+    for measured in tasks.values():
+        assert measured["ratio"]["least"] <= measured["ratio"]["median"]
+        assert measured["step_microseconds"] > measured["loss_alone_microseconds"]["pnb"] > 0
+
+
+def test_growth_tells_time_and_memory_of_every_case(tmp_path):
+    few = ["--clients", "60", "--samples", "120", "--factors", "1", "--base", "100"]
+    run("growth", *few, "--repeats", "1", "--engine", "inline", "--out", str(tmp_path))
+    result = read(tmp_path, "growth")
+    assert [case["clients"] for case in result["clients"]] == [60]
+    assert all(case["peak"]["median"] > 0.05 for case in result["clients"] + result["samples"])
+
+
+def test_a_framework_run_is_timed_watched_and_proved(tmp_path):
+    tiny = ["--clients", "2", "--images", "40", "--repeats", "0", "--rounds", "2"]
+    run("frameworks", "--peers", "bare loop", *tiny, "--out", str(tmp_path))
+    peer = read(tmp_path, "peers")["peers"]["bare loop"]
+    assert peer["peak"] > 2**26
+    assert peer["first"]["median"] > peer["later"]["median"] > 0
+    assert peer["loss"][-1] < peer["loss"][0]
