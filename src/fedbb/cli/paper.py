@@ -81,7 +81,10 @@ def list_tables(as_json: Json = False, quiet: Quiet = False) -> None:
 @app.command("status")
 def status(
     table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="All tables if not given.")
+        str | None,
+        typer.Argument(
+            metavar="[TABLE]", help="All if not given; --out is then the folder around."
+        ),
     ] = None,
     scale: Scale = SCALE,
     out: Out = None,
@@ -92,7 +95,9 @@ def status(
     """Tell what is finished, unfinished, failed and waiting."""
     console = Console(quiet=quiet)
     if table is None:
-        rows = {name: _counts(_piece(name, scale, out, seeds)) for name in paper_tables()}
+        top = out or Path("paper")
+        pieces = {name: _piece(name, scale, top / name / scale, seeds) for name in paper_tables()}
+        rows = {name: _counts(piece) for name, piece in pieces.items()}
         print_json(rows) if as_json else console.print(_progress(rows, scale))
         return
     piece = _piece(table, scale, out, seeds)
