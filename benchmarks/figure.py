@@ -61,7 +61,7 @@ def _speeds(axes: Axes, result: dict[str, Any]) -> None:
     axes.margins(x=0.12)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("images a second, bare loop = 1; bars: median, lines: least and most")
-    axes.set_title("Training rounds, times as fast as a bare loop", loc="left", size=10.5)
+    axes.set_title("Speed of a round", loc="left", size=10.5)
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, fontsize=7.5)
 
 
