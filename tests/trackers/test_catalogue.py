@@ -7,6 +7,7 @@ import pytest
 from fedbb.errors import RecipeError
 from fedbb.trackers import catalogue
 from fedbb.trackers.catalogue import TRACKERS, Kind, make_tracker
+from fedbb.trackers.mlflow_store import MlflowStore
 from trackers.made_up import Memory
 
 
@@ -38,6 +39,12 @@ def test_the_folder_is_the_one_given_or_tracking(monkeypatch):
     make_tracker("memory")
     make_tracker("memory=there/a=b")
     assert places == [Path("tracking"), Path("there/a=b")]
+
+
+@pytest.mark.parametrize("name", ["what?", "100%", "no#1"])
+def test_a_folder_that_mlflow_would_misread_is_refused(tmp_path, name):
+    with pytest.raises(RecipeError, match=r"choose one without \?, %, #"):
+        MlflowStore(tmp_path / name)
 
 
 def test_every_tracker_is_an_extra_of_its_own():

@@ -2,6 +2,7 @@ import os
 
 import pytest
 
+from fedbb.errors import RunError
 from fedbb.trackers.feed import Feed, export
 from fedbb.trackers.mlflow_store import MlflowStore
 from trackers.made_up import HOSTILE, cut, finished, mend, records
@@ -28,8 +29,8 @@ def steps(folder, run, name):
 
 def test_the_packages_own_reader_finds_every_round(tmp_path):
     path = finished(tmp_path / "run é")
-    export(MlflowStore(tmp_path / "a place"), path)
-    (run,) = runs(tmp_path / "a place")
+    export(MlflowStore(tmp_path / "a place é"), path)
+    (run,) = runs(tmp_path / "a place é")
     assert run.info.status == "FINISHED"
     assert run.info.run_name == "run é"
     assert run.data.params["method.name"] == "fedavg"
@@ -38,7 +39,7 @@ def test_the_packages_own_reader_finds_every_round(tmp_path):
     assert run.data.metrics["test/recall/plain"] == last["per_class"]["recall"][0]
     assert run.data.metrics["best/round"] >= 1
     assert sum(name.startswith("test/recall/") for name in run.data.metrics) == len(HOSTILE)
-    assert steps(tmp_path / "a place", run, "test/f1") == [1, 2, 3, 4]
+    assert steps(tmp_path / "a place é", run, "test/f1") == [1, 2, 3, 4]
 
 
 def test_a_resumed_run_has_each_step_once(tmp_path):
@@ -72,3 +73,9 @@ def test_a_round_of_many_classes_is_more_than_one_batch(tmp_path):
     (run,) = runs(tmp_path)
     assert len(run.data.metrics) > 2500
     assert run.data.metrics["round"] == 2
+
+
+def test_a_store_that_cannot_be_opened_fails_at_once(tmp_path):
+    (tmp_path / "mlflow.db").mkdir()
+    with pytest.raises(RunError, match=r"unable to open database file"):
+        export(MlflowStore(tmp_path), finished(tmp_path / "run"))

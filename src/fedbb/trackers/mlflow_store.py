@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sqlite3
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from fedbb.errors import RecipeError
 from fedbb.trackers.base import ROUND, TrackedRun
 
 EXPERIMENT = "fedbb"
@@ -23,6 +26,11 @@ class MlflowStore:
     """Writes measures as metrics and settings as parameters."""
 
     def __init__(self, folder: Path) -> None:
+        if set("?%#") & set(str(folder.resolve())):
+            # They have a meaning of their own in the store's address.
+            raise RecipeError(
+                f"MLflow cannot keep its store in {folder}: choose one without ?, %, #"
+            )
         self.folder = folder
         self.client: Any = None
         self.run = ""
@@ -98,7 +106,15 @@ def _connect(folder: Path) -> Any:
     for noisy in ("alembic", "mlflow"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     folder.mkdir(parents=True, exist_ok=True)
-    return MlflowClient(f"sqlite:///{folder.resolve() / 'mlflow.db'}")
+    store = folder.resolve() / "mlflow.db"
+    _check_store(store)
+    return MlflowClient(f"sqlite:///{store}")
+
+
+def _check_store(store: Path) -> None:
+    """Raise at once where a store cannot be opened; MLflow would try again for minutes."""
+    with closing(sqlite3.connect(store)) as opened:
+        opened.execute("PRAGMA schema_version")
 
 
 def _key(name: str) -> str:

@@ -47,6 +47,7 @@ class WandbOffline:
                 x_disable_meta=True,
                 x_disable_stats=True,
                 x_disable_machine_info=True,
+                x_save_requirements=False,
             ),
         )
         return 0
