@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedbb.errors import RunError
+from fedbb.recipes.grid import read_grid
 from fedbb.recipes.paper_tables import Printed
 from fedbb.report.grid_overview import overview
 from fedbb.report.grid_table import read_table, show_table, write_tables
@@ -185,6 +186,21 @@ def test_printed_minutes_stand_beside_our_seconds(tmp_path):
     text = (tmp_path / "out" / "cost.md").read_text("utf-8")
     assert re.search(r"^\| FedBB \| x \| 1,311 \| 4\.5 \|", text, re.M)
     assert re.search(r"^\| FedAvg \| x \| – \| 4\.5 \|", text, re.M)
+
+
+def test_a_smaller_scale_is_told_above_and_below_the_numbers(tmp_path):
+    small = tmp_path / "small.toml"
+    small.write_text('note = "Digits stand for CIFAR-10."\nseeds = [7]\n')
+    small_grid(tmp_path, columns=("x",))
+    grid = read_grid(tmp_path / "grid.toml", [small])
+    numbers = [Printed({"method": "FedBB"}, METRIC, 70.0)]
+    write_tables(grid, numbers, tmp_path / "runs", tmp_path / "out")
+    text = (tmp_path / "out" / "table.md").read_text("utf-8")
+    assert "- Digits stand for CIFAR-10.\n" in text
+    assert (
+        "## Best round, 1 seed: the paper and ours, ours at another scale (see the notes)" in text
+    )
+    assert "Digits stand for CIFAR-10." in (tmp_path / "out" / "table.tex").read_text("utf-8")
 
 
 def test_without_printed_numbers_there_is_no_line_for_them(tmp_path):

@@ -21,20 +21,22 @@ UNITS = (
 
 def numbers(table: GridTable) -> Table:
     """Return every number on a line of its own, best and last round kept apart."""
+    chosen = table.grid.chosen
     lines = [
         (
             *_place(entry, score),
-            paper_text(score),
+            *([paper_text(score)] if table.has_paper else []),
             score_text(score.best.spread),
             score_text(score.final.spread),
-            signed(score.difference(table.grid.chosen)),
+            *([signed(score.difference(chosen))] if table.has_paper else []),
             entry.status,
             _count(entry.images),
         )
         for entry, score in _scores(table)
     ]
-    against = f"{ROUNDS[table.grid.chosen]} − paper"
-    ours = ("paper", "best round", "last round", against, "seeds", "images per run")
+    paper = ("paper",) if table.has_paper else ()
+    against = (f"{ROUNDS[chosen]} − paper",) if table.has_paper else ()
+    ours = (*paper, *ROUNDS.values(), *against, "seeds", "images per run")
     return Table("Every number", (*_axes(table), "metric", *ours), tuple(lines))
 
 

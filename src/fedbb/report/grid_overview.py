@@ -28,10 +28,16 @@ def overview(table: GridTable) -> Table:
 
 
 def _caption(table: GridTable) -> str:
-    if not any(entry.runs for entry in table.entries):
+    seeds = {entry.wanted for entry in table.entries if entry.runs}
+    if not seeds:
         return "Printed in the paper"
-    chosen = capitalize(ROUNDS[table.grid.chosen])
-    return f"{chosen}: the paper and ours" if table.has_paper else f"{chosen}: ours"
+    number = f", {max(seeds)} seed{'s' if max(seeds) > 1 else ''}" if len(seeds) == 1 else ""
+    title = capitalize(ROUNDS[table.grid.chosen]) + number
+    if not table.has_paper:
+        return f"{title}: ours"
+    # A smaller scale differs from the paper by more than luck, which a bare number would hide.
+    scale = ", ours at another scale (see the notes)" if table.grid.notes else ""
+    return f"{title}: the paper and ours{scale}"
 
 
 def _keys(table: GridTable) -> list[Key]:

@@ -67,9 +67,10 @@ LONGEST = 60
 
 def as_latex(table: GridTable) -> str:
     """Return the overview and the paired differences as two floats, to be read in by input."""
-    grid = table.grid
-    caption = f"{grid.title}. {grid.caption} {grid.source or ''}".strip()
-    parts = [_float(overview(table), caption, words=1 + table.has_paper)]
+    grid, at_glance = table.grid, overview(table)
+    told = [f"{grid.title}.", grid.caption, f"{at_glance.caption}.", *grid.notes]
+    told += [f"In the paper: {grid.source}."] if grid.source else []
+    parts = [_float(at_glance, " ".join(told), words=1 + table.has_paper)]
     differences = grid_layout.gaps(table)
     if differences.rows:
         title = f"{grid.title}: {differences.caption}"
