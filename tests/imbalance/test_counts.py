@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance.counts import count_groups, count_labels
 from fedbb.records import Task
 
 quick = settings(deadline=None, max_examples=50)
@@ -73,3 +73,19 @@ def test_labels_of_the_wrong_shape_are_refused(labels, task):
 def test_an_unknown_task_is_refused():
     with pytest.raises(ValueError, match="'regression' is not a valid Task"):
         count_labels([0, 1], "regression", 2)
+
+
+@quick
+@given(st.data(), st.sampled_from(Task))
+def test_counts_of_many_groups_are_those_of_each(data, task):
+    whole = st.integers(0, 2) if task is Task.MULTICLASS else st.sampled_from([0.0, 1.0, NAN])
+    shape = 20 if task is Task.MULTICLASS else (20, 3)
+    kind = np.int64 if task is Task.MULTICLASS else np.float32
+    labels = data.draw(hnp.arrays(kind, shape, elements=whole))
+    cuts = sorted(data.draw(st.lists(st.integers(0, 20), max_size=4)))
+    groups = np.split(np.random.default_rng(0).permutation(20), cuts)
+    for rows, found in zip(groups, count_groups(labels, groups, task, 3), strict=True):
+        expected = count_labels(labels[rows], task, 3)
+        assert found.samples == expected.samples
+        assert found.positive.tolist() == expected.positive.tolist()
+        assert found.negative.tolist() == expected.negative.tolist()

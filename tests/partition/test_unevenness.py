@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedbb.partition.even import even_parts
-from fedbb.partition.unevenness import label_mix, measure_skew
+from fedbb.partition.unevenness import measure_skew
 
 
 def clients_of(owners: np.ndarray) -> list[np.ndarray]:
@@ -19,10 +19,11 @@ def test_the_skew_of_three_clients_worked_by_hand() -> None:
     assert measure_skew(labels, [np.arange(3), np.array([3, 4]), np.arange(5, 8)]) == 3 / 8
 
 
-def test_the_mix_of_several_labels_worked_by_hand() -> None:
-    # Row 0 counts half for each of its two classes, row 1 for none, which is the last place.
-    rows = np.array([[1, 1, 0], [0, 0, 0], [0, 0, 1], [0, 1, 0]], dtype=bool)
-    assert label_mix(rows).tolist() == [0.125, 0.375, 0.25, 0.25]
+def test_the_skew_of_several_labels_worked_by_hand() -> None:
+    # Row 0 counts half for each of its two classes, row 1 for none, which is the last place: the
+    # whole is (⅛, ⅜, ¼, ¼). Rows 0 and 1 are (¼, ¼, 0, ½), ⅜ away; the others as far beyond.
+    labels = np.array([[1, 1, 0], [0, 0, 0], [0, 0, 1], [0, 1, 0]])
+    assert measure_skew(labels, [np.array([0, 1]), np.array([2, 3])]) == 3 / 8
 
 
 def test_an_unknown_label_counts_as_none() -> None:

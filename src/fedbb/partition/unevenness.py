@@ -22,21 +22,24 @@ def measure_skew(labels: npt.NDArray[Any], clients: Sequence[IntArray]) -> float
     0.5
     """
     rows = _rows(labels)
-    whole = label_mix(rows)
-    distances = [np.abs(label_mix(rows[places]) - whole).sum() / 2 for places in clients]
     sizes = np.array([len(places) for places in clients], dtype=np.float64)
+    mass = _masses(rows, clients)
+    distances = np.abs(mass / sizes[:, np.newaxis] - mass.sum(axis=0) / sizes.sum()).sum(axis=1) / 2
     return float(np.dot(distances, sizes) / sizes.sum())
 
 
-def label_mix(rows: npt.NDArray[np.bool_]) -> FloatArray:
-    """Return how the samples' labels spread over the classes, (C + 1,), summing to one.
+def _masses(rows: npt.NDArray[np.bool_], clients: Sequence[IntArray]) -> FloatArray:
+    """Return how many samples each client has of each class, (K, C + 1), one of two for half each.
 
-    A sample of several classes counts in equal parts for each; one without any for the last place.
+    The last place is for samples without any class.
     """
+    rows = rows[np.concatenate(clients)]
+    owner = np.repeat(np.arange(len(clients)), [len(places) for places in clients])
     number = rows.sum(axis=1)
     parts = 1.0 / np.maximum(number, 1)
-    mass = np.append(parts @ rows, np.count_nonzero(number == 0))
-    return np.asarray(mass / len(rows))
+    columns = [*(parts * column for column in rows.T), number == 0]
+    added = [np.bincount(owner, column, minlength=len(clients)) for column in columns]
+    return np.stack(added, axis=1)
 
 
 def _rows(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -15,14 +15,18 @@ from fedbb.data.fetch import Progress
 from fedbb.data.holdout import hold_out
 from fedbb.data.longtail import long_tail
 from fedbb.data.source import Source
+from fedbb.engine.cards import count_shares, make_cards
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import Method
 from fedbb.partition.rules import Rule, divide
 from fedbb.partition.table import Partition
 from fedbb.recipes.spec import DataSpec, Recipe
-from fedbb.records import ClientCard, LabelCounts
+from fedbb.records import LabelCounts
 from fedbb.rng import stream
 from fedbb.training.plan import Share
+
+TOLD = 1000
+"""Clients whose loss is looked at one by one; what is said of more of them nobody reads."""
 
 EVERYTHING = Rule("even", clients=1)
 """Central training: one client that holds all."""
@@ -69,11 +73,7 @@ def describe(federation: Federation, method: Method) -> dict[str, Any]:
     A server in the field sees of this only each client's size and dispersion.
     """
     dataset, shares = federation.dataset, federation.shares
-    counts = [share.count() for share in shares]
-    cards = [
-        ClientCard(number, len(share), method.weighting.measure(count))
-        for number, (share, count) in enumerate(zip(shares, counts, strict=True))
-    ]
+    counts, cards = count_shares(shares), make_cards(shares, method.weighting)
     weights, by_size = method.weighting(cards), BySamples()(cards)
     clients = [
         {
@@ -82,7 +82,9 @@ def describe(federation: Federation, method: Method) -> dict[str, Any]:
             "dispersion": card.dispersion,
             "weight": float(weights[card.client]),
             "weight_by_samples": float(by_size[card.client]),
-            "loss_weight": method.loss.mean_weight(count, dataset.task),
+            "loss_weight": (
+                method.loss.mean_weight(count, dataset.task) if card.client < TOLD else None
+            ),
             "positives": count.positive.tolist(),
         }
         for card, count in zip(cards, counts, strict=True)
@@ -121,9 +123,11 @@ def _load(
 def _notes(counts: list[LabelCounts], dataset: Dataset, method: Method) -> list[str]:
     notes = [
         f"client {client}: {remark}"
-        for client, count in enumerate(counts)
+        for client, count in enumerate(counts[:TOLD])
         for remark in method.loss.remarks(count, dataset.task)
     ]
+    if len(counts) > TOLD:
+        notes.append(f"loss weights and notes are of the first {TOLD} of {len(counts)} clients")
     held = np.sum([count.positive for count in counts], axis=0)
     absent = [name for name, number in zip(dataset.classes, held, strict=True) if number == 0]
     if absent:
