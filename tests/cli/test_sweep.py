@@ -11,7 +11,7 @@ import pytest
 from commands import fedbb, started
 from fedbb.recipes.grid import read_grid
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.grid import State, statuses
+from fedbb.runs.grid import statuses
 from small_grid import write, write_grid
 
 
@@ -104,11 +104,13 @@ def test_a_cell_that_fails_is_told_of_with_exit_code_one_and_the_others_have_the
     assert "4 cells, 2 finished, 2 failed" in done.out
     assert "failed FedAvg · η = 0.1 · seed 0: round 1, client 0, method FedAvg" in done.err
     assert "failed" in (grid.parent / "out" / "table.md").read_text("utf-8")
+    times = {path: path.stat().st_mtime_ns for path in grid.parent.rglob("*.safetensors")}
     again = fedbb(*words, "--only", "η = 0.05", "--json", monkeypatch=monkeypatch)
     assert again.code == 0
     events = [json.loads(line) for line in again.out.splitlines()]
     assert [event["event"] for event in events] == ["plan", "end"]
     assert {cell["state"] for cell in events[1]["cells"]} == {"finished"}
+    assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
 def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(grid, monkeypatch):
@@ -131,7 +133,8 @@ def kill_and_go_on(grid, kills, monkeypatch):
     chance = random.Random(0)
     here = grid.parent
     words = ("sweep", grid, "--only", "seed 0", "--workers", "2")
-    assert fedbb(*words, "--out", "whole", "--quiet", monkeypatch=monkeypatch).code == 0
+    done = fedbb(*words, "--out", "whole", "--quiet", monkeypatch=monkeypatch)
+    assert (done.code, done.out, done.err) == (0, "", "")
     read = read_grid(grid)
     for _ in range(kills):
         before = progress(read, here / "killed")
@@ -159,14 +162,3 @@ def test_a_sweep_that_is_killed_and_started_again_ends_with_the_same_table_to_th
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_many_times_ends_with_the_same_table_to_the_bit(grid, monkeypatch):
     kill_and_go_on(grid, 5, monkeypatch)
-
-
-def test_a_whole_sweep_is_quiet_if_asked_and_never_runs_again(grid, monkeypatch):
-    words = ("sweep", grid, "--only", "FedBB & seed 0", "--quiet")
-    assert fedbb(*words, monkeypatch=monkeypatch).out == ""
-    out = grid.parent / "sweeps" / "small"
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
-    found = statuses(read_grid(grid), out / "runs")
-    assert [each.state for each in found.values()].count(State.FINISHED) == 2
-    assert fedbb(*words, monkeypatch=monkeypatch).code == 0
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == before

@@ -14,13 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from fedbb.cli.grid_screen import open_grid_screen
 from fedbb.cli.grid_view import as_json, cells_table, failures, headline
 from fedbb.cli.options import print_json
-from fedbb.cli.stopping import deaf, stoppable
-from fedbb.engine import nursery
+from fedbb.cli.stopping import stoppable
 from fedbb.engine.cores import usable_cores
 from fedbb.errors import RecipeError
 from fedbb.recipes.grid import Grid
 from fedbb.recipes.paper_tables import Printed
 from fedbb.recipes.selection import select
+from fedbb.runs.batch import prepare
 from fedbb.runs.estimate import Estimate, estimate
 from fedbb.runs.forecast import Forecast
 from fedbb.runs.grid import run_grid, statuses
@@ -89,8 +89,7 @@ def parse_seeds(text: str | None) -> list[int] | None:
 def _plan(chosen: Grid, piece: Piece, manner: Manner, console: Console) -> Estimate:
     """List the cells and say what those that are missing will cost."""
     if not manner.dry_run:
-        with deaf():
-            nursery.prepare()
+        prepare()
     plan = _measure(chosen, piece.runs, console)
     found, workers = statuses(chosen, piece.runs), _workers(chosen, manner)
     console.print(cells_table(chosen, found, plan))

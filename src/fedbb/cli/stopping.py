@@ -19,13 +19,3 @@ def stoppable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def deaf() -> Iterator[None]:
-    """Ignore Ctrl-C in the block, as processes begun in it then do from their first moment."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,8 +22,27 @@ from fedbb.errors import RunError
 from fedbb.runs.worker import ENDINGS, Kind, News, work
 from fedbb.runs.worker import Job as Job
 
+PRELOADED = ("fedbb.runs.worker", "sklearn.metrics")
+"""What every run imports, and therefore is imported once for all processes."""
+
 PATIENCE = 5.0
 """Seconds that a process has to end by itself."""
+
+
+def prepare() -> None:
+    """Have whatever starts the processes begin its imports, while this one goes on.
+
+    Ctrl-C is not for it to answer: what is begun while the signal is ignored ignores it too.
+    """
+    nursery.PRELOADED.extend(name for name in PRELOADED if name not in nursery.PRELOADED)
+    if threading.current_thread() is not threading.main_thread():
+        nursery.prepare()
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        nursery.prepare()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def run_all(jobs: Sequence[Job], workers: int | None = None) -> Iterator[Path]:
@@ -42,6 +62,7 @@ def run_all(jobs: Sequence[Job], workers: int | None = None) -> Iterator[Path]:
 
 def run_jobs(jobs: Sequence[Job], workers: int | None = None) -> Iterator[News]:
     """Run or go on with every job, the first ones first, and yield the news of all as they come."""
+    prepare()
     waiting = deque(jobs)
     hands: list[_Hand] = []
     try:
