@@ -23,3 +23,13 @@ def test_a_simulation_gives_the_bits_of_the_same_recipe(tmp_path):
 def test_a_method_that_needs_a_head_gets_one():
     rounds = simulate(toy_dataset(), Rule("even", clients=2), moon(), Schedule(rounds=2))
     assert any("projection" in name for name in list(rounds)[-1].state.params)
+
+
+def test_workers_change_no_bit_of_a_simulation():
+    ends = []
+    for workers in (0, 2):
+        rounds = simulate(
+            toy_dataset(), Rule("even", clients=3), moon(), Schedule(rounds=2), workers=workers
+        )
+        ends.append(digest(list(rounds)[-1].state))
+    assert ends[0] == ends[1]

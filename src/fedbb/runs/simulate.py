@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedbb.data.dataset import Dataset
 from fedbb.engine.inline import Inline
+from fedbb.engine.pool import Pool
 from fedbb.evaluation.scorer import Scorer
 from fedbb.methods import Method
 from fedbb.partition.rules import Rule, divide
 from fedbb.rounds import Round, Schedule, Start, federate
+from fedbb.runs.memories import MemoryFiles
 from fedbb.runs.network import make_network
 from fedbb.state import snapshot
 from fedbb.training.plan import LocalPlan, Share
@@ -26,13 +30,25 @@ def simulate(
     *,
     model: str = "small-cnn",
     plan: LocalPlan = PLAN,
+    workers: int = 0,
 ) -> Iterator[Round]:
-    """Divide the data by a rule, train by a method, and yield the rounds with their test scores."""
+    """Divide the data by a rule, train by a method, and yield the rounds with their test scores.
+
+    With workers clients train side by side in so many processes, to the same bits; a method's own
+    parts must then come from a module that these can import.
+    """
     partition = divide(rule, dataset.train, dataset.task)
     projection = method.needs.projection
     network = make_network(model, dataset, plan, seed=schedule.seed, projection=projection)
     shares = [Share(dataset, indices) for indices in partition.clients]
-    engine = Inline(network, shares, method, plan)
-    scorer = Scorer(network, dataset, {"test": dataset.test}, device=plan.device)
+    start, scored = Start(snapshot(network)), {"test": dataset.test}
     with threads(plan.threads):
-        yield from federate(engine, method, Start(snapshot(network)), schedule, scorer)
+        if not workers:
+            engine = Inline(network, shares, method, plan)
+            scorer = Scorer(network, dataset, scored, device=plan.device)
+            yield from federate(engine, method, start, schedule, scorer)
+            return
+        with TemporaryDirectory() as folder:
+            engine = Inline(network, shares, method, plan, MemoryFiles(Path(folder)))
+            with Pool(engine, scored, workers=workers) as pool:
+                yield from federate(pool, method, start, schedule, pool)
