@@ -227,6 +227,33 @@ def test_hostile_and_long_names_do_no_harm(visit, tmp_path, width):
         assert seen.cut() == []
 
 
+def test_many_methods_find_room(visit, tmp_path):
+    methods = (
+        "fedavg",
+        "fedprox",
+        "moon",
+        "fednova",
+        "fedalign",
+        "focal",
+        "cb",
+        "pnb",
+        "cbr",
+        "fedbb",
+    )
+    sketches = [Sketch(method, level=0.5 + at / 30) for at, method in enumerate(methods)]
+    build_all(tmp_path / "runs", sketches)
+    write_report(gather([tmp_path / "runs"]), tmp_path / "page.html")
+    with visit(tmp_path / "page.html") as seen:
+        seen.unfold()
+        seen.see_all()
+        assert seen.cut() == []
+        pressed = seen.page.locator("#comparison-0 figure:first-child .legend button").all()
+        shown = [one.inner_text() for one in pressed if one.get_attribute("aria-pressed") == "true"]
+        assert shown[:2] == ["FedAvg", "FedBB"]
+        assert len(shown) == 8 < len(pressed) == 10
+        assert seen.page.locator("#comparison-0 details tbody tr").count() == 100
+
+
 def test_one_run_alone_makes_a_page(visit, tmp_path):
     (path,) = build_all(tmp_path / "runs", [Sketch("fedbb", rounds=1, clients=1)])
     write_report(gather([path]), tmp_path / "page.html")

@@ -65,6 +65,25 @@ def test_gains_are_paired_by_seed_and_ordered_from_head_to_tail(comparison):
         assert gain == pytest.approx(statistics.mean(gaps), abs=0.006)
 
 
+def test_seeds_that_only_one_method_has_do_not_shift_the_pairs(tmp_path):
+    wanted = [
+        *(Sketch("fedavg", seed) for seed in (0, 1, 2)),
+        Sketch("fedbb", 1),
+        Sketch("fedbb", 2),
+    ]
+    (found,) = group(read_runs(build_all(tmp_path, wanted)))
+    base, fedbb = found.methods
+    drawn = classes(found)
+    at = found.federation.classes.index(drawn["names"][0])
+    own, rival = (
+        [run.summary.final.scores["test"].per_class["recall"][at] for run in runs]
+        for runs in (fedbb.runs, base.runs[1:])
+    )
+    gaps = [100 * (a - b) for a, b in zip(own, rival, strict=True)]
+    assert drawn["gains"][1][0][0] == pytest.approx(statistics.mean(gaps), abs=0.006)
+    assert drawn["gains"][1][1][0] == pytest.approx(statistics.stdev(gaps), abs=0.006)
+
+
 def test_without_a_common_seed_there_is_no_gain(tmp_path):
     paths = build_all(tmp_path, [Sketch("fedavg", 0), Sketch("fedbb", 1)])
     (found,) = group(read_runs(paths))

@@ -213,12 +213,18 @@
     }).node;
   };
 
+  // Many methods stand under each other, where they would not fit side by side.
+  const MOST_COLUMNS = 6;
   const classTable = (one) => {
     const found = one.classes;
-    const head = ["class", "cases", ...one.methods];
-    const rows = found.names.map((name, at) => [name, [number(found.cases[at], 0), found.cases[at]],
-      ...found.scores.map(([mean, deviation]) => [charts.spread(mean[at], deviation[at], 1), mean[at]])]);
-    return unfold(`All ${found.names.length} classes: ${found.metric} in points`, () => [table({ head, rows }).node]);
+    const score = ([mean, deviation], at) => [charts.spread(mean[at], deviation[at], 1), mean[at]];
+    const cases = (at) => [number(found.cases[at], 0), found.cases[at]];
+    const many = one.methods.length > MOST_COLUMNS;
+    const head = ["class", "cases", ...(many ? ["method", found.metric] : one.methods)];
+    const rows = () => found.names.flatMap((name, at) => many
+      ? one.methods.map((method, index) => [name, cases(at), method, score(found.scores[index], at)])
+      : [[name, cases(at), ...found.scores.map((scores) => score(scores, at))]]);
+    return unfold(`All ${found.names.length} classes: ${found.metric} in points`, () => [table({ head, rows: rows() }).node]);
   };
 
   const comparison = (one, index) => {
