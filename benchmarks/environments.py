@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 PEERS = Path(__file__).parent / "peers"
-ENVIRONMENTS = Path(__file__).parent / ".envs"
+ENVIRONMENTS = Path(__file__).parents[1] / ".bench-envs"
 
 
 def make(name: str) -> Path:
@@ -20,6 +20,8 @@ def make(name: str) -> Path:
     if ready.exists():
         return python
     print(f"making an environment for {name}", file=sys.stderr)
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    (ENVIRONMENTS / ".gitignore").write_text("*\n", encoding="utf-8")
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     torch = "torch==" + version("torch").partition("+")[0]
     constraint = folder / "constraint.txt"

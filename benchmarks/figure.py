@@ -17,20 +17,21 @@ NAMES = {"small-cnn": "small CNN", "resnet11": "ResNet-11", "resnet56": "ResNet-
 
 
 @themed
-def draw(folder: Path, path: Path) -> None:
-    """Draw what has been measured so far; nothing if that is nothing."""
+def draw(folder: Path, path: Path) -> bool:
+    """Draw what has been measured so far; tell whether that is anything."""
     parts = [
         (name, result, drawer)
         for name, drawer in (("rounds", _speeds), ("peers", _peers))
         if (result := results.read(name, folder)) is not None
     ]
     if not parts:
-        return
+        return False
     figure = Figure(figsize=(7.2, 2.7 * len(parts)), layout="constrained")
     for place, (_, result, drawer) in enumerate(parts, start=1):
         drawer(figure.add_subplot(len(parts), 1, place), result)
     figure.savefig(path, metadata={"Creator": None, "Date": None})
     figure.savefig(path.with_suffix(".png"), dpi=160, metadata={"Software": None})
+    return True
 
 
 def _speeds(axes: Axes, result: dict[str, Any]) -> None:

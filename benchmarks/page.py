@@ -14,6 +14,7 @@ from benchmarks.figure import draw
 
 NAMES = {"small-cnn": "small CNN", "resnet11": "ResNet-11", "resnet56": "ResNet-56"}
 MISSING = "*Not measured yet.*"
+FIGURE = "Speed beside a bare loop, and rounds of other frameworks"
 
 Result = Mapping[str, Any]
 
@@ -27,8 +28,10 @@ def main() -> None:
     for name, tables in TABLES.items():
         result = results.read(name, options.results)
         text = fill(text, name, MISSING if result is None else tables(result))
+    figure = options.page.with_suffix(".svg")
+    if draw(options.results, figure):
+        text = fill(text, "figure", f"![{FIGURE}]({figure.name})")
     options.page.write_text(text, encoding="utf-8")
-    draw(options.results, options.page.with_suffix(".svg"))
     print("written to", options.page)
 
 

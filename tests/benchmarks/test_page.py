@@ -38,6 +38,7 @@ def test_results_go_between_the_markers_of_the_page_and_into_its_figure(tmp_path
     assert "| ResNet-56, 10 × 500 | pool | 0.50 (0.40–0.80) | 2.00 | 0 | 50.0 % |" in page
     assert "| fedbb 1.0 | **2.00** · 0.50 (0.40–0.80) s |" in page
     assert "Other gave no result." in page
+    assert "](page.svg)\n<!-- /figure -->" in page
     assert "<!-- growth -->\n*Not measured yet.*\n<!-- /growth -->" in page
     assert (tmp_path / "page.svg").read_text(encoding="utf-8").count("ResNet-56") >= 1
     assert (tmp_path / "page.png").stat().st_size > 10_000
