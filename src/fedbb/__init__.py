@@ -5,6 +5,7 @@ from fedbb.imbalance.cases import case_weights, effective_number
 from fedbb.imbalance.classes import class_factors, class_shares, share_spread
 from fedbb.imbalance.clients import client_weights, dispersion
 from fedbb.imbalance.counts import count_labels
+from fedbb.inspection.inspect import inspect
 from fedbb.losses.class_balanced import CBLoss
 from fedbb.losses.focal import FocalLoss
 from fedbb.losses.logit_calibrated import FedLCLoss
@@ -32,5 +33,6 @@ __all__ = [
     "count_labels",
     "dispersion",
     "effective_number",
+    "inspect",
     "share_spread",
 ]

@@ -72,21 +72,21 @@ def saturating_beta(count: float, saturation: float) -> float:
     return round(1.0 - rest, digits)
 
 
+def middle_value(values: FloatArray, samples: IntArray) -> float:
+    """Return the median of the clients' values, each client counting by its samples."""
+    order = np.argsort(values, kind="stable")
+    passed = np.cumsum(samples[order])
+    return float(values[order][np.searchsorted(passed, passed[-1] / 2)])
+
+
 def _choose_beta(tally: Tally, saturation: float) -> tuple[float, str]:
-    count = _middle(tally.positive.max(axis=1), tally.samples)
+    count = middle_value(tally.positive.max(axis=1), tally.samples)
     beta = saturating_beta(count, saturation)
     reason = (
         f"β = {beta:.10g}: the largest class of a middling client, {count:g} cases, is then worth "
         f"{saturation:.0%} of what endlessly many would be (1 − β^n = {saturation:g})"
     )
     return beta, reason
-
-
-def _middle(values: FloatArray, samples: IntArray) -> float:
-    """Return the median of the clients' values, each client counting by its samples."""
-    order = np.argsort(values, kind="stable")
-    passed = np.cumsum(samples[order])
-    return float(values[order][np.searchsorted(passed, passed[-1] / 2)])
 
 
 def _choose_mu(tally: Tally, settings: Settings) -> tuple[float, str]:

@@ -15,12 +15,14 @@ from fedbb.inspection.clients import Clients
 from fedbb.inspection.settings import Settings
 from fedbb.inspection.tally import Tally
 from fedbb.losses.pnb import SATURATED
-from fedbb.records import IntArray
+from fedbb.records import FloatArray, IntArray
 
 OVERWEIGHED = 10.0
 """A client whose weight is this many times its part of the samples is warned of."""
 RANDOM = 1.5
 """Clients no farther from the whole than this many times chance are taken as drawn at random."""
+NEARLY_ALL = 0.95
+"""What is so for classes of this part of a client's cases is taken to be so for the client."""
 _NAMED = 4
 
 Level = Literal["case", "class", "client"]
@@ -53,16 +55,16 @@ def _cases(tally: Tally, settings: Settings) -> Iterator[Warning]:
     held = (tally.positive > 0) & (tally.negative > 0) & (tally.positive != tally.negative)
     prevalence = class_shares(tally.positive, tally.positive + tally.negative)
     beta = f"β = {settings.beta:.10g}" + ("" if settings.tau == 1 else f", τ = {settings.tau:g}")
-    flat = _everywhere(np.abs(alpha - 0.5) < SATURATED, held)
-    if flat:
+    flat = _clients_with(np.abs(alpha - 0.5) < SATURATED, tally.positive * held)
+    if 2 * flat >= len(held):
         yield Warning(
             "saturated",
             "case",
-            f"{beta} saturates at {_part(flat, held)}: every α is one half there, and PNB is the "
+            f"{beta} saturates at {_part(flat, held)}: α is one half there, and PNB is the "
             "plain loss times a constant",
         )
-    linear = _everywhere(np.abs(alpha - (1.0 - prevalence)) < SATURATED, held)
-    if linear:
+    linear = _clients_with(np.abs(alpha - (1.0 - prevalence)) < SATURATED, tally.positive * held)
+    if 2 * linear >= len(held):
         yield Warning(
             "unsmoothed",
             "case",
@@ -71,9 +73,13 @@ def _cases(tally: Tally, settings: Settings) -> Iterator[Warning]:
         )
 
 
-def _everywhere(found: npt.NDArray[np.bool_], held: npt.NDArray[np.bool_]) -> int:
-    """Return at how many clients something is found of every class that has uneven cases."""
-    return int(((found | ~held).all(axis=1) & held.any(axis=1)).sum())
+def _clients_with(found: npt.NDArray[np.bool_], positive: FloatArray) -> int:
+    """Return at how many clients something is found of the classes that nearly all cases are of.
+
+    `positive` (K, C) are the cases of classes that have both kinds, unevenly.
+    """
+    total = positive.sum(axis=1)
+    return int(((positive * found).sum(axis=1) >= NEARLY_ALL * total)[total > 0].sum())
 
 
 def _part(number: int, held: npt.NDArray[np.bool_]) -> str:
