@@ -13,7 +13,6 @@ from filelock import FileLock, Timeout
 from fedbb.errors import FedbbError, RunError
 from fedbb.recipes.grid import Cell, Grid
 from fedbb.recipes.reader import differences, make_recipe
-from fedbb.recipes.spec import Recipe
 from fedbb.runs.batch import run_jobs
 from fedbb.runs.failed import forget_failure, note_failure, read_failure
 from fedbb.runs.folder import RunFolder
@@ -68,20 +67,13 @@ def run_grid(
 
 def _run(cells: Sequence[Cell], out: Path, workers: int | None) -> Iterator[tuple[Cell, News]]:
     by_path = {out / cell.name: cell for cell in cells}
-    jobs = [(_beside_others(cell.recipe), path) for path, cell in by_path.items()]
+    jobs = [(cell.recipe, path) for path, cell in by_path.items()]
     for news in run_jobs(jobs, workers):
         if news.kind is Kind.BEGUN:
             forget_failure(news.path)
         elif news.kind is Kind.FAILED:
             note_failure(news.path, news.message)
         yield by_path[news.path], news
-
-
-def _beside_others(recipe: Recipe) -> Recipe:
-    """Return the recipe for one process: the others are at work on cells of their own."""
-    if recipe.engine == "central":
-        return recipe
-    return recipe.model_copy(update={"engine": "inline"})
 
 
 def _status(cell: Cell, path: Path) -> CellStatus:

@@ -66,7 +66,8 @@ def run_job(job: Job) -> Iterator[News]:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
-            for record in run(recipe, path, resume=True):
+            # One process for a run: the others are at work on runs of their own.
+            for record in run(recipe.decisive, path, resume=True, workers=1):
                 yield from _warned(path, caught, told)
                 yield News(path, Kind.ROUND, "", int(record["round"]), seconds_of(record))
             yield from _warned(path, caught, told)
