@@ -3,45 +3,63 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
 from fedbb import __version__
-from fedbb.cli import (
-    compare,
-    cost,
-    data,
-    demo,
-    inspect,
-    methods,
-    paper,
-    report,
-    run,
-    show,
-    sweep,
-    track,
-)
 from fedbb.errors import FedbbError
+
+VERBS = (
+    "demo",
+    "inspect",
+    "run",
+    "sweep",
+    "paper",
+    "show",
+    "report",
+    "compare",
+    "track",
+    "methods",
+    "cost",
+    "data",
+)
+
+
+class Verbs(TyperGroup):
+    """Each verb is the function, or group `app`, of the module of its name.
+
+    A module is imported when its verb is called for: some need what takes seconds to load.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the verbs in the order of the help."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a verb, None if there is none of this name."""
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"fedbb.cli.{cmd_name}")
+        holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        if hasattr(module, "app"):
+            holder.add_typer(module.app, name=cmd_name)
+            return get_group(holder).commands[cmd_name]
+        holder.command(cmd_name)(getattr(module, cmd_name))
+        return get_command(holder)
+
 
 app = typer.Typer(
     name="fedbb",
+    cls=Verbs,
     help="Federated learning when labels are uneven.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("demo")(demo.demo)
-app.command("inspect")(inspect.inspect)
-app.command("run")(run.run)
-app.command("sweep")(sweep.sweep)
-app.command("show")(show.show)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("track")(track.track)
-app.command("methods")(methods.methods)
-app.command("cost")(cost.cost)
-app.add_typer(data.app, name="data")
-app.add_typer(paper.app, name="paper")
 
 
 @app.callback(invoke_without_command=True)
