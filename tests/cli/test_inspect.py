@@ -138,6 +138,14 @@ def test_a_recipe_a_run_and_its_partition_give_the_runs_own_clients(tmp_path, mo
         assert found["clients"]["loss_weight"] == pytest.approx(loss)
 
 
+def test_a_recipe_of_central_training_is_one_client(tmp_path, monkeypatch):
+    recipe = tmp_path / "central.toml"
+    recipe.write_text('engine = "central"\n[data]\nname = "digits"\n[method]\nname = "pnb"\n')
+    done = fedbb("inspect", recipe, "--json", monkeypatch=monkeypatch)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["tally"]["clients"] == ["0"]
+
+
 def test_a_partition_without_a_recipe_is_refused_with_the_way_out(tmp_path, monkeypatch):
     recipe = small_recipe(tmp_path)
     list(run(recipe, tmp_path / "run"))

@@ -226,7 +226,8 @@ def _with_division(recipe: Recipe, request: Request) -> Recipe:
         return recipe
     else:
         division = {"kind": "even", "clients": 1}
-    values = recipe.model_dump()
+    # Central training takes no partition; to an inspection it is a federation of one.
+    values = {**recipe.model_dump(), "engine": "inline"}
     values["data"]["partition"] = division
     return make_recipe(values)
 
