@@ -31,7 +31,7 @@ def summary(found: Inspection) -> Iterator[RenderableType]:
     yield Text.assemble(
         (shorten(found.title, 60), "bold"),
         f": {found.samples:,} samples ({task}), {len(found.tally.classes):,} classes, "
-        f"{len(found.tally.clients):,} clients",
+        f"{len(found.tally.clients):,} client{'s' if len(found.tally.clients) != 1 else ''}",
     )
     yield Text(_class_line(found))
     yield _class_table(found)
