@@ -37,6 +37,7 @@ class DataSpec(Section):
     name: str
     path: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    train_images: Count | None = None
     long_tail: Share | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     validation_by: str | None = None

@@ -16,6 +16,7 @@ from fedbb.data.holdout import hold_out
 from fedbb.data.longtail import long_tail
 from fedbb.data.source import Source
 from fedbb.engine.cards import count_shares, make_cards
+from fedbb.errors import RecipeError
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import Method
 from fedbb.partition.rules import Rule, divide
@@ -114,10 +115,21 @@ def _load(
             train, spec.validation, stream(seed, "validation"), by=spec.validation_by
         )
         scored["validation"] = held
+    if spec.train_images is not None:
+        train = _some(train, spec.train_images, stream(seed, "train images"))
     if spec.long_tail is not None:
         rng = stream(seed, "long tail")
         train = long_tail(train, len(dataset.classes), spec.long_tail, rng)
     return replace(dataset, train=train), scored
+
+
+def _some(train: Examples, number: int, rng: np.random.Generator) -> Examples:
+    """Return so many of the examples, drawn at random, in their old order."""
+    if number > len(train):
+        raise RecipeError(
+            f"data.train_images = {number} is refused: there are {len(train)} to train on"
+        )
+    return train.take(np.sort(rng.choice(len(train), number, replace=False)))
 
 
 def _notes(counts: list[LabelCounts], dataset: Dataset, method: Method) -> list[str]:
