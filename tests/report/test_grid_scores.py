@@ -5,11 +5,13 @@ import math
 import statistics
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedbb.recipes.grid import read_grid
 from fedbb.recipes.paper_tables import Printed
 from fedbb.report.grid_runs import State
-from fedbb.report.grid_table import read_table
+from fedbb.report.grid_table import read_table, write_tables
 from fedbb.runs.failed import note_failure
 from report.builder import build
 from report.grids import run_cells, sketch_of, small_grid, write_grid
@@ -192,13 +194,89 @@ def test_a_corrupt_folder_is_a_message_and_leaves_the_others(tmp_path, name):
     assert {entry.status for entry in others} == {"1 seed"}
 
 
+def places(value, trail=()):
+    """Yield the way to every value inside parsed JSON."""
+    yield trail
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in inner:
+            yield from places(part, (*trail, key))
+
+
+def changed(value, trail, new):
+    """Return parsed JSON with the value at the end of a trail replaced."""
+    if not trail:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[trail[0]] = changed(value[trail[0]], trail[1:], new)
+    return copy
+
+
+ODD = (None, True, -1, 1e308, math.inf, -math.inf, math.nan, "x", "\ud800", [], {}, [[]], 10**400)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), odd=st.sampled_from(ODD))
+def test_a_value_spoilt_anywhere_leaves_the_table_written(spoiling, data, odd):
+    grid, runs, whole_files, out = spoiling
+    folder = runs / grid.cells[0].name
+    name = data.draw(st.sampled_from(sorted(whole_files)))
+    values = [json.loads(line) for line in whole_files[name]]
+    trail = data.draw(st.sampled_from(sorted(places(values), key=str)))
+    lines = changed(values, trail, odd)
+    lines = lines if isinstance(lines, list) else [lines]
+    (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    try:
+        write_tables(grid, [], runs, out)
+    finally:
+        (folder / name).write_text("".join(whole_files[name]))
+    others = json.loads((out / "table.json").read_text("utf-8"))["entries"][1:]
+    assert {entry["status"] for entry in others} == {"1 seed"}
+
+
+@pytest.fixture(scope="module")
+def spoiling(tmp_path_factory):
+    """Return a grid, its runs, the lines of the first run's files, and a place for tables."""
+    folder = tmp_path_factory.mktemp("spoiling")
+    grid = small_grid(folder, columns=("x",), seeds="[0]")
+    shape = {"clients": 2, "classes": ("a", "b")}
+    runs = run_cells(grid, folder / "runs", **shape)
+    names = ("recipe.json", "federation.json", "summary.json", "rounds.jsonl")
+    first = runs / grid.cells[0].name
+    files = {name: (first / name).read_text().splitlines(keepends=True) for name in names}
+    return grid, runs, files, folder / "out"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "reason"),
+    [
+        (
+            "rounds.jsonl",
+            '"train": 0.5',
+            '"train": Infinity',
+            "round 1 holds a number out of range",
+        ),
+        ("rounds.jsonl", '"macro": {"accuracy": 0', '"macro": {"accuracy": 7', "round 1 holds"),
+        ("federation.json", '"weight": 0', '"weight": -1', "client 0 holds a number out of range"),
+    ],
+)
+def test_a_number_out_of_range_is_a_message(tmp_path, name, old, new, reason):
+    grid = small_grid(tmp_path, columns=("x",), seeds="[0]")
+    path = run_cells(grid, tmp_path / "runs") / grid.cells[0].name / name
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    first, *others = read_table(grid, [], tmp_path / "runs").entries
+    assert first.status.startswith(f"unusable: {reason}")
+    assert {entry.status for entry in others} == {"1 seed"}
+
+
 def test_a_round_that_does_not_name_its_clients_is_a_message(tmp_path):
     grid = small_grid(tmp_path, seeds="[0]")
     folder = run_cells(grid, tmp_path / "runs") / grid.cells[0].name
     lines = (folder / "rounds.jsonl").read_text().replace('"client": 3', '"client": 99')
     (folder / "rounds.jsonl").write_text(lines)
     entry = read_table(grid, [], tmp_path / "runs").entries[0]
-    assert entry.status == "unusable: rounds.jsonl does not tell which clients trained: 99"
+    assert entry.status == "unusable: it is damaged: KeyError: 99"
 
 
 def test_a_run_of_another_recipe_in_a_cells_folder_is_not_taken_for_it(tmp_path):

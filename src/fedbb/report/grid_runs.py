@@ -8,14 +8,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedbb.errors import RunError
 from fedbb.recipes.grid import Cell, Grid
 from fedbb.recipes.reader import flatten
 from fedbb.recipes.spec import LocalSpec, Recipe
 from fedbb.report.collect import read_run
-from fedbb.report.result import RunResult
+from fedbb.report.result import RunResult, ScoredRound
 from fedbb.runs.failed import read_failure
 from fedbb.runs.folder import Record, RunFolder
+
+LARGEST = 2**40
+"""More samples or seconds than any run has, and few enough to be added up without loss."""
 
 
 class State(StrEnum):
@@ -68,7 +73,7 @@ def _read_cell(cell: Cell, path: Path) -> CellRun:
     try:
         if RunFolder(path).is_run():
             return _read_run(cell, path, failure)
-    except RunError as error:
+    except (RunError, OSError, RecursionError) as error:
         return CellRun(cell, State.UNUSABLE, _without_place(str(error), path))
     return CellRun(cell, State.FAILED, failure) if failure else CellRun(cell, State.WAITING)
 
@@ -79,15 +84,41 @@ def _read_run(cell: Cell, path: Path, failure: str | None) -> CellRun:
     if changed:
         return CellRun(cell, State.UNUSABLE, f"holds a run of another recipe ({changed[0]})")
     try:
+        _check_numbers(run)
         images = count_images(run, records)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"rounds.jsonl does not tell which clients trained: {error}") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise RunError(f"it is damaged: {type(error).__name__}: {error}") from error
     if run.summary is not None:
         return CellRun(cell, State.FINISHED, "", run, images)
     if failure:
         return CellRun(cell, State.FAILED, failure, run, images)
     progress = f"{len(run.rounds)} of {cell.recipe.rounds.number} rounds"
     return CellRun(cell, State.UNFINISHED, progress, run, images)
+
+
+def _check_numbers(run: RunResult) -> None:
+    """Refuse numbers that JSON files can hold but no run of ours writes, such as infinity."""
+    ends = [] if run.summary is None else [run.summary.best, run.summary.final]
+    for scored in (*run.rounds, *ends):
+        if not (_are_shares(scored) and 0 <= scored.seconds <= LARGEST):
+            raise RunError(f"round {scored.number} holds a number out of range")
+    if not run.federation.clients:
+        raise RunError("federation.json names no client")
+    for client in run.federation.clients:
+        weights = (client.weight, client.weight_by_samples, client.dispersion or 0.0)
+        counts = (client.samples, *client.positives, *run.federation.positives)
+        if not all(0 <= number <= LARGEST for number in (*weights, *counts)):
+            raise RunError(f"client {client.client} holds a number out of range")
+
+
+def _are_shares(scored: ScoredRound) -> bool:
+    """Tell whether all scores are undefined or from 0 to 1, and one for each class."""
+    for scores in scored.scores.values():
+        for values in (list(scores.macro.values()), *scores.per_class.values()):
+            array = np.asarray(values, dtype=np.float64)
+            if array.ndim != 1 or (array < 0).any() or (array > 1).any():
+                return False
+    return True
 
 
 def _failure(path: Path) -> str | None:
