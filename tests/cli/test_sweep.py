@@ -1,7 +1,6 @@
 """`fedbb sweep`: what it says, what it leaves on disk, and that no kill changes the table."""
 
 import json
-import os
 import random
 import signal
 import time
@@ -128,21 +127,23 @@ def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(grid, monkeypatch):
     )
 
 
-def kill_and_go_on(grid, kills, monkeypatch):
+def kill_and_go_on(grid, kills, rounds, monkeypatch):
     """Compare a sweep that is killed at random moments with one that is not."""
+    length = f"rounds.number={rounds}"
     chance = random.Random(0)
     here = grid.parent
-    words = ("sweep", grid, "--only", "seed 0", "--workers", "2")
+    words = ("sweep", grid, "--only", "seed 0", "--workers", "2", "--set", length)
     done = fedbb(*words, "--out", "whole", "--quiet", monkeypatch=monkeypatch)
     assert (done.code, done.out, done.err) == (0, "", "")
-    read = read_grid(grid)
+    read = read_grid(grid, settings=[length])
     for _ in range(kills):
         before = progress(read, here / "killed")
         with started(*words, "--out", "killed", cwd=here) as process:
             while progress(read, here / "killed") <= before and process.poll() is None:
                 time.sleep(0.02)
             time.sleep(chance.uniform(0, 0.3))
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
+    assert progress(read, here / "killed") > 0
     assert fedbb(*words, "--out", "killed", "--quiet", monkeypatch=monkeypatch).code == 0
     assert sums(here / "killed") == sums(here / "whole")
     assert len(sums(here / "killed")) == 4
@@ -156,9 +157,9 @@ def progress(grid, out):
 def test_a_sweep_that_is_killed_and_started_again_ends_with_the_same_table_to_the_bit(
     grid, monkeypatch
 ):
-    kill_and_go_on(grid, 1, monkeypatch)
+    kill_and_go_on(grid, 1, 3, monkeypatch)
 
 
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_many_times_ends_with_the_same_table_to_the_bit(grid, monkeypatch):
-    kill_and_go_on(grid, 5, monkeypatch)
+    kill_and_go_on(grid, 5, 40, monkeypatch)

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from fedbb.cli.duration import spell
 from fedbb.recipes.grid import Cell, Grid
@@ -39,9 +41,9 @@ def headline(found: Statuses, estimate: Estimate | None = None, workers: int = 1
     return ", ".join(parts)
 
 
-def cells_table(grid: Grid, found: Statuses, estimate: Estimate | None = None) -> Table:
-    """Return a row for each combination, with a column for each seed."""
-    table = Table(title=escape(grid.title), title_justify="left")
+def cells_table(grid: Grid, found: Statuses, estimate: Estimate | None = None) -> Group:
+    """Return a title, and a row for each combination with a column for each seed."""
+    table = Table()
     for axis in grid.axes:
         table.add_column(escape(axis))
     seeds = list(dict.fromkeys(cell.seed for cell in grid.cells))
@@ -53,7 +55,7 @@ def cells_table(grid: Grid, found: Statuses, estimate: Estimate | None = None) -
         words = {cell.seed: _words(found[cell.name]) for cell in cells}
         row = [*map(escape, cells[0].at.values()), *(words.get(seed, "") for seed in seeds)]
         table.add_row(*row, *([] if estimate is None else [_left(cells, estimate)]))
-    return table
+    return Group(Text(grid.title, style="bold"), table)
 
 
 def failures(grid: Grid, found: Statuses) -> dict[str, str]:

@@ -168,16 +168,16 @@ def _row(table: str) -> dict[str, Any]:
 
 
 def _overview(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="The paper's tables", title_justify="left")
+    table = Table(title="The paper's tables", title_justify="left", show_lines=True)
     table.add_column("table", no_wrap=True)
-    table.add_column("in the paper", no_wrap=True)
     table.add_column("what it tells")
     for scale in SCALES:
         table.add_column(scale, justify="right")
     for row in rows:
         words = escape(row["caption"] or row["title"])
         cells = [str(row["cells"][scale]) for scale in SCALES]
-        table.add_row(row["table"], escape(row["source"] or "–"), words, *cells)
+        name = f"{row['table']}\n[dim]{escape(row['source'] or '')}[/]"
+        table.add_row(name, words, *cells)
     return table
 
 
