@@ -1,3 +1,6 @@
+import pytest
+
+from fedbb.errors import RunError
 from fedbb.runs.failed import forget_failure, note_failure, read_failure
 from fedbb.runs.folder import check_foreign
 
@@ -23,3 +26,8 @@ def test_a_damaged_note_still_tells_of_a_failure(tmp_path):
     assert "cannot be read" in read_failure(tmp_path / "run")
     (tmp_path / "run.failed.json").write_text("[]")
     assert "without a message" in read_failure(tmp_path / "run")
+
+
+def test_a_note_that_cannot_be_written_tells_both_reasons(tmp_path):
+    with pytest.raises(RunError, match=r"run failed \(killed\), and .*No such file"):
+        note_failure(tmp_path / "nowhere" / "run", "killed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fedbb.errors import RunError
 from fedbb.files import replacing
 
 ENDING = ".failed.json"
@@ -13,8 +14,12 @@ ENDING = ".failed.json"
 
 def note_failure(path: Path, message: str) -> None:
     """Note why the run of this folder failed."""
-    with replacing(_note(path)) as file:
-        file.write((json.dumps({"message": message}, ensure_ascii=False) + "\n").encode())
+    text = json.dumps({"message": message}, ensure_ascii=False) + "\n"
+    try:
+        with replacing(_note(path)) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise RunError(f"{path.name} failed ({message}), and {error}") from error
 
 
 def read_failure(path: Path) -> str | None:
