@@ -53,6 +53,7 @@ def fedbb_rounds(work: Work, options: argparse.Namespace) -> Iterator[dict[str, 
             "steps": sum(client["steps"] for client in clients),
             "loss": sum(client["train_loss"] for client in clients) / len(clients),
             **record["seconds"],
+            "busy": record["work"]["busy_seconds"],
         }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.batch_norm import BatchNorm
@@ -45,7 +44,7 @@ class ResNet(NetworkModule):
 
     def forward(self, images: Tensor) -> Outputs:
         """Return logits, the embedding (N, 256) and the outputs of the three layers."""
-        first = self.layer1(F.relu(self.bn1(self.conv1(images))))
+        first = self.layer1(self.bn1(self.conv1(images)).relu_())
         second = self.layer2(first)
         third = self.layer3(second)
         embedding = self.projection(third.mean(dim=(2, 3)))
@@ -73,10 +72,11 @@ class Bottleneck(nn.Module):
 
     def forward(self, maps: Tensor, width: float = 1.0) -> Tensor:
         """Return 4 times `planes` channels, or the leading ones of them, smaller by the stride."""
-        inner = F.relu(run_slim(maps, width, self.conv1, self.bn1))
-        inner = F.relu(run_slim(inner, width, self.conv2, self.bn2))
+        # In place, since memory is what limits a network of so many thin layers.
+        inner = run_slim(maps, width, self.conv1, self.bn1).relu_()
+        inner = run_slim(inner, width, self.conv2, self.bn2).relu_()
         inner = run_slim(inner, width, self.conv3, self.bn3)
-        return F.relu(inner + run_slim(maps, width, self.downsample))
+        return inner.add_(run_slim(maps, width, self.downsample)).relu_()
 
 
 def resnet56(classes: int, channels: int = 3, projection: bool = False) -> ResNet:
