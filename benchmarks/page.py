@@ -103,10 +103,11 @@ def start(result: Result) -> str:
             NAMES.get(model, model),
             results.told(measured["ratio"]),
             results.told(measured["beyond_torch"]),
+            results.told(measured["trained"]),
         )
         for model, measured in result["models"].items()
     ]
-    head = ("network", "time / `import torch`", "seconds beyond it")
+    head = ("network", "time / `import torch`", "seconds beyond it", "of which before scoring")
     return table(head, rows) + _made(result, f"{result['repeats']} repeats")
 
 

@@ -159,7 +159,7 @@ def test_states_that_do_not_fit_each_other_are_refused_and_never_broadcast(other
 
 def test_a_weight_missing_or_to_spare_is_refused():
     for weights in (np.ones(1), np.ones(3)):
-        with pytest.raises(ValueError, match="shorter|longer"):
+        with pytest.raises(ValueError, match=r"shorter|longer"):
             mix([state_of(torch.ones(2))] * 2, weights)
 
 

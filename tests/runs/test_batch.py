@@ -61,7 +61,7 @@ def test_a_killed_process_costs_only_the_run_it_had_at_hand(tmp_path):
                 os.kill(child.pid, signal.SIGKILL)
             ends[news.path.name] = news
     assert ends["endless"].kind is ends["run-0"].kind is Kind.FAILED
-    assert "ended by SIGKILL" in ends["endless"].message
+    assert "killed by SIGKILL" in ends["endless"].message
     assert "such as holiday.jpg" in ends["run-0"].message
     assert ends["run-1"].kind is Kind.FINISHED
     assert len(RunFolder(tmp_path / "endless").records()) >= 2

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import signal
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +12,7 @@ import typer
 
 from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.cli.screen import Screen, open_screen
+from fedbb.cli.stopping import stoppable
 from fedbb.errors import RunError
 from fedbb.recipes.reader import make_recipe, read_recipe
 from fedbb.recipes.spec import Recipe
@@ -55,7 +54,7 @@ def run(
     Each finished round is saved; Ctrl-C (exit 130) or a crash loses only the round under way.
     """
     chosen, folder = _resolve(recipe, settings or [], out, resume)
-    with open_screen(chosen, folder, as_json=as_json, quiet=quiet) as screen, _stoppable():
+    with open_screen(chosen, folder, as_json=as_json, quiet=quiet) as screen, stoppable():
         try:
             with tracking(track or [], folder, screen.message) as trackers:
                 _announce(wanted_workers(chosen, workers), screen)
@@ -122,17 +121,3 @@ def _tell(caught: list[warnings.WarningMessage], folder: Path, screen: Screen) -
     federation: dict[str, Any] = RunFolder(folder).read_json("federation.json")
     for note in federation["notes"]:
         screen.message(f"note: {note}")
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Let SIGTERM end a run as Ctrl-C does."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

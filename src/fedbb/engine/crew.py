@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ class Worker:
     number: int
     process: BaseProcess
     connection: Connection
-    life: Connection
     busy: int | None = None
     ready: bool = False
     version: int = 0
@@ -82,17 +80,14 @@ class Crew:
         for worker in self._workers:
             worker.process.join()
             worker.connection.close()
-            worker.life.close()
             worker.process.close()
         self._workers = []
 
     def _start(self, number: int) -> Worker:
         ours, theirs = Pipe()
-        their_life, our_life = Pipe(duplex=False)
-        process = nursery.start(work, number, theirs, their_life)
+        process = nursery.start(work, number, theirs)
         theirs.close()
-        their_life.close()
-        worker = Worker(number, process, ours, our_life)
+        worker = Worker(number, process, ours)
         try:
             ours.send_bytes(self._setup)
             send_handle(ours, self._handle, process.pid)
@@ -121,8 +116,7 @@ class Crew:
         return [by_connection[connection] for connection in wait(list(by_connection))]
 
     def _replace(self, worker: Worker, tasks: Sequence[Task], deaths: list[int]) -> None:
-        worker.process.join()
-        cause = _cause(worker.process.exitcode)
+        cause = nursery.cause_of_death(worker.process)
         if worker.busy is None:
             self._deaths_before_ready += 1
             if self._deaths_before_ready > len(self._workers):
@@ -135,7 +129,6 @@ class Crew:
                     "all rounds before are kept"
                 )
         worker.connection.close()
-        worker.life.close()
         self._workers[worker.number] = self._start(worker.number)
 
 
@@ -148,11 +141,3 @@ def _receive(worker: Worker) -> bytes | None:
     if message[:1] != DONE:
         raise unpack(message[1:])
     return message[1:]
-
-
-def _cause(exitcode: int | None) -> str:
-    if exitcode is not None and exitcode < 0:
-        name = signal.Signals(-exitcode).name
-        hint = ", perhaps for lack of memory" if name == "SIGKILL" else ""
-        return f"killed by {name}{hint}"
-    return f"exit code {exitcode}"

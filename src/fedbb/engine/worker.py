@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -12,6 +9,7 @@ from multiprocessing.reduction import recv_handle
 
 import torch
 
+from fedbb.engine import nursery
 from fedbb.engine.inline import Inline
 from fedbb.engine.malloc import keep_freed_memory
 from fedbb.engine.messages import (
@@ -33,25 +31,15 @@ from fedbb.state import restore
 from fedbb.training.plan import Job
 
 
-def work(number: int, connection: Connection, life: Connection) -> None:
+def work(number: int, connection: Connection) -> None:
     """Serve tasks until the other side closes the connection."""
-    # Ctrl-C reaches every process of a terminal; the parent decides what becomes of the run.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
+    nursery.serve_parent()
     keep_freed_memory()
     try:
         for answer in _answers(number, connection):
             connection.send_bytes(answer)
     except (EOFError, OSError):
         return  # the parent is gone or has no more to do
-
-
-def _end_with(life: Connection) -> None:
-    """End this process with its parent, even in the middle of a client's training."""
-    try:
-        life.recv_bytes()
-    except (EOFError, OSError):
-        os._exit(1)
 
 
 def _answers(number: int, connection: Connection) -> Iterator[bytes]:

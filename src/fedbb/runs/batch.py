@@ -6,8 +6,6 @@ A process that dies, as when memory runs out, costs the run it had at hand; anot
 from __future__ import annotations
 
 import multiprocessing
-import signal
-import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -30,19 +28,8 @@ PATIENCE = 5.0
 
 
 def prepare() -> None:
-    """Have whatever starts the processes begin its imports, while this one goes on.
-
-    Ctrl-C is not for it to answer: what is begun while the signal is ignored ignores it too.
-    """
-    nursery.PRELOADED.extend(name for name in PRELOADED if name not in nursery.PRELOADED)
-    if threading.current_thread() is not threading.main_thread():
-        nursery.prepare()
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        nursery.prepare()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    """Have whatever starts the processes begin its imports, while this one goes on."""
+    nursery.prepare(*PRELOADED)
 
 
 def run_all(jobs: Sequence[Job], workers: int | None = None) -> Iterator[Path]:
@@ -111,7 +98,8 @@ def _hear(hand: _Hand) -> News:
         news: News = hand.line.recv()
     except (EOFError, OSError):
         hand.line.close()
-        return News(hand.job[1], Kind.FAILED, _cause_of_death(hand.process))
+        cause = nursery.cause_of_death(hand.process)
+        return News(hand.job[1], Kind.FAILED, f"its process ended before its time ({cause})")
     return news
 
 
@@ -136,13 +124,3 @@ def _give(hand: _Hand, job: Job | None) -> None:
     """Send a job; that a process is gone is found out when its answer is waited for."""
     with suppress(OSError):
         hand.line.send(job)
-
-
-def _cause_of_death(process: BaseProcess) -> str:
-    process.join(PATIENCE)
-    code = process.exitcode
-    if code is None or code >= 0:
-        return f"its process ended before its time (exit code {code})"
-    name = signal.Signals(-code).name
-    hint = ", as when memory runs out" if -code == signal.SIGKILL else ""
-    return f"its process was ended by {name}{hint}"

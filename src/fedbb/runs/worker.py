@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +9,7 @@ from enum import StrEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from fedbb.engine import nursery
 from fedbb.engine.malloc import keep_freed_memory
 from fedbb.errors import FedbbError
 from fedbb.recipes.spec import Recipe
@@ -48,9 +45,8 @@ class News:
 
 def work(line: Connection) -> None:
     """Run the jobs that come down the line, and send back the news of each, until None comes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
+    nursery.serve_parent()
     keep_freed_memory()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while (job := line.recv()) is not None:
             for news in run_job(job):
@@ -90,11 +86,3 @@ def _warned(path: Path, caught: list[warnings.WarningMessage], told: set[str]) -
             yield News(path, Kind.WARNING, text)
     told.update(str(warning.message) for warning in caught)
     caught.clear()
-
-
-def _end_with_parent() -> None:
-    """End this process at once when its parent is killed, so that its folder can be taken up."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
