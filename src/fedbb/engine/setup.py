@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import overload
 
 import numpy as np
-import torch
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.engine.inline import Inline
@@ -18,6 +17,9 @@ from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.records import IntArray
 from fedbb.training.plan import LocalPlan, Share
+
+SCORED = "scored."
+"""Begins the names of arrays of images that states are scored on."""
 
 _NOTHING = Examples(np.empty(0), np.empty(0))
 
@@ -75,9 +77,6 @@ class Setup:
         return Shares(replace(self.dataset, train=train), arrays["rows"], arrays["starts"])
 
 
-SCORED = "scored."
-
-
 def share_data(shares: Sequence[Share], scored: Mapping[str, Examples]) -> Block:
     """Put what workers read into shared memory: training data, each client's rows, test images."""
     dataset = shares[0].dataset
@@ -94,9 +93,3 @@ def share_data(shares: Sequence[Share], scored: Mapping[str, Examples]) -> Block
 def bare(dataset: Dataset) -> Dataset:
     """Return a data set without its examples."""
     return replace(dataset, train=_NOTHING, test=_NOTHING)
-
-
-def place_worker(number: int, device: str) -> None:
-    """Give a worker its own graphics card, if it is to compute on any."""
-    if device == "cuda":
-        torch.cuda.set_device(number % torch.cuda.device_count())

@@ -24,7 +24,7 @@ from fedbb.engine.messages import (
     unpack,
     unpack_state,
 )
-from fedbb.engine.setup import Setup, place_worker
+from fedbb.engine.setup import Setup
 from fedbb.evaluation.scorer import Scorer
 from fedbb.records import ModelState
 from fedbb.state import restore
@@ -48,7 +48,7 @@ def _answers(number: int, connection: Connection) -> Iterator[bytes]:
         setup = unpack(connection.recv_bytes())
         assert isinstance(setup, Setup)
         torch.set_num_threads(setup.plan.threads)
-        place_worker(number, setup.plan.device)
+        _place(number, setup.plan.device)
         bench = Bench(*setup.assemble(recv_handle(connection)))
     except Exception as error:
         yield FAILED + pack_error(error)
@@ -64,6 +64,12 @@ def _answers(number: int, connection: Connection) -> Iterator[bytes]:
         except Exception as error:
             answer = FAILED + pack_error(error)
         yield answer
+
+
+def _place(number: int, device: str) -> None:
+    """Give a worker its own graphics card, if it is to compute on any."""
+    if device == "cuda":
+        torch.cuda.set_device(number % torch.cuda.device_count())
 
 
 @dataclass
