@@ -109,7 +109,12 @@ def _classes(found: Contrast) -> Iterator[RenderableType]:
             table.add_row(f"… {number - 2 * ROWS} more", style="dim")
             continue
         gap = _colored(points(line.gap), line.gap)
-        figures = (f"{line.cases:,.0f}", _share(line.a), _share(line.b), gap)
+        figures = (
+            "–" if isnan(line.cases) else f"{line.cases:,.0f}",
+            _share(line.a),
+            _share(line.b),
+            gap,
+        )
         table.add_row(safe(line.name), *figures, _bar(line.gap, widest))
     yield table
     yield _parts(found.classes)
@@ -118,7 +123,9 @@ def _classes(found: Contrast) -> Iterator[RenderableType]:
 def _parts(classes: Sequence[ClassScore]) -> Text:
     head, tail = head_and_tail(classes)
     if not head:
-        return Text("All classes have equally many cases: no head, no tail.")
+        known = not any(isnan(line.cases) for line in classes)
+        reason = "All classes have equally many cases" if known else "Cases are not known"
+        return Text(f"{reason}: no head, no tail.")
     told = [
         f"{name}, {len(part)} of {len(classes)} classes, those with {which} cases: "
         f"{count.won} won, {count.lost} lost"

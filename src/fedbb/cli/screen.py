@@ -122,7 +122,7 @@ class PlainLines:
         left = self.clock.left(self.rounds - record["round"])
         typer.echo(
             f"round {record['round']}/{self.rounds}  {figures}  "
-            f"loss {_loss(record):.4f}  {_seconds(record):.1f} s  left {left}"
+            f"loss {_loss(record)}  {_seconds(record):.1f} s  left {left}"
         )
 
     def message(self, text: str) -> None:
@@ -179,7 +179,7 @@ class LiveTable:
             table.add_row(
                 str(record["round"]),
                 *_figures(record).values(),
-                f"{_loss(record):.4f}",
+                _loss(record),
                 f"{_seconds(record):.1f}",
             )
         return table
@@ -227,8 +227,12 @@ def _figures(record: Record) -> dict[str, str]:
     return {name: percent(macro[name]) for name in COLUMNS}
 
 
-def _loss(record: Record) -> float:
-    return float(sum(client["weight"] * client["train_loss"] for client in record["clients"]))
+def _loss(record: Record) -> str:
+    """Return the clients' mean loss; where aggregation is secure the server does not know it."""
+    clients = record["clients"]
+    if any(client.get("train_loss") is None for client in clients):
+        return "–"
+    return f"{sum(client['weight'] * client['train_loss'] for client in clients):.4f}"
 
 
 def _seconds(record: Record) -> float:

@@ -37,7 +37,8 @@ def show(
         console.print(_heading(federation, recipe.method.name, len(records), recipe.rounds.number))
         if records:
             console.print(_classes(federation, records[-1]))
-        console.print(_clients(federation))
+        if all("samples" in client for client in federation["clients"]):
+            console.print(_clients(federation))
         for note in federation["notes"]:
             console.print(f"note: {note}", markup=False)
         if summary:
@@ -58,12 +59,14 @@ def _classes(federation: dict[str, Any], record: dict[str, Any]) -> Table:
     per_class = record["scores"]["test"]["per_class"]
     table = Table(title=f"Classes after round {record['round']}, test data", title_justify="left")
     table.add_column("class")
-    table.add_column("positives", justify="right")
+    positives = federation["positives"]
+    if positives is not None:
+        table.add_column("positives", justify="right")
     for name in per_class:
         table.add_column(COLUMNS.get(name, name), justify="right")
     for place, name in enumerate(federation["classes"]):
-        values = [percent(vector[place]) for vector in per_class.values()]
-        table.add_row(name, f"{federation['positives'][place]:g}", *values)
+        held = [] if positives is None else [f"{positives[place]:g}"]
+        table.add_row(name, *held, *(percent(vector[place]) for vector in per_class.values()))
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,14 +52,17 @@ def _unpack(folder: RunFolder) -> RunResult:
 
 
 def _federation(plain: Mapping[str, Any]) -> FederationFacts:
+    known = [client for client in plain["clients"] if client.keys() != {"client"}]
+    cases = plain["positives"]
     return FederationFacts(
         data=str(plain["data"]),
         task=Task(plain["task"]),
         classes=tuple(str(name) for name in plain["classes"]),
         train=int(plain["train"]),
-        positives=_floats(plain["positives"]),
-        clients=tuple(_client(client) for client in plain["clients"]),
+        positives=_floats([math.nan] * len(plain["classes"]) if cases is None else cases),
+        clients=tuple(_client(client) for client in known),
         notes=tuple(str(note) for note in plain.get("notes", ())),
+        hidden=len(plain["clients"]) - len(known),
     )
 
 

@@ -34,11 +34,13 @@ def head_and_tail(
 ) -> tuple[Sequence[ClassScore], Sequence[ClassScore]]:
     """Return the halves with most and with fewest cases.
 
-    The middle one of an odd number is in neither; both are empty where all classes are as frequent.
+    The middle one of an odd number is in neither; both are empty where all classes are as frequent,
+    or nobody knows.
     """
     ordered = sorted(classes, key=lambda line: -line.cases)
     half = len(ordered) // 2
-    if not half or ordered[0].cases == ordered[-1].cases:
+    unknown = any(math.isnan(line.cases) for line in ordered)
+    if not half or unknown or ordered[0].cases == ordered[-1].cases:
         return (), ()
     return ordered[:half], ordered[-half:]
 

@@ -90,7 +90,7 @@ def _setting(comparison: Comparison) -> str:
     kind = {"multiclass": "one class each", "multilabel": "any number of classes each"}
     return (
         f"{federation.train:,} training samples with {kind[federation.task]} of "
-        f"{len(federation.classes)}, held by {len(federation.clients)} clients; "
+        f"{len(federation.classes)}, held by {federation.number} clients; "
         f"{recipe.rounds.number} rounds of {recipe.local.epochs} local "
         f"epoch{'s' if recipe.local.epochs > 1 else ''} with {recipe.model.name}, "
         f"learning rate {recipe.local.lr:g}."

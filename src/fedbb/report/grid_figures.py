@@ -67,7 +67,8 @@ def _figures_of(panel: Comparison, grid: Grid, *, scores: bool) -> Iterator[Name
     balanced = balanced_part(panel)
     if balanced is not None:
         yield "weights", plot_weights(panel, balanced)
-    yield "partition", plot_partition(panel)
+    if not panel.federation.hidden:
+        yield "partition", plot_partition(panel)
 
 
 def _scores_of(panel: Comparison, grid: Grid) -> Iterator[Named]:

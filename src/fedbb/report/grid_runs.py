@@ -59,13 +59,20 @@ def finished_run(found: CellRun) -> RunResult:
 
 
 def count_images(run: RunResult, records: list[Record]) -> int:
-    """Return how many training images the clients of these rounds went through, epochs counted."""
+    """Return how many training images the clients of these rounds went through, epochs counted.
+
+    Clients whose sizes are hidden are taken to hold equal parts.
+    """
+    federation = run.federation
+    if federation.hidden:
+        took_part = sum(len(record["clients"]) for record in records)
+        return run.recipe.local.epochs * took_part * federation.train // federation.number
     per_epoch = {
         client.client: _whole_batches(client.samples, run.recipe.local)
-        for client in run.federation.clients
+        for client in federation.clients
     }
-    took_part = [int(client["client"]) for record in records for client in record["clients"]]
-    return run.recipe.local.epochs * sum(per_epoch[client] for client in took_part)
+    known = [int(client["client"]) for record in records for client in record["clients"]]
+    return run.recipe.local.epochs * sum(per_epoch[client] for client in known)
 
 
 def _read_cell(cell: Cell, path: Path) -> CellRun:
@@ -102,7 +109,7 @@ def _check_numbers(run: RunResult) -> None:
     for scored in (*run.rounds, *ends):
         if not (_are_shares(scored) and 0 <= scored.seconds <= LARGEST):
             raise RunError(f"round {scored.number} holds a number out of range")
-    if not run.federation.clients:
+    if not run.federation.number:
         raise RunError("federation.json names no client")
     for client in run.federation.clients:
         weights = (client.weight, client.weight_by_samples, client.dispersion or 0.0)

@@ -44,11 +44,12 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, Figure, str]]:
         f"{capitalize(metric_title(class_metric))} class by class, from the most frequent to the "
         "rarest. Thin lines are one standard deviation to either side.",
     )
-    yield (
-        "partition",
-        plot_partition(comparison),
-        "How many training cases of each class each client holds.",
-    )
+    if not comparison.federation.hidden:
+        yield (
+            "partition",
+            plot_partition(comparison),
+            "How many training cases of each class each client holds.",
+        )
     part = balanced_part(comparison)
     if part is not None:
         yield (

@@ -25,7 +25,10 @@ class ClientShare:
 
 @dataclass(frozen=True)
 class FederationFacts:
-    """The data as the clients shared it; `train` counts samples, `positives` cases per class."""
+    """The data as the clients shared it; `train` counts samples, `positives` cases per class.
+
+    Where aggregation was secure, cases are NaN and clients are `hidden`: only their number is told.
+    """
 
     data: str
     task: Task
@@ -34,6 +37,12 @@ class FederationFacts:
     positives: tuple[float, ...]
     clients: tuple[ClientShare, ...]
     notes: tuple[str, ...] = ()
+    hidden: int = 0
+
+    @property
+    def number(self) -> int:
+        """How many clients there are, hidden or not."""
+        return len(self.clients) + self.hidden
 
 
 @dataclass(frozen=True, eq=False)

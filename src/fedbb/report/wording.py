@@ -43,7 +43,7 @@ def method_story(name: str) -> str:
 
 def data_title(run: RunResult) -> str:
     """Return the data set with what was done to it, such as its long tail and its partition."""
-    data, clients = run.recipe.data, len(run.federation.clients)
+    data, clients = run.recipe.data, run.federation.number
     parts = [run.federation.data]
     if data.long_tail is not None:
         parts.append(f"long tail {data.long_tail:g}")

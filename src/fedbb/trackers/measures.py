@@ -73,10 +73,13 @@ def _scores(scores: Mapping[str, Any], classes: Sequence[str]) -> Iterator[Measu
 
 
 def _clients(clients: Sequence[Mapping[str, Any]]) -> Iterator[Measure]:
-    for client in clients:
+    # Where aggregation is secure, the server knows only who took part.
+    told = [client for client in clients if client.get("train_loss") is not None]
+    for client in told:
         for name in ("weight", "steps", "train_loss"):
             yield f"clients/{name}/{client['client']}", client[name]
-    yield "train/loss", sum(client["weight"] * client["train_loss"] for client in clients)
+    if len(told) == len(clients):
+        yield "train/loss", sum(client["weight"] * client["train_loss"] for client in told)
 
 
 def _defined(found: Iterable[tuple[str, float | None]]) -> dict[str, float]:

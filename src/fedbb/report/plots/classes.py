@@ -68,12 +68,16 @@ def class_rows(comparison: Comparison) -> ClassRows:
     order, counts = class_order(comparison)
     if len(order) <= MOST_CLASSES:
         names = [shorten(comparison.federation.classes[index]) for index in order]
-        return ClassRows(names, [f"{counts[index]:,.0f}" for index in order], list(order[:, None]))
+        return ClassRows(names, [_cases(counts[index]) for index in order], list(order[:, None]))
     bins = np.array_split(order, BINS)
     ends = np.cumsum([len(part) for part in bins])
     names = [f"ranks {end - len(part) + 1}–{end}" for part, end in zip(bins, ends, strict=True)]
-    spans = [f"{counts[part[0]]:,.0f} to {counts[part[-1]]:,.0f}" for part in bins]
+    spans = [f"{_cases(counts[part[0]])} to {_cases(counts[part[-1]])}" for part in bins]
     return ClassRows(names, spans, bins)
+
+
+def _cases(count: float) -> str:
+    return "–" if np.isnan(count) else f"{count:,.0f}"
 
 
 def _scores(part: MethodRuns, metric: str, classes: Sequence[IntArray]) -> FloatArray:

@@ -37,7 +37,7 @@ def weighed_part(comparison: Comparison) -> tuple[MethodRuns, PNB] | None:
     for part in comparison.methods:
         method = part.runs[0].recipe.method
         loss = build_method(method.name, method.options).loss
-        if isinstance(loss, PNB):
+        if isinstance(loss, PNB) and not part.runs[0].federation.hidden:
             found.append((part, loss))
     return min(found, key=lambda pair: pair[0].method != "fedbb", default=None)
 

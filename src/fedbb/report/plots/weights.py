@@ -24,7 +24,8 @@ def balanced_part(comparison: Comparison) -> MethodRuns | None:
     fitting = [
         part
         for part in comparison.methods
-        if all(client.dispersion is not None for client in part.runs[0].federation.clients)
+        if not part.runs[0].federation.hidden
+        and all(client.dispersion is not None for client in part.runs[0].federation.clients)
     ]
     return min(fitting, key=lambda part: part.method != "fedbb", default=None)
 

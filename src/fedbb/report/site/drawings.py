@@ -83,7 +83,7 @@ def partition(run: RunResult) -> dict[str, Any]:
     chosen = largest(run)
     return {
         "seed": run.recipe.seed,
-        "of": len(run.federation.clients),
+        "of": run.federation.number,
         "classes": list(run.federation.classes),
         "clients": [client.client for client in chosen],
         "samples": [client.samples for client in chosen],

@@ -65,7 +65,8 @@ def client_scores(run: RunResult, scores: FloatArray) -> FloatArray:
     With one class a sample this is the accuracy to expect of a client whose samples of a class are
     like the test data's. Classes without a score are left out of its mix.
     """
-    counts = np.array([client.positives for client in run.federation.clients], np.float64)
+    held = [client.positives for client in run.federation.clients]
+    counts = np.array(held, np.float64).reshape(len(held), len(scores))
     counts = np.where(np.isnan(scores), 0.0, counts)
     totals = counts.sum(axis=1)
     undefined = np.full(totals.shape, np.nan)

@@ -174,6 +174,7 @@
   };
 
   const clientsFigure = (one) => {
+    if (one.partition.clients.length === 0) return null;
     const rows = one.partition.clients.map((client, at) => ({
       name: `client ${client}`, note: plural(one.partition.samples[at], "sample") }));
     const series = ranked(one).map(({ name, index, at }) => ({ name, index, values: one.clients[at] }))
@@ -188,6 +189,7 @@
 
   const partitionFigure = (one) => {
     const part = one.partition;
+    if (part.clients.length === 0) return null;
     const many = part.of > part.clients.length ? ` The ${part.clients.length} largest of ${part.of} clients are shown.` : "";
     return figure({
       title: "Who holds what",

@@ -69,7 +69,7 @@ def _comparison(part: Findings) -> dict[str, Any]:
 def setting(comparison: Comparison) -> str:
     """Return data, clients and plan of a comparison in one sentence."""
     facts, recipe = comparison.federation, comparison.first.recipe
-    epochs, clients = recipe.local.epochs, len(facts.clients)
+    epochs, clients = recipe.local.epochs, facts.number
     return (
         f"{facts.train:,} training samples of {len(facts.classes)} classes "
         f"({'one each' if facts.task == 'multiclass' else 'any number each'}), held by "

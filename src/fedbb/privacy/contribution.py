@@ -1,0 +1,103 @@
+"""Merges as sums to which each client adds its part alone, so that nobody sees a single part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbb.aggregation.merging import Merge, average, normalized_average
+from fedbb.errors import PrivacyError
+from fedbb.records import ClientUpdate, FloatArray, ModelState
+
+_MASSES: dict[Merge, Callable[[ClientUpdate], float]] = {
+    average: lambda update: 1.0,
+    normalized_average: lambda update: update.step_mass,
+}
+"""What a client's change is divided by before it is summed (a of FedNova)."""
+
+SCALARS = 3
+"""Numbers after the changes: W·a, W and 1."""
+
+
+def check_linear(merge: Merge) -> None:
+    """Refuse a merge that is no function of sums over clients."""
+    if merge not in _MASSES:
+        known = ", ".join(getattr(known, "__name__", str(known)) for known in _MASSES)
+        raise PrivacyError(
+            f"the merge {getattr(merge, '__name__', merge)!s} needs each client's model, which "
+            f"secure aggregation hides; it works with {known}"
+        )
+
+
+def contribute(
+    current: ModelState,
+    update: ClientUpdate,
+    weight: float,
+    merge: Merge,
+    max_norm: float | None = None,
+) -> FloatArray:
+    """Return, at the client, (W/a·Δ of parameters, W·Δ of float buffers, W·a, W, 1).
+
+    a is 1 where models are averaged. Δ is shortened so that the parameters move `max_norm` at most.
+    Integer buffers stay out.
+    """
+    check_linear(merge)
+    mass = _MASSES[merge](update)
+    params = _change(current.params, update.state.params)
+    buffers = _change(_floats(current.buffers), update.state.buffers)
+    share = weight * _shrink(params, max_norm)
+    scalars = [weight * mass, weight, 1.0]
+    return np.concatenate([params * (share / mass), buffers * share, scalars])
+
+
+def abstain(current: ModelState) -> FloatArray:
+    """Return what a client adds that has nothing to train on: only that it took part."""
+    entries = (*current.params.values(), *_floats(current.buffers).values())
+    nothing = np.zeros(sum(tensor.numel() for tensor in entries) + SCALARS)
+    nothing[-1] = 1.0
+    return nothing
+
+
+def combine(current: ModelState, totals: FloatArray) -> ModelState:
+    """Return, at the server, the next state: θ + ΣW·a/ΣW · ΣW/a·Δ/ΣW, and buffers averaged.
+
+    Integer buffers keep the server's values. If all that took part weigh nothing, nothing moves.
+    """
+    mass, weight, _ = totals[-SCALARS:]
+    if weight <= 0:
+        return current
+    floats = _floats(current.buffers)
+    cut = sum(tensor.numel() for tensor in current.params.values())
+    params = _moved(current.params, totals[:cut] * (mass / weight / weight))
+    buffers = _moved(floats, totals[cut:-SCALARS] / weight)
+    return ModelState(params, {**current.buffers, **buffers})
+
+
+def _floats(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+
+
+def _change(current: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> FloatArray:
+    """Return θ_k − θ of all entries in one vector, in the order of the current state."""
+    parts = [
+        (trained[name].double() - tensor.double()).reshape(-1).numpy()
+        for name, tensor in current.items()
+    ]
+    return np.concatenate([np.empty(0), *parts])
+
+
+def _moved(current: Mapping[str, Tensor], change: FloatArray) -> dict[str, Tensor]:
+    moved, start = {}, 0
+    for name, tensor in current.items():
+        part = torch.from_numpy(change[start : start + tensor.numel()]).reshape(tensor.shape)
+        moved[name] = (tensor.double() + part).to(tensor.dtype)
+        start += tensor.numel()
+    return moved
+
+
+def _shrink(params: FloatArray, max_norm: float | None) -> float:
+    norm = float(np.linalg.norm(params))
+    return 1.0 if max_norm is None or norm <= max_norm else max_norm / norm
