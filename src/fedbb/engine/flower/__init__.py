@@ -1,0 +1,1 @@
+"""Recipes on Flower: the same rounds across real sites (extra `fedbb[flower]`)."""
