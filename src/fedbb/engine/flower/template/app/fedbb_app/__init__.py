@@ -1,0 +1,1 @@
+"""The two ends of a run; all of their code is in fedbb."""
