@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from fedbb.errors import RecipeError, RunError
-from fedbb.names import nearest
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 
@@ -51,7 +50,6 @@ class SiteSettings:
 def read_run_settings(config: Mapping[str, Scalar]) -> RunSettings:
     """Return the settings in a run config."""
     values = _Values("run config", config)
-    values.check_known("recipe", "folder", "resume", "score", "wait", "sites")
     folder = values.text("folder")
     if not folder:
         raise RunError("run config: folder is missing; it is where the server keeps the run")
@@ -88,7 +86,6 @@ def read_recipe_text(text: str) -> Recipe:
 def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
     """Return the settings in a node config."""
     values = _Values("node config", config)
-    values.check_known("client", "data", "whole", "state", "name")
     client = values.whole_number("client", None)
     if client < 0:
         raise RunError(f"node config: client is {client}; sites are numbered from 0")
@@ -103,16 +100,13 @@ def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
 
 @dataclass(frozen=True)
 class _Values:
-    """Flower's flat settings, each asked for by its type."""
+    """Flower's flat settings, each asked for by its type.
+
+    A node's settings are for every app that runs there, so those of others are let be.
+    """
 
     where: str
     config: Mapping[str, Scalar]
-
-    def check_known(self, *names: str) -> None:
-        """Refuse a setting that nothing would read, which is most likely misspelled."""
-        for name in self.config:
-            if name not in names:
-                raise RunError(f"{self.where}: {name} is unknown{nearest(name, names)}")
 
     def text(self, name: str) -> str:
         """Return a text, empty if there is none."""

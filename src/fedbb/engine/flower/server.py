@@ -1,0 +1,170 @@
+"""What Flower runs at the server: the rounds of a recipe, kept in a run folder."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedbb.aggregation.weighting import Weighting
+from fedbb.data.dataset import Dataset, Examples
+from fedbb.engine.flower.grid import Sites
+from fedbb.engine.flower.post import Post
+from fedbb.engine.flower.register import Register, load_register, name_run, set_up
+from fedbb.engine.flower.roll import Roll
+from fedbb.engine.flower.settings import RunSettings, read_run_settings
+from fedbb.engine.flower.site import build_network, dataset_of, outline_of
+from fedbb.errors import RunError
+from fedbb.evaluation.scorer import Scorer
+from fedbb.joining import OpenJoin
+from fedbb.methods import Method
+from fedbb.recipes.check import check_recipe, check_task
+from fedbb.recipes.spec import Recipe
+from fedbb.records import LabelCounts
+from fedbb.rounds import Score
+from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
+from fedbb.runs.prepare import prepare
+from fedbb.runs.runner import check_resume, go_on
+from fedbb.runs.workshop import Workshop, guard_of, plan_of
+from fedbb.state import snapshot
+from fedbb.training.threads import threads
+
+log = logging.getLogger("fedbb")
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the recipe of a run config."""
+    _open_log()
+    settings = read_run_settings(context.run_config)
+    for record in serve(Post(grid), settings):
+        log.info("%s", _line(record, settings.recipe))
+    log.info("all rounds are done; the run is in %s", settings.folder)
+
+
+def serve(post: Post, settings: RunSettings) -> Iterator[Record]:
+    """Run a recipe across the sites of a grid and yield each round once it is on disk.
+
+    A folder that holds a run already goes on from its last whole round if the settings say so.
+    """
+    recipe = settings.recipe
+    method = _check(recipe)
+    check_foreign(settings.folder)
+    if RunFolder(settings.folder).is_run() and not settings.resume:
+        raise RunError(f"{settings.folder} holds a run already; resume it, or choose another")
+    with hold(settings.folder) as folder, threads(recipe.local.threads):
+        roll = Roll(post, measured=_measures(method.weighting))
+        own = _own_data(recipe) if settings.score == "server" else None
+        if own is not None:
+            roll.outline = outline_of(own.dataset)
+        if folder.is_run():
+            register = _take_up(folder, settings, roll)
+        else:
+            register = _begin(folder, settings, method, roll, own)
+        dataset = dataset_of(register.outline) if own is None else own.dataset
+        check_task(method, dataset.task)
+        sites = Sites(
+            post, roll, plan_of(recipe), recipe.defense, register.run, patience=settings.wait
+        )
+        workshop = _open_workshop(recipe, method, sites, register, own)
+        yield from go_on(folder, recipe, dataset.task, workshop)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnData:
+    """What a server that has the recipe's data scores on."""
+
+    dataset: Dataset
+    scored: dict[str, Examples]
+    clients: int
+
+
+def _check(recipe: Recipe) -> Method:
+    if recipe.engine == "central":
+        raise RunError('engine = "central" trains in one place; it has no sites')
+    if recipe.privacy != "none":
+        raise RunError(
+            f'privacy = "{recipe.privacy}" is not carried by Flower yet; it holds in simulations'
+        )
+    return check_recipe(recipe)
+
+
+def _own_data(recipe: Recipe) -> OwnData:
+    federation = prepare(recipe)
+    return OwnData(federation.dataset, federation.scored, len(federation.partition.clients))
+
+
+def _take_up(folder: RunFolder, settings: RunSettings, roll: Roll) -> Register:
+    """Go on with a run: its sites are those it began with, some may be away."""
+    check_resume(folder, settings.recipe)
+    register = load_register(folder)
+    if register.score != settings.score:
+        raise RunError(
+            f'{folder.path} was begun with score = "{register.score}", not "{settings.score}"'
+        )
+    roll.fix(register.cards, register.outline)
+    roll.meet_again(settings.wait)
+    return register
+
+
+def _begin(
+    folder: RunFolder, settings: RunSettings, method: Method, roll: Roll, own: OwnData | None
+) -> Register:
+    """Wait for all sites, then write what a run begins with."""
+    divided = 0 if own is None else own.clients
+    number = settings.sites or settings.recipe.data.partition.clients or divided
+    cards = roll.gather(number, settings.wait)
+    assert roll.outline is not None
+    register = Register(name_run(settings.recipe), settings.score, roll.outline, tuple(cards))
+    scored = {} if own is None else {name: len(part) for name, part in own.scored.items()}
+    set_up(folder, settings.recipe, method, register, scored)
+    log.info("%d sites, %d samples", len(cards), sum(card.samples for card in cards))
+    return register
+
+
+def _open_workshop(
+    recipe: Recipe, method: Method, sites: Sites, register: Register, own: OwnData | None
+) -> Workshop:
+    dataset = dataset_of(register.outline) if own is None else own.dataset
+    model = build_network(recipe, method, dataset)
+    score: Score = sites.score
+    if own is not None:
+        batch, device = recipe.evaluation.batch_size, plan_of(recipe).device
+        score = Scorer(model, dataset, own.scored, batch, device)
+    join = OpenJoin(sites.ask, method, register.cards, recipe.seed, guard_of(recipe))
+    return Workshop(join, score, snapshot(model), sites.dated)
+
+
+def _measures(weighting: Weighting) -> bool:
+    """Tell whether a weighting asks clients for a number beside their size."""
+    even = LabelCounts(np.ones(2), np.ones(2), samples=2)
+    return weighting.measure(even) is not None
+
+
+def _line(record: Record, recipe: Recipe) -> str:
+    macro: dict[str, Any] = record["scores"]["test"]["macro"]
+    accuracy = macro["balanced_accuracy"]
+    told = "undefined" if accuracy is None else f"{accuracy:.4f}"
+    seconds = sum(record["seconds"].values())
+    absent = f", {len(record['absent'])} absent" if record["absent"] else ""
+    return (
+        f"round {record['round']} of {recipe.rounds.number}: {len(record['clients'])} clients"
+        f"{absent}, balanced accuracy {told}, {seconds:.1f} s"
+    )
+
+
+def _open_log() -> None:
+    """Write what happens to where Flower collects it, unless somebody listens already."""
+    if not log.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("fedbb: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
