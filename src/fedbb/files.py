@@ -27,7 +27,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -36,7 +36,7 @@ def remove_leftovers(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Push a rename to disk; only a folder's own fsync does that."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -1,0 +1,60 @@
+"""The masked sum of Bonawitz et al. (2017), driven from the server's side.
+
+Each client hides its vector under a mask of its own and one with every other client. Masks of pairs
+cancel in the sum; shares of what masks come from, held by the others, free the sum of the rest,
+also of masks with clients that went away. No single party can read a vector, nor t−1 of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedbb.errors import PrivacyError
+from fedbb.privacy.collector import Collector
+from fedbb.privacy.gathering import Gathering
+from fedbb.privacy.keys import Entropy, Identity
+from fedbb.privacy.letters import Occasion
+from fedbb.privacy.ring import from_ring
+from fedbb.privacy.roster import Roster
+from fedbb.privacy.secure_sum import Question, Total
+from fedbb.privacy.wire import Wire
+from fedbb.records import Absence
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedSum:
+    """Sums vectors of any length; whoever goes away before masking has the attempt begun anew."""
+
+    roster: Roster
+    identity: Identity
+    entropy: Entropy = os.urandom
+
+    def __post_init__(self) -> None:
+        if self.identity.public != self.roster.aggregator:
+            raise PrivacyError("the roster knows the aggregator by another key")
+
+    def __call__(self, question: Question, clients: Sequence[int], wire: Wire) -> Total:
+        """Return the sum over those of the clients who stay to the end."""
+        cohort, absences, attempt = tuple(sorted(set(clients))), list[Absence](), 0
+        for client in cohort:
+            self.roster.key_of(client)
+        while True:
+            attempt += 1
+            occasion = Occasion.draw(question.run, question.round, attempt, self.entropy)
+            gathering = Gathering(self.roster, self.identity, occasion, wire, absences)
+            gathering.require("keys", cohort, self.roster.least)
+            collector = Collector(question, cohort, gathering)
+            present = collector.prepare()
+            if present == cohort:
+                break
+            cohort = present
+        total, survivors = collector.collect()
+        values = from_ring(total, whole=question.whole, scale_bits=self.roster.scale_bits)
+        gone = (absence for absence in absences if absence.client not in survivors)
+        return Total(values, survivors, tuple(sorted(gone, key=_client)), attempt)
+
+
+def _client(absence: Absence) -> int:
+    return absence.client
