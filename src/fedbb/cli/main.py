@@ -23,6 +23,7 @@ VERBS = (
     "report",
     "compare",
     "track",
+    "flower",
     "methods",
     "cost",
     "data",

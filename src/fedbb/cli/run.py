@@ -53,7 +53,7 @@ def run(
 
     Each finished round is saved; Ctrl-C (exit 130) or a crash loses only the round under way.
     """
-    chosen, folder = _resolve(recipe, settings or [], out, resume)
+    chosen, folder = resolve(recipe, settings or [], out, resume)
     with open_screen(chosen, folder, as_json=as_json, quiet=quiet) as screen, stoppable():
         try:
             with tracking(track or [], folder, screen.message) as trackers:
@@ -81,9 +81,10 @@ def run_name(recipe: Recipe) -> str:
     return f"{recipe.data.name}-{recipe.method.name}-seed{recipe.seed}-{mark}"
 
 
-def _resolve(
-    recipe: Path, settings: list[str], out: Path | None, resume: bool
+def resolve(
+    recipe: Path, settings: list[str], out: Path | None, resume: bool, runs: Path = Path("runs")
 ) -> tuple[Recipe, Path]:
+    """Return a recipe, or that of the run to go on with, and the run's folder."""
     if recipe.is_dir():
         folder = RunFolder(recipe)
         if not resume or not folder.is_run():
@@ -94,7 +95,7 @@ def _resolve(
             raise RunError("a run is resumed as it was begun, without --set or --out")
         return make_recipe(folder.read_json("recipe.json"), f"recipe of {recipe}"), recipe
     chosen = read_recipe(recipe, settings)
-    return chosen, out or Path("runs") / run_name(chosen)
+    return chosen, out or runs / run_name(chosen)
 
 
 def _announce(workers: int, screen: Screen) -> None:

@@ -1,0 +1,159 @@
+"""`fedbb flower`: recipes across real sites, from an empty folder to a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedbb.cli.flower_run import need_flower, run
+from fedbb.cli.flower_screen import findings_table, status_tables
+from fedbb.cli.flower_up import join, up
+from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.engine.flower.layout import FederationFolder, SiteFolder
+
+app = typer.Typer(help="Run recipes across real sites, on Flower.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the federation.")]
+
+
+@app.command("init")
+def init(
+    path: Folder,
+    sites: Annotated[int, typer.Option(min=0, help="How many sites have a folder.")] = 3,
+    server: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="What sites call; localhost:8443.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make the folder of a federation: the app, a folder for each site with a README for its staff.
+
+    What is there already stays as it is; a larger --sites adds sites.
+    """
+    need_flower()
+    from fedbb.engine.flower.template_files import make_federation
+
+    folder = FederationFolder(path)
+    made = [str(place) for place in make_federation(folder, sites, server)]
+    if as_json:
+        print_json({"made": made, "sites": len(folder.sites())})
+    elif not quiet:
+        for place in made:
+            typer.echo(f"made {place}")
+        if not made:
+            typer.echo(f"{path} is there already, with {len(folder.sites())} sites")
+        typer.echo(f"next: fedbb flower certs {path}")
+
+
+@app.command("certs")
+def certs(
+    path: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of the federation, or of one site.")
+    ],
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="A further name or address of the server; may be repeated."),
+    ] = None,
+    days: Annotated[
+        int, typer.Option(min=1, help="How long the server's certificate holds.")
+    ] = 397,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make the authority, the server certificate and site keys; what is there is not touched."""
+    need_flower()
+    from fedbb.engine.flower.certificates import make_certificates, make_site_key
+
+    site = SiteFolder(path)
+    if site.settings_file.exists():
+        pieces = make_site_key(site)
+    else:
+        pieces = make_certificates(FederationFolder(path), host or [], days)
+    if as_json:
+        print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in pieces])
+    elif not quiet:
+        for piece in pieces:
+            typer.echo(f"{'made' if piece.made else 'kept'}  {piece.path}  {piece.what}")
+
+
+@app.command("status")
+def status(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Show which sites are online, the runs, and how far each has come."""
+    need_flower()
+    from fedbb.engine.flower.status import describe
+
+    state = describe(FederationFolder(path))
+    if as_json:
+        print_json(state)
+    elif not quiet:
+        console = Console()
+        for part in status_tables(state):
+            console.print(part)
+
+
+@app.command("doctor")
+def doctor(
+    path: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of the federation, or of one site.")
+    ],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Look for what would go wrong and say what to do; exit 1 if something is bad."""
+    need_flower()
+    from fedbb.engine.flower.doctor import examine
+
+    findings = examine(path)
+    if as_json:
+        print_json([vars(finding) for finding in findings])
+    elif not quiet:
+        Console().print(findings_table([vars(finding) for finding in findings]))
+    if any(finding.level == "bad" for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command("admit")
+def admit(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Register the keys of sites that were added, while the server runs."""
+    need_flower()
+    from fedbb.engine.flower.admission import admit as register
+    from fedbb.engine.flower.control import Control
+
+    folder = FederationFolder(path)
+    folder.check()
+    with Control(folder.listening(), folder.ca) as control:
+        names = register(folder, control)
+    if as_json:
+        print_json({"admitted": names})
+    elif not quiet:
+        typer.echo(f"admitted: {', '.join(names) or 'nobody new'}")
+
+
+@app.command("dismiss")
+def dismiss(
+    path: Folder,
+    site: Annotated[str, typer.Argument(help="Name of the site, such as site-2.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take a site out of the federation, at once; its key is never accepted again."""
+    need_flower()
+    from fedbb.engine.flower.admission import dismiss as unregister
+    from fedbb.engine.flower.control import Control
+
+    folder = FederationFolder(path)
+    folder.check()
+    with Control(folder.listening(), folder.ca) as control:
+        unregister(control, site)
+    if as_json:
+        print_json({"dismissed": site})
+    elif not quiet:
+        typer.echo(f"dismissed: {site}")
+
+
+app.command("up")(up)
+app.command("join")(join)
+app.command("run")(run)

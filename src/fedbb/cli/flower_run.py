@@ -1,0 +1,128 @@
+"""`fedbb flower run`: a recipe on a federation that is up, shown round by round."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.run import resolve
+from fedbb.cli.screen import Screen, open_screen
+from fedbb.cli.stopping import stoppable
+from fedbb.engine.flower.layout import FederationFolder
+from fedbb.errors import RunError
+from fedbb.recipes.check import check_recipe
+from fedbb.recipes.spec import Recipe
+from fedbb.runs.folder import Record, RunFolder, check_foreign
+
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Run folder; DIR/runs/<name> if not given.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in local.lr=0.02."),
+]
+Score = Annotated[
+    Literal["server", "sites"],
+    typer.Option(help="Who scores: the server on the recipe's data, or each site on its own."),
+]
+
+
+def run(
+    recipe: Annotated[
+        Path, typer.Argument(help="Recipe (.toml or .json), or with --resume a run folder.")
+    ],
+    path: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Folder of a federation that is up.")
+    ] = Path(),
+    out: Out = None,
+    settings: Settings = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an unfinished run, to the bit.")
+    ] = False,
+    score: Score = "server",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a recipe across the sites, on the machine of the server.
+
+    Each finished round is saved; Ctrl-C (exit 130) loses only the round under way. Exit 1 if the
+    run failed.
+    """
+    need_flower()
+    federation = FederationFolder(path)
+    federation.check()
+    chosen, folder = resolve(recipe, settings or [], out, resume, federation.runs)
+    carry_out(federation, chosen, folder, resume=resume, score=score, as_json=as_json, quiet=quiet)
+
+
+def carry_out(
+    federation: FederationFolder,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    resume: bool,
+    score: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Start a recipe on a federation and show it to its end."""
+    from fedbb.engine.flower.control import Control
+    from fedbb.engine.flower.following import Following, run_config
+
+    _check(recipe, folder, resume)
+    with (
+        Control(federation.listening(), federation.ca) as control,
+        open_screen(recipe, folder, as_json=as_json, quiet=quiet) as screen,
+        stoppable(),
+    ):
+        config = run_config(recipe, folder, resume=resume, score=score)
+        following = Following(control, control.start(federation.app, config), folder)
+        try:
+            for record in following:
+                _show(record, screen)
+        except KeyboardInterrupt:
+            following.stop()
+            screen.message(
+                f"stopped after round {len(RunFolder(folder).records())} of {recipe.rounds.number},"
+                f" which is saved; go on with: fedbb flower run --resume {folder} {federation.path}"
+            )
+            raise typer.Exit(130) from None
+        assert following.ending is not None
+        if following.ending.status != "finished:completed":
+            told = following.ending.details or following.ending.status
+            screen.message(f"run {following.ending.identity} failed: {told}; see {federation.log}")
+            raise typer.Exit(1)
+        screen.finish(RunFolder(folder).read_json("summary.json"))
+    if as_json:
+        print_json(RunFolder(folder).read_json("summary.json"), indent=None)
+
+
+def need_flower() -> None:
+    """Say which extra is missing, before anything is imported from it."""
+    for package in ("flwr", "cryptography"):
+        if find_spec(package) is None:
+            raise RunError(
+                f"`fedbb flower` needs the package {package}, which is not installed: "
+                'pip install "fedbb[flower]"'
+            )
+
+
+def _check(recipe: Recipe, folder: Path, resume: bool) -> None:
+    """Refuse here what the server would refuse a minute later."""
+    check_recipe(recipe)
+    check_foreign(folder)
+    if RunFolder(folder).is_run() and not resume:
+        raise RunError(f"{folder} holds a run already; --resume goes on with it, or choose another")
+
+
+def _show(record: Record, screen: Screen) -> None:
+    for absence in record.get("absent", ()):
+        screen.message(
+            f"round {record['round']}: client {absence['client']} did not count: "
+            f"{absence['reason']}"
+        )
+    screen.round(record)

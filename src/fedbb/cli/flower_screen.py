@@ -1,0 +1,75 @@
+"""How a federation's state and a doctor's findings look on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {
+    "ok": "green",
+    "warn": "yellow",
+    "bad": "bold red",
+    "online": "green",
+    "offline": "yellow",
+    "not registered": "yellow",
+    "finished:completed": "green",
+    "finished:failed": "bold red",
+}
+
+
+def findings_table(findings: Sequence[dict[str, Any]]) -> Table:
+    """Return a line for each finding: how it is, what was looked at, what to do."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for finding in findings:
+        told = Text(finding["told"])
+        if finding["advice"]:
+            told.append(f"\n→ {finding['advice']}", style="bold")
+        table.add_row(_colored(finding["level"]), Text(finding["subject"]), told)
+    return table
+
+
+def status_tables(state: dict[str, Any]) -> Iterator[Table | str]:
+    """Yield the server's address, its sites and its runs."""
+    yield f"server {state['server']}"
+    sites = Table(title="Sites", title_justify="left")
+    for name in ("site", "status", "last came online (UTC)"):
+        sites.add_column(name)
+    for site in state["sites"]:
+        sites.add_row(site["site"], _colored(site["status"]), _moment(site["since"]))
+    yield sites
+    if not state["runs"]:
+        yield "no runs yet"
+        return
+    runs = Table(title="Runs, newest first", title_justify="left")
+    for name in ("begun (UTC)", "status", "rounds", "to / from sites", "folder"):
+        runs.add_column(name, overflow="fold")
+    for run in state["runs"]:
+        runs.add_row(
+            _moment(run["begun"]),
+            _colored(run["status"]),
+            f"{run['done']} of {run['rounds'] or '?'}",
+            f"{_megabytes(run['bytes_to_sites'])} / {_megabytes(run['bytes_from_sites'])}",
+            Text(run["folder"] or run["run"]),
+        )
+    yield runs
+    if state["runs"][0]["details"]:
+        yield f"last: {state['runs'][0]['details']}"
+
+
+def _colored(word: str) -> Text:
+    return Text(word, style=STYLES.get(word, ""))
+
+
+def _moment(text: str) -> str:
+    """Return an ISO date and time without its fractions."""
+    return text[:19].replace("T", " ") or "–"
+
+
+def _megabytes(number: int) -> str:
+    return f"{number / 1e6:.1f} MB"

@@ -1,0 +1,79 @@
+"""A site's own node: it calls the server, waits for work, and comes back after an interruption."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+from fedbb.engine.flower.layout import SiteFolder
+from fedbb.engine.flower.local import LOOPBACK, free_port, node_command
+from fedbb.engine.flower.processes import Group, Program, environment
+from fedbb.errors import RunError
+
+AGAIN = 10.0
+"""Seconds until an ended node is started again."""
+
+UNKNOWN = "[code: 2004]"
+MARKUP = re.compile(r"\x1b\[[0-9;]*m")
+TOLD = (
+    (re.compile(r"SuperNode ID: \d+"), "online"),
+    (re.compile(r"Receiving: (\S+) message"), "{0}: under way"),
+    (re.compile(r"Sent successfully"), "sent"),
+    (re.compile(r"Connection attempt failed"), "the server does not answer; trying again"),
+    (re.compile(r"Connection successful after"), "the server answers again"),
+)
+
+
+def join(site: SiteFolder) -> Iterator[str]:
+    """Keep a site's node running while the generator is drawn from; yield what happens."""
+    settings = site.settings()
+    for path in (site.key, site.ca):
+        if not path.exists():
+            raise RunError(f"{path} is missing; see README.md in {site.path}")
+    yield f"calling {settings['server']} as client {settings['client']}; all of it in {site.log}"
+    with Group() as group:
+        while True:
+            command = node_command(
+                site, site.node_config(), settings["server"], free_port(LOOPBACK)
+            )
+            begun = site.log.stat().st_size if site.log.exists() else 0
+            running = group.start("node", command, environment(site.state / "flwr"), site.log)
+            yield from _watch(running, begun)
+            running.kill()
+            yield f"{_cause(running.output()[-4000:], settings['server'])}; again in {AGAIN:.0f} s"
+            time.sleep(AGAIN)
+
+
+def _watch(running: Program, place: int) -> Iterator[str]:
+    """Yield what the log of a node tells, in few words, until the node ends."""
+    last = None
+    with running.log.open(encoding="utf-8", errors="replace") as log:
+        log.seek(place)
+        while running.is_running():
+            for line in log:
+                words = _shorten(line)
+                if words is not None and words != last:
+                    yield words
+                    last = words
+            time.sleep(0.3)
+
+
+def _shorten(line: str) -> str | None:
+    plain = MARKUP.sub("", line)
+    for pattern, words in TOLD:
+        if match := pattern.search(plain):
+            return words.format(*match.groups())
+    return None
+
+
+def _cause(ending: str, server: str) -> str:
+    """Say why a node ended, or refuse to go on if it would only end again."""
+    if UNKNOWN in ending:
+        return (
+            "the server does not know this site's key (send node.pub to its staff), or holds the "
+            "site for still connected, which passes within a minute"
+        )
+    if "SSL/TLS handshake error" in ending:
+        raise RunError(f"{server} is not trusted; `fedbb flower doctor` on this folder tells more")
+    return "the node ended"
