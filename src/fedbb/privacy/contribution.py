@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbb.aggregation.clipping import clip_change
 from fedbb.aggregation.merging import Merge, average, normalized_average
 from fedbb.errors import PrivacyError
 from fedbb.records import ClientUpdate, FloatArray, ModelState
@@ -41,16 +42,15 @@ def contribute(
 ) -> FloatArray:
     """Return, at the client, (W/a·Δ of parameters, W·Δ of float buffers, W·a, W, 1).
 
-    a is 1 where models are averaged. Δ is shortened so that the parameters move `max_norm` at most.
-    Integer buffers stay out.
+    a is 1 where models are averaged. Δ is shortened to `max_norm`; integer buffers stay out.
     """
     check_linear(merge)
     mass = _MASSES[merge](update)
-    params = _change(current.params, update.state.params)
-    buffers = _change(_floats(current.buffers), update.state.buffers)
-    share = weight * _shrink(params, max_norm)
+    trained = update.state if max_norm is None else clip_change(current, update.state, max_norm)
+    params = _change(current.params, trained.params)
+    buffers = _change(_floats(current.buffers), trained.buffers)
     scalars = [weight * mass, weight, 1.0]
-    return np.concatenate([params * (share / mass), buffers * share, scalars])
+    return np.concatenate([params * (weight / mass), buffers * weight, scalars])
 
 
 def abstain(current: ModelState) -> FloatArray:
@@ -96,8 +96,3 @@ def _moved(current: Mapping[str, Tensor], change: FloatArray) -> dict[str, Tenso
         moved[name] = (tensor.double() + part).to(tensor.dtype)
         start += tensor.numel()
     return moved
-
-
-def _shrink(params: FloatArray, max_norm: float | None) -> float:
-    norm = float(np.linalg.norm(params))
-    return 1.0 if max_norm is None or norm <= max_norm else max_norm / norm

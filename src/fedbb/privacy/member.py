@@ -1,0 +1,43 @@
+"""A client's own side of a private run: what it knows of itself, and what it adds to a sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedbb.aggregation.merging import Merge
+from fedbb.privacy.contribution import abstain, contribute
+from fedbb.privacy.statistics import Sums, Terms, declare, own_weight
+from fedbb.records import ClientCard, ClientUpdate, FloatArray, IntArray, ModelState
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What server and clients agree on before the first sum; nothing in it is secret."""
+
+    terms: Terms
+    merge: Merge
+    max_weight: float = 1.0
+    max_norm: float | None = None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client that takes part: its card never leaves it."""
+
+    card: ClientCard
+    agreement: Agreement
+
+    def statistics(self) -> IntArray:
+        """Return what it adds to the sum before the first round."""
+        return declare(self.card, self.agreement.terms)
+
+    def weight(self, sums: Sums) -> float:
+        """Return how much it counts, by its own reckoning; implausible sums are refused."""
+        return own_weight(self.card, sums, self.agreement.terms, self.agreement.max_weight)
+
+    def part(self, current: ModelState, update: ClientUpdate | None, sums: Sums) -> FloatArray:
+        """Return what it adds to a round's sum; without an update, only that it took part."""
+        if update is None:
+            return abstain(current)
+        agreed = self.agreement
+        return contribute(current, update, self.weight(sums), agreed.merge, agreed.max_norm)

@@ -1,0 +1,56 @@
+"""What a private run asks of its recipe and of the installation; needs no cryptography itself."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from fedbb.errors import RecipeError
+from fedbb.joining import Guard
+from fedbb.methods import Method
+from fedbb.privacy.contribution import check_linear
+from fedbb.privacy.statistics import terms_of
+from fedbb.recipes.spec import Recipe
+from fedbb.rounds import chosen_number
+
+FEWEST = 3
+"""Of two clients, each would learn the other's part from the sum."""
+
+EXTRAS = {
+    "masked": {"cryptography": "private", "Crypto": "private"},
+    "bfv": {"cryptography": "private", "Crypto": "private", "tenseal": "he"},
+}
+"""Modules that a kind of privacy needs, and the extra of fedbb that installs each."""
+
+
+def check_private(recipe: Recipe, method: Method) -> None:
+    """Refuse a private recipe whose method hides nothing in sums, or that lacks a library."""
+    told = f'privacy = "{recipe.privacy}"'
+    if recipe.engine == "central":
+        raise RecipeError(f'{told} has no place in engine = "central", where one client holds all')
+    missing = {
+        module: extra for module, extra in EXTRAS[recipe.privacy].items() if not find_spec(module)
+    }
+    if missing:
+        extras = ",".join(dict.fromkeys(missing.values()))
+        raise RecipeError(
+            f"{told} needs {' and '.join(missing)}, which is not installed; "
+            f'pip install "fedbb[{extras}]"'
+        )
+    check_linear(method.merge)
+
+
+def check_members(recipe: Recipe, method: Method, clients: int) -> None:
+    """Refuse a private recipe with too few clients in a round."""
+    chosen = chosen_number(clients, recipe.rounds.participation)
+    if chosen < FEWEST:
+        raise RecipeError(
+            f'privacy = "{recipe.privacy}" needs {FEWEST} clients in a round and {chosen} take '
+            "part: of two, each would learn the other's part from the sum"
+        )
+    terms_of(method.weighting, clients)
+
+
+def least_cohort(recipe: Recipe, clients: int) -> int:
+    """Return over how many clients a sum must be, by the quorum of the recipe."""
+    chosen = chosen_number(clients, recipe.rounds.participation)
+    return max(FEWEST, Guard(recipe.defense.quorum).least(chosen))
