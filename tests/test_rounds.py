@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from fedbb.aggregation.merging import average
 from fedbb.errors import DivergedError
 from fedbb.losses.pnb import PNB
+from fedbb.joining import longest_first
 from fedbb.methods import METHODS, Method, build_method, fedavg, fednova, fedprox, moon
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
 from fedbb.records import ClientCard, ModelState, Task
-from fedbb.rounds import Schedule, Start, choose, longest_first
+from fedbb.rounds import Schedule, Start, choose
 from fedbb.state import digest
 from fedbb.training.plan import LocalPlan
 from toy import equal_states, toy_dataset, toy_rounds

@@ -19,3 +19,23 @@ class RunError(FedbbError):
 
 class DivergedError(FedbbError):
     """Training met a number that is not finite."""
+
+
+class QuorumError(RunError):
+    """Too few clients gave a usable answer, as often as the round was tried."""
+
+
+class ReplyError(FedbbError):
+    """An answer of a client that cannot be used; the message names client, round and field."""
+
+
+class PrivacyError(FedbbError):
+    """A secure sum that cannot be made, or whose parties or messages are not as they must be."""
+
+
+class RefusedError(PrivacyError):
+    """A message that is not answered: malformed, forged, replayed, or asking for too much."""
+
+
+class TooFewError(PrivacyError):
+    """Too few parties stayed to the end of a secure sum; nothing of anyone's was revealed."""

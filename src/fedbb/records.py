@@ -72,13 +72,24 @@ class ClientUpdate:
 
 @dataclass(frozen=True)
 class ClientReport:
-    """What is left of an update once it is merged, and how much it counted."""
+    """What is left of an update once it is merged, and how much it counted.
+
+    Under secure aggregation the server learns only who took part, and the rest is None.
+    """
 
     client: int
-    weight: float
-    steps: int
-    train_loss: float
-    seconds: float
+    weight: float | None = None
+    steps: int | None = None
+    train_loss: float | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A client that was chosen for a round and does not count in it, and why."""
+
+    client: int
+    reason: str
 
 
 @dataclass(frozen=True)

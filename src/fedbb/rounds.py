@@ -1,28 +1,20 @@
-"""The server: choose, train, weigh, merge, score; a generator whose consumer saves or stops."""
+"""The server: choose, join, score; a generator whose consumer saves or stops."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedbb.aggregation.weighting import renormalize
-from fedbb.engine.base import Engine
+from fedbb.engine.base import Engine, ask_all
 from fedbb.errors import DivergedError
 from fedbb.evaluation.metrics import Scores
+from fedbb.joining import Join, Joined, OpenJoin
 from fedbb.methods import Method
-from fedbb.records import (
-    ClientCard,
-    ClientReport,
-    ClientUpdate,
-    FloatArray,
-    IntArray,
-    ModelState,
-)
+from fedbb.records import ClientReport, IntArray, ModelState
 from fedbb.rng import stream
-from fedbb.training.plan import Job
 
 Score = Callable[[ModelState], Mapping[str, Scores]]
 
@@ -46,65 +38,49 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A finished round: the new state, who trained and counted how much, and its scores.
-
-    `reports` are in client order.
-    """
+    """A finished round: what became of the state, who counted how much, and its scores."""
 
     number: int
-    state: ModelState
-    reports: tuple[ClientReport, ...]
+    joined: Joined
     scores: Mapping[str, Scores]
     train_seconds: float
     score_seconds: float
+
+    @property
+    def state(self) -> ModelState:
+        """The new global state."""
+        return self.joined.state
+
+    @property
+    def reports(self) -> tuple[ClientReport, ...]:
+        """Who trained and counted how much, in client order."""
+        return self.joined.reports
 
 
 def federate(
     engine: Engine, method: Method, start: Start, schedule: Schedule, score: Score
 ) -> Iterator[Round]:
-    """Yield the rounds from `start` to the end of the schedule."""
-    cards = engine.introduce()
-    weights = method.weighting(cards)
+    """Yield the rounds of an engine's clients from `start` to the end of the schedule."""
+    join = OpenJoin(ask_all(engine), method, engine.introduce(), schedule.seed)
+    return go_rounds(join, start, schedule, score)
+
+
+def go_rounds(join: Join, start: Start, schedule: Schedule, score: Score) -> Iterator[Round]:
+    """Yield the rounds that a join makes, from `start` to the end of the schedule."""
     state = start.state
     for number in range(start.rounds_done + 1, schedule.rounds + 1):
         began = time.perf_counter()
-        chosen = choose(len(cards), schedule, number)
-        turns = longest_first(chosen, cards)
-        shares = renormalize(weights[chosen])[turns]
-        jobs = [Job(int(client), number, schedule.seed, state) for client in chosen[turns]]
-        reports: list[ClientReport] = []
-        state = method.merge(state, _noting(engine.train(jobs), shares, reports), shares)
+        joined = join(number, state, choose(join.clients, schedule, number))
+        state = joined.state
         trained = time.perf_counter()
         scores = _score(score, state, number)
         scored = time.perf_counter()
-        reports.sort(key=lambda report: report.client)
-        yield Round(number, state, tuple(reports), scores, trained - began, scored - trained)
+        yield Round(number, joined, scores, trained - began, scored - trained)
 
 
 def chosen_number(clients: int, participation: float) -> int:
     """Return how many clients train in a round."""
     return max(1, round(participation * clients))
-
-
-def longest_first(chosen: IntArray, cards: Sequence[ClientCard]) -> IntArray:
-    """Return the places of the chosen clients by falling size, equal ones by client.
-
-    Whoever trains long begins first, so that no core idles at the end of a round. Updates are
-    merged in this order too, since float sums depend on theirs: it follows from the cards alone,
-    and few updates come before their turn.
-    """
-    return np.argsort([-cards[client].samples for client in chosen], kind="stable")
-
-
-def _noting(
-    updates: Iterable[ClientUpdate], weights: FloatArray, reports: list[ClientReport]
-) -> Iterator[ClientUpdate]:
-    """Pass updates on and keep of each what a record needs, which is not its model."""
-    for update, weight in zip(updates, weights.tolist(), strict=True):
-        reports.append(
-            ClientReport(update.client, weight, update.steps, update.train_loss, update.seconds)
-        )
-        yield update
 
 
 def choose(clients: int, schedule: Schedule, number: int) -> IntArray:

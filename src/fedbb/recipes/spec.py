@@ -87,6 +87,18 @@ class RoundsSpec(Section):
     participation: Share = 1.0
 
 
+class DefenseSpec(Section):
+    """What a round bears: absent clients, answers that come late, and updates that go too far."""
+
+    quorum: Share = 0.5
+    attempts: Count = 3
+    deadline: Positive = 600.0
+    max_norm: Positive | None = None
+    max_weight: Share = 1.0
+    rule: Literal["clip", "median", "trimmed-mean", "krum", "multi-krum"] | None = None
+    byzantine: Annotated[int, Field(ge=0)] = 0
+
+
 class EvaluationSpec(Section):
     """How rounds are scored, and by which macro metric the best one is chosen."""
 
@@ -102,11 +114,13 @@ class Recipe(Section):
     name: Annotated[str, Field(min_length=1, pattern=r"^[\w.+=-]+$")] | None = None
     seed: Seed = 0
     engine: Literal["auto", "pool", "inline", "central"] = "auto"
+    privacy: Literal["none", "masked", "bfv"] = "none"
     data: DataSpec
     model: ModelSpec = ModelSpec()
     method: MethodSpec
     local: LocalSpec = LocalSpec()
     rounds: RoundsSpec = RoundsSpec()
+    defense: DefenseSpec = DefenseSpec()
     evaluation: EvaluationSpec = EvaluationSpec()
 
     @property

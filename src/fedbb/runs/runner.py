@@ -12,10 +12,11 @@ from fedbb.errors import RunError
 from fedbb.methods import Method
 from fedbb.partition.table import Partition
 from fedbb.recipes.check import check_recipe, check_task
+from fedbb.recipes.defense import check_crowd
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
-from fedbb.rounds import Round, Schedule, Start, federate
+from fedbb.rounds import Round, Schedule, Start, go_rounds
 from fedbb.runs import environment
 from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
@@ -41,42 +42,51 @@ def run(
     cores if not given.
     """
     method = check_recipe(recipe)
+    private = recipe.privacy != "none"
+    if private:
+        check_private(recipe, method)
     check_foreign(path)
     if RunFolder(path).is_run() and not resume:
         raise RunError(f"{path} holds a run already; --resume goes on with it, or choose another")
     number = wanted_workers(recipe, workers)
     if number:
         nursery.prepare()
-    with hold(path) as folder, threads(recipe.local.threads):
+    # What clients of a private run remember is no part of what its server has.
+    kept = "parties/memories" if private else "memories"
+    with hold(path, kept=kept) as folder, threads(recipe.local.threads):
         if folder.is_run():
-            _check_resume(folder, recipe)
+            check_resume(folder, recipe)
         federation = prepare(recipe, progress)
         check_task(method, federation.dataset.task)
+        check_crowd(recipe, len(federation.partition.clients))
         task = federation.dataset.task
-        if folder.is_run():
-            stored = Partition.load(folder.file("partition.json"))
-            if stored != federation.partition:
-                raise RunError(f"{path}: the recipe now divides the data in another way")
-        else:
+        if private:
+            check_members(recipe, method, len(federation.partition.clients))
+        if not folder.is_run():
             _set_up(folder, recipe, federation, method)
-        opened = open_workshop(recipe, federation, method, folder.memories, number)
+        elif not is_division(folder, federation.partition):
+            raise RunError(f"{path}: the recipe now divides the data in another way")
+        joining = import_module("fedbb.runs.private").open_join(folder) if private else make_join
+        opened = open_workshop(
+            recipe, federation, method, folder.memories, number, joining=joining
+        )
         del federation
         with opened as workshop:
-            yield from _rounds(folder, recipe, task, workshop)
+            yield from go_on(folder, recipe, task, workshop)
 
 
-def _rounds(folder: RunFolder, recipe: Recipe, task: Task, workshop: Workshop) -> Iterator[Record]:
-    engine = workshop.engine
+def go_on(folder: RunFolder, recipe: Recipe, task: Task, workshop: Workshop) -> Iterator[Record]:
+    """Yield the rounds that a folder still lacks, each once it is committed, and close the run."""
     checkpoint = folder.latest() or Checkpoint(0, workshop.first)
     records = folder.rewind(checkpoint.round)
-    engine.dated.update(checkpoint.memories)
+    workshop.dated.update(checkpoint.memories)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
     best = best_record(records, metric)
     schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
     start = Start(checkpoint.state, checkpoint.round)
-    for finished in federate(engine, engine.method, start, schedule, workshop.score):
+    for finished in go_rounds(workshop.join, start, schedule, workshop.score):
         record = _record(finished, workshop.workers)
-        checkpoint = Checkpoint(finished.number, finished.state, dict(engine.dated))
+        checkpoint = Checkpoint(finished.number, finished.state, dict(workshop.dated))
         leads = is_better(record, best, metric)
         folder.commit(record, checkpoint, best=leads)
         best = record if leads else best
@@ -99,6 +109,10 @@ def _record(finished: Round, workers: int) -> Record:
     return {
         "round": finished.number,
         "clients": clients,
+        "absent": [
+            {"client": absence.client, "reason": absence.reason}
+            for absence in finished.joined.absences
+        ],
         "scores": {name: scores.as_json() for name, scores in finished.scores.items()},
         "seconds": {
             "train": round(finished.train_seconds, 4),
@@ -111,15 +125,21 @@ def _record(finished: Round, workers: int) -> Record:
 
 def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: Method) -> None:
     try:
-        federation.partition.save(folder.file("partition.json"))
-        folder.write_json("federation.json", describe(federation, method))
+        if recipe.privacy == "none":
+            federation.partition.save(folder.file("partition.json"))
+            folder.write_json("federation.json", describe(federation, method))
+        else:
+            folder.write_json("partition.json", hidden_division(federation.partition))
+            folder.write_json("federation.json", describe_hidden(federation))
+            import_module("fedbb.runs.private").enrol(folder, recipe, federation, method)
         folder.write_json("environment.json", environment.describe())
         folder.write_json("recipe.json", recipe.model_dump(mode="json"))
     except OSError as error:
         raise RunError(f"{folder.path} cannot be written: {error}") from error
 
 
-def _check_resume(folder: RunFolder, recipe: Recipe) -> None:
+def check_resume(folder: RunFolder, recipe: Recipe) -> None:
+    """Refuse to go on with another recipe, or with other versions of what results depend on."""
     changed = differences(make_recipe(folder.read_json("recipe.json")).decisive, recipe.decisive)
     if changed:
         raise RunError(f"{folder.path} was begun with another recipe; " + "; ".join(changed))

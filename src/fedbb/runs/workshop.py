@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from fedbb.aggregation.krum import Krum
+from fedbb.engine.base import ask_all
 from fedbb.engine.inline import Inline
 from fedbb.engine.memory import MemoryStore
 from fedbb.engine.pool import Pool, crew_size
+from fedbb.engine.screening import Clipped, SoundOnly, Trusted
 from fedbb.errors import RunError
 from fedbb.evaluation.scorer import Scorer
+from fedbb.joining import Guard, Join, OpenJoin
 from fedbb.methods import Method
+from fedbb.recipes.defense import least_answers
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState
 from fedbb.rounds import Score, chosen_number
@@ -23,15 +29,17 @@ from fedbb.training.plan import LocalPlan
 
 @dataclass(frozen=True, eq=False)
 class Workshop:
-    """An engine, a scorer, the state that round one starts from, and how many workers there are.
+    """A join, a scorer, the state that round one starts from, and how many workers there are.
 
-    Without workers all is done in this process.
+    `dated` tells the round each client's memory is from. Without workers all is done in this
+    process.
     """
 
-    engine: Inline | Pool
+    join: Join
     score: Score
     first: ModelState
-    workers: int
+    dated: dict[int, int]
+    workers: int = 0
 
 
 def wanted_workers(recipe: Recipe, workers: int | None) -> int:
@@ -44,9 +52,22 @@ def wanted_workers(recipe: Recipe, workers: int | None) -> int:
     return 0 if recipe.engine == "auto" and number == 1 else number
 
 
+def make_join(recipe: Recipe, engine: Inline | Pool) -> Join:
+    """Return how the clients' training becomes the next state under a recipe."""
+    return OpenJoin(
+        ask_all(engine), engine.method, engine.introduce(), recipe.seed, guard_of(recipe)
+    )
+
+
 @contextmanager
 def open_workshop(
-    recipe: Recipe, federation: Federation, method: Method, store: MemoryStore, workers: int
+    recipe: Recipe,
+    federation: Federation,
+    method: Method,
+    store: MemoryStore,
+    workers: int,
+    *,
+    joining: Callable[[Recipe, Inline | Pool], Join] = make_join,
 ) -> Iterator[Workshop]:
     """Open what a recipe needs, with so many workers, and end them after the block."""
     plan = plan_of(recipe)
@@ -65,12 +86,28 @@ def open_workshop(
     batch = recipe.evaluation.batch_size
     if not workers:
         scorer = Scorer(model, federation.dataset, federation.scored, batch, plan.device)
-        yield Workshop(engine, scorer, first, 0)
+        yield Workshop(joining(recipe, engine), scorer, first, engine.dated)
         return
     with Pool(engine, federation.scored, batch_size=batch, workers=workers) as pool:
         # The pool reads shared copies; what is only held here would be held twice.
         del engine, federation
-        yield Workshop(pool, pool, first, workers)
+        yield Workshop(joining(recipe, pool), pool, first, pool.dated, workers)
+
+
+def guard_of(recipe: Recipe) -> Guard:
+    """Return what the rounds of a recipe bear."""
+    defense = recipe.defense
+    bound = math.inf if defense.max_norm is None else defense.max_norm
+    plain = Guard(defense.quorum, defense.attempts, defense.max_weight)
+    if defense.rule is None:
+        return plain if defense.max_norm is None else replace(plain, screen=SoundOnly(bound))
+    if defense.rule == "clip":
+        return replace(plain, screen=SoundOnly(), select=Clipped(bound))
+    strict = replace(plain, screen=SoundOnly(bound), needs=least_answers(defense))
+    if defense.rule in ("krum", "multi-krum"):
+        krum = Krum(defense.byzantine, many=defense.rule == "multi-krum")
+        return replace(strict, select=Trusted(krum))
+    return strict
 
 
 def plan_of(recipe: Recipe) -> LocalPlan:
