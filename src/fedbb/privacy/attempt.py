@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedbb.errors import RefusedError
 from fedbb.privacy.canonical import (
     a_flag,
     a_number,
-    a_text,
     parse_record,
     some_bytes,
     some_clients,
     spell,
 )
 from fedbb.privacy.keys import KEY
-from fedbb.privacy.letters import TOKEN, Occasion
+from fedbb.privacy.letters import Occasion
 from fedbb.privacy.sharing import SHARE
 
 STAGES = ("keys", "shares", "masked", "agree", "unmask")
@@ -65,19 +64,16 @@ class Attempt:
 
 
 _FIELDS = frozenset(
-    "run round attempt token cohort stage secrets peers seed held survivors same".split()
+    {"run", "round", "attempt", "token", "cohort", "stage"}
+    | {"secrets", "peers", "seed", "held", "survivors", "same"}
 )
 
 
 def save_attempt(attempt: Attempt) -> bytes:
     """Return an attempt as bytes; they hold secrets."""
-    occasion = attempt.occasion
     return spell(
         {
-            "run": occasion.run,
-            "round": occasion.round,
-            "attempt": occasion.attempt,
-            "token": occasion.token,
+            **asdict(attempt.occasion),
             "cohort": list(attempt.cohort),
             "stage": attempt.stage,
             "secrets": _plain(attempt.secrets),
@@ -93,16 +89,10 @@ def save_attempt(attempt: Attempt) -> bytes:
 def load_attempt(data: bytes) -> Attempt:
     """Return the attempt in these bytes, or refuse damaged ones."""
     record = parse_record(data, "a saved attempt", _FIELDS)
-    some_bytes(record["token"], "its token", TOKEN)
     if record["stage"] not in STAGES:
         raise RefusedError("a saved attempt is in no known stage")
     return Attempt(
-        Occasion(
-            a_text(record["run"], "its run"),
-            a_number(record["round"], "its round"),
-            a_number(record["attempt"], "its number", 1),
-            record["token"],
-        ),
+        Occasion.read(record, "a saved attempt"),
         some_clients(record["cohort"], "its cohort"),
         record["stage"],
         _pair(record["secrets"], KEY if record["stage"] in STAGES[:3] else 0),

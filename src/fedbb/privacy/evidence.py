@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fedbb.errors import RefusedError
 from fedbb.privacy.attempt import Pair
-from fedbb.privacy.canonical import a_flag, spell
+from fedbb.privacy.canonical import a_flag
 from fedbb.privacy.keys import KEY
-from fedbb.privacy.letters import Letter, unseal
+from fedbb.privacy.letters import Letter, Occasion, Part, unseal
 from fedbb.privacy.roster import Roster
 
 
@@ -30,27 +29,30 @@ def read_keys(letter: Letter, roster: Roster, cohort: Sequence[int]) -> dict[int
 
 
 def read_agreements(
-    letter: Letter, roster: Roster, survivors: tuple[int, ...], needed: int
-) -> bool:
-    """Check that enough survivors signed the same list of survivors.
+    parts: Sequence[Part], stage: str, occasion: Occasion, roster: Roster, survivors: Sequence[int]
+) -> tuple[int, bool]:
+    """Return how many survivors signed, and whether all of them gave the vector they gave before.
 
-    Return whether all of them did, and that nobody's vector is another one than in an attempt
-    before.
+    Refuse a signature under another list of survivors, or by somebody who is none.
     """
     signers, same = set(), True
-    for part in letter.parts:
-        agreed = unseal(part, roster, "agree", None, letter.occasion)
-        if agreed.clients("survivors") != survivors:
-            raise RefusedError(f"client {agreed.sender} has agreed to another list of survivors")
+    for part in parts:
+        agreed = unseal(part, roster, stage, None, occasion)
         if agreed.sender not in survivors:
             raise RefusedError(f"client {agreed.sender} is no survivor and has no say in it")
+        if stage == "agree" and agreed.clients("survivors") != tuple(survivors):
+            raise RefusedError(f"client {agreed.sender} has agreed to another list of survivors")
         same &= a_flag(agreed.facts.get("same"), "whether a vector is the same")
         signers.add(agreed.sender)
-    if len(signers) < needed:
-        raise RefusedError(f"{len(signers)} survivors agree to their list; {needed} are needed")
-    return same and signers == set(survivors)
+    return len(signers), same and signers == set(survivors)
 
 
-def digest_of(clients: Sequence[int]) -> str:
-    """Return what stands for a list of clients."""
-    return hashlib.sha256(spell(list(clients))).hexdigest()
+def check_clients(client: int, clients: Sequence[int], among: Collection[int], least: int) -> None:
+    """Refuse a group that is too small, has strangers in it, or not this client."""
+    strangers = set(clients) - set(among)
+    if strangers:
+        raise RefusedError(f"client {min(strangers)} does not belong to those who are asked")
+    if client not in clients:
+        raise RefusedError(f"client {client} is asked about a sum it is not in")
+    if len(clients) < least:
+        raise RefusedError(f"{len(clients)} clients are too few for a sum; {least} are needed")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedbb.errors import RefusedError
@@ -43,6 +43,17 @@ class Occasion:
         """Return the occasion of a new attempt."""
         return cls(run, number, attempt, entropy(TOKEN).hex())
 
+    @classmethod
+    def read(cls, record: Mapping[str, Any], what: str) -> Occasion:
+        """Return the occasion in a record, or refuse one that is none."""
+        some_bytes(record["token"], f"the token of {what}", TOKEN)
+        return cls(
+            a_text(record["run"], f"the run of {what}"),
+            a_number(record["round"], f"the round of {what}"),
+            a_number(record["attempt"], f"the attempt of {what}", 1),
+            record["token"],
+        )
+
     def __str__(self) -> str:
         return f"{self.run}, round {self.round}, attempt {self.attempt}"
 
@@ -70,14 +81,14 @@ class Letter:
 
 def purpose(roster: Roster, occasion: Occasion, use: str, *clients: int) -> bytes:
     """Return what a key or a ciphertext is bound to, so that it serves nowhere else."""
-    return spell(["fedbb", roster.digest, *_words(occasion), use, *clients])
+    return spell(["fedbb", roster.digest, asdict(occasion), use, *clients])
 
 
 def seal(letter: Letter, roster: Roster, identity: Identity) -> bytes:
     """Return a letter as bytes, signed by its sender."""
     header = spell(
         {
-            **dict(zip(("run", "round", "attempt", "token"), _words(letter.occasion), strict=True)),
+            **asdict(letter.occasion),
             "stage": letter.stage,
             "roster": roster.digest,
             "sender": letter.sender,
@@ -132,13 +143,7 @@ def _open(data: Part) -> tuple[bytes, bytes, memoryview]:
 
 def _letter(record: Mapping[str, Any], body: memoryview) -> Letter:
     """Return a letter whose header's fields are all of the right kind."""
-    some_bytes(record["token"], "a letter's token", TOKEN)
-    occasion = Occasion(
-        a_text(record["run"], "a letter's run"),
-        a_number(record["round"], "a letter's round"),
-        a_number(record["attempt"], "a letter's attempt", 1),
-        record["token"],
-    )
+    occasion = Occasion.read(record, "a letter")
     sender = a_number(record["sender"], "a letter's sender", AGGREGATOR)
     facts, lengths = record["facts"], record["parts"]
     if not isinstance(facts, dict) or not isinstance(lengths, list):
@@ -152,10 +157,6 @@ def _letter(record: Mapping[str, Any], body: memoryview) -> Letter:
         raise RefusedError("a letter is longer or shorter than its parts")
     stage = a_text(record["stage"], "a letter's stage")
     return Letter(occasion, stage, sender, facts, tuple(parts))
-
-
-def _words(occasion: Occasion) -> tuple[str, int, int, str]:
-    return occasion.run, occasion.round, occasion.attempt, occasion.token
 
 
 def _signed(header: bytes, digest: bytes) -> bytes:

@@ -8,20 +8,19 @@ without it a run whose server crashed between unmasking and saving could never g
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedbb.errors import RefusedError
 from fedbb.privacy.attempt import STAGES, Attempt, Pair, load_attempt, save_attempt
 from fedbb.privacy.canonical import a_flag, a_number
-from fedbb.privacy.evidence import digest_of, read_agreements, read_keys
+from fedbb.privacy.decisions import Decisions
+from fedbb.privacy.evidence import check_clients, read_agreements, read_keys
 from fedbb.privacy.journal import Journal
 from fedbb.privacy.keys import KEY, Entropy, Identity, public_of
-from fedbb.privacy.letters import Letter, Occasion, Part, purpose, seal, unseal
+from fedbb.privacy.letters import Letter, Part, purpose, seal, unseal
 from fedbb.privacy.masks import add_masks
 from fedbb.privacy.pairing import (
     NONCE,
@@ -32,7 +31,7 @@ from fedbb.privacy.pairing import (
     pair_key,
     seal_share,
 )
-from fedbb.privacy.ring import WORD, RingArray, to_ring
+from fedbb.privacy.ring import RingArray, as_bytes, to_ring
 from fedbb.privacy.roster import AGGREGATOR, Roster
 from fedbb.privacy.secure_sum import Values
 from fedbb.privacy.sharing import SHARE, split
@@ -55,6 +54,7 @@ class MaskedParty:
     def __post_init__(self) -> None:
         if self.roster.key_of(self.client) != self.identity.public:
             raise RefusedError(f"the roster knows client {self.client} by another key")
+        self._decisions = Decisions(self.client, self.identity, self.journal)
 
     def answer(self, stage: str, message: bytes, values: Values) -> bytes:
         """Return the answer to a stage's message, or refuse with a `PrivacyError`."""
@@ -97,9 +97,8 @@ class MaskedParty:
         occasion, cohort = letter.occasion, letter.clients("cohort")
         if self.run is not None and occasion.run != self.run:
             raise RefusedError(f"client {self.client} takes part in {self.run}, in no other run")
-        self._check_clients(cohort, self.roster.members.keys(), self.roster.least)
-        if self.journal.note(f"begun {occasion.token}", str(occasion)) is not None:
-            raise RefusedError(f"client {self.client} has begun this attempt before: {occasion}")
+        check_clients(self.client, cohort, self.roster.members.keys(), self.roster.least)
+        self._decisions.begin(occasion)
         secrets = Pair(self.entropy(KEY), self.entropy(KEY))
         keys = (public_of(secrets.first), public_of(secrets.second))
         answer = self._letter(letter, {"cohort": list(cohort)}, *keys)
@@ -139,22 +138,19 @@ class MaskedParty:
         )
         if len(vector) != length:
             raise RefusedError(f"a vector of {length} numbers is asked for, not of {len(vector)}")
-        same = self._is_same(attempt.occasion, vector)
+        same = self._decisions.is_same(attempt.occasion, vector)
         self._mask(attempt, vector)
         # What hid the vector is needed no more, and what is not kept cannot be stolen.
         after = Attempt(attempt.occasion, attempt.cohort, "agree", held=held, same=same)
         facts = {"length": length, "whole": whole}
-        return after, self._letter(letter, facts, _as_bytes(vector))
+        return after, self._letter(letter, facts, as_bytes(vector))
 
     def _agree(self, attempt: Attempt, letter: Letter) -> tuple[Attempt, Letter]:
         """Sign the list of those who are in the sum: one list in an attempt."""
         survivors = letter.clients("survivors")
         needed = self.roster.needed(len(attempt.cohort))
-        self._check_clients(survivors, attempt.cohort, needed)
-        decision = digest_of(survivors)
-        before = self.journal.note(f"agreed {attempt.occasion.token}", decision)
-        if before not in (None, decision):
-            raise RefusedError(f"client {self.client} has agreed to another list of survivors")
+        check_clients(self.client, survivors, attempt.cohort, needed)
+        self._decisions.agree(attempt.occasion, survivors)
         after = replace(attempt, stage="unmask", survivors=survivors)
         return after, self._letter(letter, {"survivors": list(survivors), "same": attempt.same})
 
@@ -166,31 +162,13 @@ class MaskedParty:
         if alive != attempt.survivors or {*alive, *dead} != set(attempt.cohort):
             raise RefusedError("the survivors are not those this client has agreed to")
         needed = self.roster.needed(len(attempt.cohort))
-        same = read_agreements(letter, self.roster, alive, needed)
-        self._decide(attempt.occasion, digest_of(alive), repeatable=same)
+        signers, same = read_agreements(letter.parts, "agree", attempt.occasion, self.roster, alive)
+        if signers < needed:
+            raise RefusedError(f"{signers} survivors agree to their list; {needed} are needed")
+        self._decisions.reveal(attempt.occasion, alive, same=same)
         seeds = b"".join(attempt.held[client].first for client in alive)
         masks = b"".join(attempt.held[client].second for client in dead)
         return self._letter(letter, {}, seeds, masks)
-
-    def _decide(self, occasion: Occasion, survivors: str, *, repeatable: bool) -> None:
-        """Write down that this sum is unmasked, or refuse if it or another one was before."""
-        if self.journal.note(f"unmasked {occasion.token}", survivors) is not None:
-            raise RefusedError(f"client {self.client} has unmasked this before: {occasion}")
-        before = self.journal.note(_about("unmasked", occasion), survivors)
-        if before is not None and not (before == survivors and repeatable):
-            raise RefusedError(
-                f"client {self.client} has unmasked round {occasion.round} of {occasion.run} "
-                "before, and does so again only for the same survivors and vectors"
-            )
-
-    def _is_same(self, occasion: Occasion, vector: RingArray) -> bool:
-        """Tell whether this client has given no other vector in this round."""
-        # Keyed, since a digest of a few small whole numbers could be guessed.
-        digest = hmac.new(self.identity.secret, _as_bytes(vector), hashlib.sha256).hexdigest()
-        before = self.journal.note(_about("vector", occasion), digest)
-        if before not in (None, digest):
-            self.journal.note(_about("changed", occasion), "yes")
-        return self.journal.seen(_about("changed", occasion)) is None
 
     def _mask(self, attempt: Attempt, vector: RingArray) -> None:
         """Hide a vector by a mask of its own and by one with each other, which cancel in a sum."""
@@ -216,27 +194,8 @@ class MaskedParty:
             shares[other] = Pair(content[:SHARE], content[SHARE:])
         return shares
 
-    def _check_clients(self, clients: Sequence[int], among: Collection[int], least: int) -> None:
-        """Refuse a group that is too small, has strangers in it, or not this client."""
-        strangers = set(clients) - set(among)
-        if strangers:
-            raise RefusedError(f"client {min(strangers)} does not belong to those who are asked")
-        if self.client not in clients:
-            raise RefusedError(f"client {self.client} is asked about a sum it is not in")
-        if len(clients) < least:
-            raise RefusedError(f"{len(clients)} clients are too few for a sum; {least} are needed")
-
     def _others(self, attempt: Attempt) -> list[int]:
         return [client for client in attempt.cohort if client != self.client]
 
     def _letter(self, to: Letter, facts: Mapping[str, Any], *parts: Part) -> Letter:
         return Letter(to.occasion, to.stage, self.client, facts, parts)
-
-
-def _about(decision: str, occasion: Occasion) -> str:
-    """Return the journal's key of a decision about all attempts at a round."""
-    return f"{decision} in round {occasion.round} of {occasion.run}"
-
-
-def _as_bytes(vector: RingArray) -> memoryview:
-    return memoryview(vector.astype(WORD, copy=False)).cast("B")

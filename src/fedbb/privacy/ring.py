@@ -46,6 +46,11 @@ def from_ring(total: RingArray, *, whole: bool, scale_bits: int) -> FloatArray |
     return signed.copy() if whole else np.ldexp(signed.astype(np.float64), -scale_bits)
 
 
+def as_bytes(vector: RingArray) -> memoryview:
+    """Return a vector of the ring as it travels."""
+    return memoryview(vector.astype(WORD, copy=False)).cast("B")
+
+
 def _check_range(within: bool, limit: str, cohort: int) -> None:
     if not within:
         raise RefusedError(
