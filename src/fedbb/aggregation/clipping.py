@@ -7,20 +7,16 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from fedbb.aggregation.coordinates import float_entries
 from fedbb.records import ModelState
 
 
 def change_norm(current: ModelState, trained: ModelState) -> float:
-    """Return ‖θ_k − θ‖ over parameters and float buffers, in float64.
+    """Return ‖θ_k − θ‖ in float64, of the parameters or of the float buffers, whichever is more.
 
-    Buffers count, for a false running mean spoils a model as well as a false parameter.
+    A false running mean spoils a model as well as a false parameter. The two are not added up,
+    for a bound that suits parameters would be used up by statistics that settle.
     """
-    squares = [
-        (to.double() - at.double()).square().sum().item()
-        for to, at in float_entries([trained, current])
-    ]
-    return math.sqrt(math.fsum(squares))
+    return max(_norm(current.params, trained.params), _norm(current.buffers, trained.buffers))
 
 
 def clip_change(current: ModelState, trained: ModelState, most: float) -> ModelState:
@@ -44,3 +40,12 @@ def _part_way(
         else trained[name]
         for name, tensor in current.items()
     }
+
+
+def _norm(current: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> float:
+    squares = [
+        (trained[name].double() - tensor.double()).square().sum().item()
+        for name, tensor in current.items()
+        if tensor.is_floating_point()
+    ]
+    return math.sqrt(sum(squares))
