@@ -28,7 +28,7 @@ DIGITS = 5
 Row = dict[str, Any]
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Collect a grid's runs, or name the cells that are still to be run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("grid", type=Path)
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--note", help="a word on how they were run, for about.json")
     parser.add_argument("--missing", action="store_true", help="print --only for what is not kept")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     out = options.results / options.grid.stem
     if options.runs is not None:
         collect(options.grid, options.runs, out, options.note)
