@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Thread
 from typing import Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from fedbb.engine.messages import (
 )
 from fedbb.engine.parking import Parking
 from fedbb.engine.setup import Setup, bare, share_data
+from fedbb.evaluation import metrics
 from fedbb.evaluation.metrics import Scores
 from fedbb.evaluation.scorer import score_logits
 from fedbb.records import ClientCard, ClientUpdate, FloatArray, ModelState
@@ -73,6 +75,8 @@ class Pool:
         # Over the shared arrays, so that the caller may let go of its own.
         self.shares = setup.shares(self._block.arrays())
         self._crew = Crew(pack(setup), self._block.handle, self.workers)
+        # While the workers start, this process would only wait.
+        Thread(target=metrics.prepare, name="scoring").start()
 
     def introduce(self) -> list[ClientCard]:
         """Return the card of every client."""

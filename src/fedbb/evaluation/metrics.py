@@ -144,6 +144,11 @@ def _per_class(cases: _Cases) -> dict[str, FloatArray]:
     }
 
 
+def prepare() -> None:
+    """Import what the first scores need, ahead of time."""
+    import sklearn.metrics  # noqa: F401
+
+
 def _ranks(cases: _Cases) -> dict[str, FloatArray]:
     # Imported here, for it takes as long as torch, and a run's first step should not wait for it.
     from sklearn.metrics import average_precision_score, roc_auc_score
