@@ -93,12 +93,16 @@ def answer(spoil: Spoil | None = None, nodes=(BAD,)) -> Callable[[Message], Mess
     return reply
 
 
-def go_round(strategy: Strategy, reply=None, nodes=NODES, number=1):
+def go_round(strategy: Strategy, reply=None, number=1, start=START):
     """Have a strategy do a round and return arrays and metrics."""
-    grid = OwnGrid(reply or answer(), nodes)
-    messages = strategy.configure_train(number, record(START), ConfigRecord(), grid)
+    grid = OwnGrid(reply or answer(), NODES)
+    messages = strategy.configure_train(number, record(start), ConfigRecord(), grid)
     arrays, metrics = strategy.aggregate_train(number, grid.send_and_receive(messages))
-    return None if arrays is None else {k: a.numpy() for k, a in arrays.items()}, metrics
+    return None if arrays is None else opened(arrays), metrics
+
+
+def opened(arrays: ArrayRecord) -> dict[str, np.ndarray]:
+    return {name: array.numpy() for name, array in arrays.items()}
 
 
 def table(nodes=NODES) -> list[list[int]]:
@@ -245,7 +249,11 @@ def archive() -> bytes:
 
 def boundless() -> bytes:
     """Return bytes that claim to be an array of four terabytes."""
-    return saved(np.zeros(3, np.float32)).replace(b"(3,), }            ", b"(1000000000000,), }")
+    honest, claimed = b"(3,), }            ", b"(1000000000000,), }"
+    assert len(honest) == len(claimed)
+    data = saved(np.zeros(3, np.float32))
+    assert honest in data
+    return data.replace(honest, claimed)
 
 
 def repeat(part: str) -> Spoil:
@@ -254,8 +262,8 @@ def repeat(part: str) -> Spoil:
 
 BIAS, SPREAD = trained(BAD)["bias"], dispersion_key("share-std")
 UNUSABLE = {
-    "nan": (set_array("bias", BIAS * np.float32(np.nan)), "bias"),
-    "infinite": (set_array("weight", trained(BAD)["weight"] / np.float32(0)), "weight"),
+    "nan": (set_array("bias", np.full(3, np.nan, np.float32)), "bias"),
+    "infinite": (set_array("weight", np.full((2, 3), -np.inf, np.float32)), "weight"),
     "overflowing": (set_array("bias", np.full(3, 3e38, np.float32)), "norm"),
     "one value": (set_array("bias", np.zeros(1, np.float32)), "bias"),
     "no dimension": (set_array("bias", np.array(0, np.float32)), "bias"),
@@ -388,7 +396,7 @@ def test_of_two_replies_of_a_node_the_first_counts_and_a_stranger_does_not(caplo
     replies = grid.send_and_receive([*messages, stranger])
     again = grid.send_and_receive(m for m in messages if m.metadata.dst_node_id == BAD)
     arrays, _ = strategy.aggregate_train(1, [*replies, *again])
-    assert_close(arrays, mean(without(14), client_weights(table(without(14)))))
+    assert_close(opened(arrays), mean(without(14), client_weights(table(without(14)))))
     assert f"node {BAD} is left out: duplicate" in caplog.text
     assert "node 14 is left out: it was not asked" in caplog.text
 
@@ -399,7 +407,7 @@ def test_a_node_that_does_not_answer_is_named(caplog):
     messages = list(strategy.configure_train(1, record(START), ConfigRecord(), grid))
     here = [message for message in messages if message.metadata.dst_node_id != BAD]
     arrays, _ = strategy.aggregate_train(1, grid.send_and_receive(here))
-    assert_close(arrays, mean(without(BAD), client_weights(table(without(BAD)))))
+    assert_close(opened(arrays), mean(without(BAD), client_weights(table(without(BAD)))))
     assert f"round 1: node {BAD} is left out: no answer" in [r.getMessage() for r in caplog.records]
 
 
@@ -428,10 +436,19 @@ def test_a_node_that_moves_too_far_is_left_out(caplog):
     assert "norm: its arrays moved by" in caplog.text
 
 
-def test_a_strategy_that_makes_numbers_not_finite_stops_the_run():
+def test_qfedavg_which_takes_no_integers_weighs_by_loss_and_may_diverge():
+    def spoil(records):
+        del records["arrays"]["seen"]
+        records["metrics"]["loss"] = loss
+
+    floats = {name: array for name, array in START.items() if name != "seen"}
     strategy = ClientBalancedStrategy(QFedAvg(client_learning_rate=0.1, train_loss_key="loss"))
+    loss = 0.5
+    arrays, _ = go_round(strategy, answer(spoil, NODES), start=floats)
+    assert {name: array.dtype for name, array in arrays.items()} == dict.fromkeys(floats, "f4")
+    loss = float("nan")
     with pytest.raises(DivergedError, match="round 1: the strategy made weight not finite"):
-        go_round(strategy, answer(set_metric("loss", float("nan"))))
+        go_round(strategy, answer(spoil, NODES), start=floats)
 
 
 @pytest.mark.parametrize(
@@ -448,7 +465,6 @@ def test_a_strategy_that_makes_numbers_not_finite_stops_the_run():
         Krum(),
         MultiKrum(),
         Bulyan(),
-        QFedAvg(client_learning_rate=0.1, train_loss_key="loss"),
         DifferentialPrivacyClientSideFixedClipping(FedAvg(), 0.1, 1.0, 4),
     ],
     ids=lambda inner: type(inner).__name__,
@@ -483,8 +499,7 @@ def test_a_whole_run_reaches_the_mean_of_the_usable_nodes():
 
     strategy = ClientBalancedStrategy(FedAvg())
     result = strategy.start(OwnGrid(reply, NODES), record(START), num_rounds=2)
-    arrays = {name: array.numpy() for name, array in result.arrays.items()}
-    assert_close(arrays, mean(without(BAD), client_weights(table(without(BAD)))))
+    assert_close(opened(result.arrays), mean(without(BAD), client_weights(table(without(BAD)))))
     assert dict(result.evaluate_metrics_clientapp[2]) == {"accuracy": 0.5}
 
 

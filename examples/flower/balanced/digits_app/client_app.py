@@ -53,5 +53,5 @@ def _train(model: nn.Module, x: Tensor, y: Tensor, epochs: int, rate: float) -> 
             loss = criterion(model(x[batch]), y[batch])
             loss.backward()
             optimizer.step()
-            total += float(loss) * len(batch)
+            total += loss.item() * len(batch)
     return total / len(x)
