@@ -3,24 +3,25 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+TOOLS  := $(VENV)/.tools
 
 .PHONY: demo test test-slow lint format bench bench-full bench-peers bench-growth clean help
 
 demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
 
-test: $(READY) ## run the tests (a few minutes on two cores)
+test: $(TOOLS) ## run the tests (a few minutes on two cores)
 	$(BIN)/python -m pytest
 
-test-slow: $(READY) ## run the slow tests as well
+test-slow: $(TOOLS) ## run the slow tests as well
 	$(BIN)/python -m pytest -m "slow or not slow"
 
-lint: $(READY) ## check format, lint and types
+lint: $(TOOLS) ## check format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: $(READY) ## write the format and fix what ruff can fix
+format: $(TOOLS) ## write the format and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -55,5 +56,9 @@ help: ## list the targets
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(TOOLS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
