@@ -119,7 +119,8 @@ class Collector:
         for client, secret in secrets.items():
             self._check(public_of(secret), self._keys[client].second, client)
         own = [own_key(roster, occasion, client, seed) for client, seed in seeds.items()]
-        added, taken = [], []
+        added: list[bytes] = []
+        taken: list[bytes] = []
         for gone, secret in secrets.items():
             for client in alive:
                 other = (client, self._keys[client].second)

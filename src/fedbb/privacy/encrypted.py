@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedbb.errors import PrivacyError, RefusedError
 from fedbb.privacy.bfv import MOST_CLIENTS, EncryptedTotal, ciphertexts
 from fedbb.privacy.encrypted_party import RECEIPT
-from fedbb.privacy.gathering import Gathering
+from fedbb.privacy.gathering import Gathering, without
 from fedbb.privacy.keys import Entropy, Identity
 from fedbb.privacy.letters import Letter, Occasion, unseal
 from fedbb.privacy.ring import WORD, RingArray, from_ring
@@ -47,69 +47,75 @@ class EncryptedSum:
         for client in cohort:
             self.roster.key_of(client)
         absences: list[Absence] = []
-        for attempt, holder in enumerate(cohort, 1):
+        attempt = 0
+        while True:
+            attempt += 1
             occasion = Occasion.draw(question.run, question.round, attempt, self.entropy)
-            left = cohort[attempt - 1 :]
             gathering = Gathering(self.roster, self.identity, occasion, wire, absences)
-            gathering.require("context", left, self.roster.least)
-            context = _ask_context(gathering, holder, left)
-            if context is not None:
-                total, survivors = _collect(gathering, question, left, context)
-                values = from_ring(total, whole=True, scale_bits=self.roster.scale_bits)
-                gone = (absence for absence in absences if absence.client not in survivors)
-                return Total(values, survivors, tuple(gone), attempt)
-        raise AssertionError("the cohort shrinks until it is refused")
+            gathering.require("context", cohort, self.roster.least)
+            collection = _Collection(question, cohort, gathering)
+            present = collection.collect()
+            if collection.holder in present:
+                break
+            cohort = present
+        values = from_ring(collection.reveal(present), whole=True, scale_bits=0)
+        return Total(values, present, without(absences, present), attempt)
 
 
-def _ask_context(gathering: Gathering, holder: int, cohort: tuple[int, ...]) -> Letter | None:
-    """Have one client draw keys; None if it does not answer."""
-    answers: list[tuple[Letter, bytes]] = []
+@dataclass(eq=False)
+class _Collection:
+    """One attempt, whose key-holder is the first client of the cohort."""
 
-    def take(letter: Letter, data: bytes) -> None:
-        if letter.clients("cohort") != cohort or len(letter.parts) != 1:
+    question: Question
+    cohort: tuple[int, ...]
+    gathering: Gathering
+    _shown: bytes = b""
+    _total: EncryptedTotal | None = None
+    _receipts: dict[int, bytes] = field(default_factory=dict)
+    _sum: RingArray | None = None
+
+    @property
+    def holder(self) -> int:
+        """The client that draws the keys."""
+        return self.cohort[0]
+
+    def collect(self) -> tuple[int, ...]:
+        """Add up the clients' ciphertexts as they come; return who is left of the cohort."""
+        facts: dict[str, object] = {"cohort": list(self.cohort)}
+        if not self.gathering.ask_alike("context", [self.holder], self._take_context, facts):
+            return self.cohort[1:]
+        facts |= {"length": self.question.length}
+        return self.gathering.ask_alike("encrypt", self.cohort, self._add, facts, [self._shown])
+
+    def reveal(self, survivors: tuple[int, ...]) -> RingArray:
+        """Have the key-holder decrypt the sum."""
+        self.gathering.require("encrypt", survivors, self.gathering.roster.needed(len(self.cohort)))
+        assert self._total is not None
+        holders = self.gathering.ask_alike(
+            "decrypt",
+            [self.holder],
+            self._take_sum,
+            {"survivors": list(survivors), "length": self.question.length},
+            [*(self._receipts[client] for client in survivors), *self._total.parts()],
+        )
+        self.gathering.require("decrypt", holders, 1)
+        assert self._sum is not None
+        return self._sum
+
+    def _take_context(self, letter: Letter, data: bytes) -> None:
+        if letter.clients("cohort") != self.cohort or len(letter.parts) != 1:
             raise RefusedError("it is no context for this cohort")
-        answers.append((letter, data))
+        self._total = EncryptedTotal(bytes(letter.parts[0]), self.question.length)
+        self._shown = data
 
-    gathering.ask_alike("context", [holder], take, {"cohort": list(cohort)})
-    if not answers:
-        return None
-    letter, data = answers[0]
-    return Letter(letter.occasion, letter.stage, holder, {}, (letter.parts[0], data))
-
-
-def _collect(
-    gathering: Gathering, question: Question, cohort: tuple[int, ...], context: Letter
-) -> tuple[RingArray, tuple[int, ...]]:
-    """Add up the clients' ciphertexts as they come, and have the key-holder decrypt the sum."""
-    public, shown = context.parts
-    total = EncryptedTotal(bytes(public), question.length)
-    receipts: dict[int, bytes] = {}
-
-    def add(letter: Letter, _: bytes) -> None:
-        if len(letter.parts) != 1 + ciphertexts(question.length):
+    def _add(self, letter: Letter, _: bytes) -> None:
+        if self._total is None or len(letter.parts) != 1 + ciphertexts(self.question.length):
             raise RefusedError("it is not the vector that was asked for")
         receipt, *parts = (bytes(part) for part in letter.parts)
-        unseal(receipt, gathering.roster, RECEIPT, letter.sender, gathering.occasion)
-        total.add(parts)
-        receipts[letter.sender] = receipt
+        unseal(receipt, self.gathering.roster, RECEIPT, letter.sender, letter.occasion)
+        self._total.add(parts)
+        self._receipts[letter.sender] = receipt
 
-    facts = {"cohort": list(cohort), "length": question.length}
-    survivors = gathering.ask_alike("encrypt", cohort, add, facts, [shown])
-    needed = gathering.roster.needed(len(cohort))
-    gathering.require("encrypt", survivors, needed)
-    sums: list[RingArray] = []
-
-    def take(letter: Letter, _: bytes) -> None:
-        (content,) = letter.sized(question.length * WORD.itemsize)
-        sums.append(np.frombuffer(content, WORD).astype(np.uint64))
-
-    gathering.ask_alike(
-        "decrypt",
-        [context.sender],
-        take,
-        {"survivors": list(survivors), "length": question.length},
-        [*(receipts[client] for client in survivors), *total.parts()],
-    )
-    if not sums:
-        gathering.require("decrypt", (), 1)
-    return sums[0], survivors
+    def _take_sum(self, letter: Letter, _: bytes) -> None:
+        (content,) = letter.sized(self.question.length * WORD.itemsize)
+        self._sum = np.frombuffer(content, WORD).astype(np.uint64)

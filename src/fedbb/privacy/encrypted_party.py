@@ -96,7 +96,7 @@ class EncryptedParty:
         vector = to_ring(
             values(), cohort=len(cohort), whole=True, scale_bits=self.roster.scale_bits
         )
-        length = a_number(letter.facts.get("length"), "the vector's length")
+        length = a_number(letter.facts.get("length"), "the vector's length", 1)
         if len(vector) != length:
             raise RefusedError(f"a vector of {length} numbers is asked for, not of {len(vector)}")
         same = self._decisions.is_same(letter.occasion, vector)
@@ -111,7 +111,7 @@ class EncryptedParty:
             raise RefusedError(f"client {self.client} holds no keys for this sum")
         survivors = letter.clients("survivors")
         check_clients(self.client, survivors, held.cohort, self.roster.needed(len(held.cohort)))
-        length = a_number(letter.facts.get("length"), "the vector's length")
+        length = a_number(letter.facts.get("length"), "the vector's length", 1)
         if len(letter.parts) != len(survivors) + ciphertexts(length):
             raise RefusedError("receipts or ciphertexts are missing")
         receipts = letter.parts[: len(survivors)]

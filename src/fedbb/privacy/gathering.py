@@ -70,3 +70,9 @@ class Gathering:
                 f"{self.occasion}: {len(clients)} clients are left after stage {stage} of a secure "
                 f"sum and {needed} are needed ({told}); nothing was revealed"
             )
+
+
+def without(absences: Sequence[Absence], present: Sequence[int]) -> tuple[Absence, ...]:
+    """Return who is not in a sum; some fall silent only after their vector is in it."""
+    gone = [absence for absence in absences if absence.client not in present]
+    return tuple(sorted(gone, key=lambda absence: absence.client))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fedbb.errors import PrivacyError
 from fedbb.privacy.collector import Collector
-from fedbb.privacy.gathering import Gathering
+from fedbb.privacy.gathering import Gathering, without
 from fedbb.privacy.keys import Entropy, Identity
 from fedbb.privacy.letters import Occasion
 from fedbb.privacy.ring import from_ring
@@ -52,9 +52,4 @@ class MaskedSum:
             cohort = present
         total, survivors = collector.collect()
         values = from_ring(total, whole=question.whole, scale_bits=self.roster.scale_bits)
-        gone = (absence for absence in absences if absence.client not in survivors)
-        return Total(values, survivors, tuple(sorted(gone, key=_client)), attempt)
-
-
-def _client(absence: Absence) -> int:
-    return absence.client
+        return Total(values, survivors, without(absences, survivors), attempt)

@@ -131,7 +131,7 @@ class MaskedParty:
     def _masked(self, attempt: Attempt, letter: Letter, values: Values) -> tuple[Attempt, Letter]:
         """Take in the others' shares, and give this client's vector under its masks."""
         held = {**attempt.held, **self._open_shares(attempt, letter)}
-        length = a_number(letter.facts.get("length"), "the vector's length")
+        length = a_number(letter.facts.get("length"), "the vector's length", 1)
         whole = a_flag(letter.facts.get("whole"), "whether numbers are whole")
         vector = to_ring(
             values(), cohort=len(attempt.cohort), whole=whole, scale_bits=self.roster.scale_bits

@@ -48,7 +48,7 @@ def from_ring(total: RingArray, *, whole: bool, scale_bits: int) -> FloatArray |
 
 def as_bytes(vector: RingArray) -> memoryview:
     """Return a vector of the ring as it travels."""
-    return memoryview(vector.astype(WORD, copy=False)).cast("B")
+    return vector.astype(WORD, copy=False).data.cast("B")
 
 
 def _check_range(within: bool, limit: str, cohort: int) -> None:

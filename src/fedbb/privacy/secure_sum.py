@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from fedbb.errors import PrivacyError
 from fedbb.privacy.wire import Wire
 from fedbb.records import Absence, FloatArray, IntArray
 
@@ -25,6 +26,10 @@ class Question:
     round: int
     length: int
     whole: bool = False
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.round < 0:
+            raise PrivacyError("a sum is of vectors of one number or more, in a round from 0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,4 +69,8 @@ class Party(Protocol):
 
     def save(self) -> bytes:
         """Return all it must know in the next stage; secret, for the client's own eyes only."""
+        ...
+
+    def restore(self, saved: bytes) -> None:
+        """Go on from what was saved, perhaps in another process."""
         ...
