@@ -21,12 +21,14 @@ def coordinate_median(
     Clients count alike whatever their weights: a median of weights could be owned by a liar who
     declares a large one.
     """
-    return join_coordinates([update.state for update in updates], middle)
+    # By client and stable, so that not even the sign of a zero depends on who came first.
+    ordered = sorted(updates, key=lambda update: update.client)
+    return join_coordinates([update.state for update in ordered], middle)
 
 
 def middle(values: Tensor) -> Tensor:
     """Return the median of each column, the mean of the middle two if their number is even."""
-    ordered = values.sort(dim=0).values
+    ordered = values.sort(dim=0, stable=True).values
     number = len(values)
     return (ordered[(number - 1) // 2] + ordered[number // 2]) / 2
 
