@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from fedbb.engine.base import Engine
@@ -86,7 +87,7 @@ class TrainingWire:
         for client in clients:
             party = self.seats[client].party
             try:
-                answer = party.answer(stage, messages[client], lambda c=client: training.part(c))
+                answer = party.answer(stage, messages[client], partial(training.part, client))
             except PrivacyError:
                 continue
             yield client, answer

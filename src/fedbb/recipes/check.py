@@ -8,12 +8,17 @@ from fedbb.methods import Method, build_method
 from fedbb.models.catalogue import MODELS
 from fedbb.names import nearest
 from fedbb.partition.rules import KINDS
+from fedbb.recipes.defense import check_crowd, check_defense, harden
+from fedbb.recipes.privacy import check_privacy
 from fedbb.recipes.spec import PartitionSpec, Recipe
 from fedbb.records import Task
 
 
 def check_recipe(recipe: Recipe) -> Method:
-    """Return the recipe's method if its parts are known and suit each other."""
+    """Return the recipe's method if its parts are known and suit each other.
+
+    Under a robust rule that joins models itself, the method is the one with that merge.
+    """
     method = build_method(recipe.method.name, recipe.method.options)
     task = find_entry(recipe.data.name).task
     if task is not None:
@@ -32,7 +37,11 @@ def check_recipe(recipe: Recipe) -> Method:
         raise RecipeError(
             'data.partition has no place in engine = "central", which divides nothing'
         )
-    return method
+    check_defense(recipe)
+    if partition.clients is not None:
+        check_crowd(recipe, partition.clients)
+    check_privacy(recipe, method)
+    return harden(method, recipe.defense)
 
 
 def check_task(method: Method, task: Task) -> None:

@@ -34,15 +34,19 @@ FILES = (
     "memories",
     LOCK,
 )
+FURTHER = ("cards.json", "audit.json", "roster.json", "aggregator.key", "parties")
+"""What runs on Flower and private runs have beside these."""
+
 KEPT = 2
 """Checkpoints in all, and memories of one client, so that the last but one can take over."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of one run."""
+    """The files of one run; `kept` is where clients' memories are."""
 
     path: Path
+    kept: str = "memories"
 
     def file(self, name: str) -> Path:
         """Return the path of a file in the folder."""
@@ -107,7 +111,7 @@ class RunFolder:
     @property
     def memories(self) -> MemoryFiles:
         """What clients remember, in files that the checkpoints name."""
-        return MemoryFiles(self.file("memories"))
+        return MemoryFiles(self.file(self.kept))
 
     def records(self) -> list[Record]:
         """Return the records of all rounds; a last line torn by a crash is left out."""
@@ -145,10 +149,10 @@ class RunFolder:
 
 
 @contextmanager
-def hold(path: Path) -> Iterator[RunFolder]:
+def hold(path: Path, *, kept: str = "memories") -> Iterator[RunFolder]:
     """Make the folder if need be, keep other processes out, and clear what a crash left."""
     try:
-        for inner in ("checkpoints", "memories"):
+        for inner in ("checkpoints", kept):
             (path / inner).mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / LOCK)
         lock.acquire(blocking=False)
@@ -157,9 +161,9 @@ def hold(path: Path) -> Iterator[RunFolder]:
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
     try:
-        for place in (path, path / "checkpoints", path / "memories"):
+        for place in (path, path / "checkpoints", path / kept):
             remove_leftovers(place)
-        yield RunFolder(path)
+        yield RunFolder(path, kept)
     finally:
         lock.release()
 
@@ -169,7 +173,8 @@ def check_foreign(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; a run needs a folder")
     names = {entry.name for entry in path.iterdir()} if path.exists() else set()
-    foreign = sorted(name for name in names if name not in FILES and not name.endswith(TEMPORARY))
+    known = {name for name in names if name in (*FILES, *FURTHER) or name.endswith(TEMPORARY)}
+    foreign = sorted(names - known)
     if foreign:
         raise RunError(
             f"{path} holds other things than a run, such as {foreign[0]}; choose another"

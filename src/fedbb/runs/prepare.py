@@ -103,6 +103,24 @@ def describe(federation: Federation, method: Method) -> dict[str, Any]:
     }
 
 
+def describe_hidden(federation: Federation) -> dict[str, Any]:
+    """Return what the server of a private run knows of its clients: how many, and how much in all.
+
+    It has the examples that rounds are scored on, and learns the number of all others from a sum.
+    """
+    dataset = federation.dataset
+    return {
+        "data": dataset.name,
+        "task": str(dataset.task),
+        "classes": list(dataset.classes),
+        "train": len(dataset.train),
+        "scored": {name: len(examples) for name, examples in federation.scored.items()},
+        "positives": None,
+        "clients": [{"client": client} for client in range(len(federation.partition.clients))],
+        "notes": list(dataset.notes),
+    }
+
+
 def _load(
     spec: DataSpec, seed: int, progress: Progress | None
 ) -> tuple[Dataset, dict[str, Examples]]:

@@ -31,12 +31,12 @@ from fedbb.privacy.simulated import Seat, StatisticsWire, TrainingWire
 from fedbb.privacy.statistics import NONCE, terms_of
 from fedbb.privacy.view import Record, Watched
 from fedbb.privacy.wire import Wire
+from fedbb.recipes.privacy import check_members, least_cohort
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientCard, ModelState
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.parties import Kept, PartyFiles, SimulatedJournals
 from fedbb.runs.prepare import Federation
-from fedbb.runs.private_check import least_cohort
 from fedbb.runs.workshop import guard_of
 
 PARTIES = "parties"
@@ -61,6 +61,7 @@ def enrol(folder: RunFolder, recipe: Recipe, federation: Federation, method: Met
     Until the folder is a run nobody has seen any of it: a crash in here starts afresh.
     """
     cards = make_cards(federation.shares, method.weighting)
+    check_members(recipe, method, len(cards))
     agreement = agreement_of(recipe, method, len(cards))
     enrolled, signed, enrolment = _draw(recipe, agreement, cards)
     place = folder.file(PARTIES)

@@ -10,7 +10,6 @@ from fedbb.data.fetch import Progress
 from fedbb.engine import nursery
 from fedbb.errors import RunError
 from fedbb.methods import Method
-from fedbb.partition.table import Partition
 from fedbb.recipes.check import check_recipe, check_task
 from fedbb.recipes.defense import check_crowd
 from fedbb.recipes.reader import differences, make_recipe
@@ -20,9 +19,10 @@ from fedbb.rounds import Round, Schedule, Start, go_rounds
 from fedbb.runs import environment
 from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
+from fedbb.runs.division import hide_division, is_division
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
-from fedbb.runs.prepare import Federation, describe, prepare
-from fedbb.runs.workshop import Workshop, open_workshop, wanted_workers
+from fedbb.runs.prepare import Federation, describe, describe_hidden, prepare
+from fedbb.runs.workshop import Joining, Workshop, make_join, open_workshop, wanted_workers
 from fedbb.state import digest
 from fedbb.training.threads import threads
 
@@ -42,34 +42,25 @@ def run(
     cores if not given.
     """
     method = check_recipe(recipe)
-    private = recipe.privacy != "none"
-    if private:
-        check_private(recipe, method)
     check_foreign(path)
     if RunFolder(path).is_run() and not resume:
         raise RunError(f"{path} holds a run already; --resume goes on with it, or choose another")
     number = wanted_workers(recipe, workers)
     if number:
         nursery.prepare()
-    # What clients of a private run remember is no part of what its server has.
-    kept = "parties/memories" if private else "memories"
-    with hold(path, kept=kept) as folder, threads(recipe.local.threads):
+    with hold(path, kept=_kept(recipe)) as folder, threads(recipe.local.threads):
         if folder.is_run():
             check_resume(folder, recipe)
         federation = prepare(recipe, progress)
         check_task(method, federation.dataset.task)
         check_crowd(recipe, len(federation.partition.clients))
         task = federation.dataset.task
-        if private:
-            check_members(recipe, method, len(federation.partition.clients))
         if not folder.is_run():
             _set_up(folder, recipe, federation, method)
         elif not is_division(folder, federation.partition):
             raise RunError(f"{path}: the recipe now divides the data in another way")
-        joining = import_module("fedbb.runs.private").open_join(folder) if private else make_join
-        opened = open_workshop(
-            recipe, federation, method, folder.memories, number, joining=joining
-        )
+        joining = _joining(recipe, folder)
+        opened = open_workshop(recipe, federation, method, folder.memories, number, joining=joining)
         del federation
         with opened as workshop:
             yield from go_on(folder, recipe, task, workshop)
@@ -129,13 +120,30 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
             federation.partition.save(folder.file("partition.json"))
             folder.write_json("federation.json", describe(federation, method))
         else:
-            folder.write_json("partition.json", hidden_division(federation.partition))
+            from fedbb.runs.private import enrol
+
+            hide_division(folder, federation.partition)
             folder.write_json("federation.json", describe_hidden(federation))
-            import_module("fedbb.runs.private").enrol(folder, recipe, federation, method)
+            enrol(folder, recipe, federation, method)
         folder.write_json("environment.json", environment.describe())
         folder.write_json("recipe.json", recipe.model_dump(mode="json"))
     except OSError as error:
         raise RunError(f"{folder.path} cannot be written: {error}") from error
+
+
+def _kept(recipe: Recipe) -> str:
+    """Return where clients' memories go: those of a private run are not for its server."""
+    return "memories" if recipe.privacy == "none" else "parties/memories"
+
+
+def _joining(recipe: Recipe, folder: RunFolder) -> Joining:
+    """Return how a run in this folder joins what its clients train."""
+    if recipe.privacy == "none":
+        return make_join
+    # Cryptography comes with an extra, and takes its time to load.
+    from fedbb.runs.private import open_join
+
+    return open_join(folder)
 
 
 def check_resume(folder: RunFolder, recipe: Recipe) -> None:

@@ -52,6 +52,10 @@ def wanted_workers(recipe: Recipe, workers: int | None) -> int:
     return 0 if recipe.engine == "auto" and number == 1 else number
 
 
+Joining = Callable[[Recipe, Inline | Pool], Join]
+"""Makes of an engine how its clients' training becomes the next state."""
+
+
 def make_join(recipe: Recipe, engine: Inline | Pool) -> Join:
     """Return how the clients' training becomes the next state under a recipe."""
     return OpenJoin(
@@ -67,7 +71,7 @@ def open_workshop(
     store: MemoryStore,
     workers: int,
     *,
-    joining: Callable[[Recipe, Inline | Pool], Join] = make_join,
+    joining: Joining = make_join,
 ) -> Iterator[Workshop]:
     """Open what a recipe needs, with so many workers, and end them after the block."""
     plan = plan_of(recipe)

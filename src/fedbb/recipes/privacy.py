@@ -1,4 +1,4 @@
-"""What a private run asks of its recipe and of the installation; needs no cryptography itself."""
+"""What privacy asks of a recipe and of the installation; needs no cryptography itself."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ EXTRAS = {
 """Modules that a kind of privacy needs, and the extra of fedbb that installs each."""
 
 
-def check_private(recipe: Recipe, method: Method) -> None:
-    """Refuse a private recipe whose method hides nothing in sums, or that lacks a library."""
+def check_privacy(recipe: Recipe, method: Method) -> None:
+    """Refuse a private recipe whose method sums cannot serve, or that lacks a library."""
+    if recipe.privacy == "none":
+        return
     told = f'privacy = "{recipe.privacy}"'
     if recipe.engine == "central":
         raise RecipeError(f'{told} has no place in engine = "central", where one client holds all')
@@ -37,6 +39,8 @@ def check_private(recipe: Recipe, method: Method) -> None:
             f'pip install "fedbb[{extras}]"'
         )
     check_linear(method.merge)
+    if recipe.data.partition.clients is not None:
+        check_members(recipe, method, recipe.data.partition.clients)
 
 
 def check_members(recipe: Recipe, method: Method, clients: int) -> None:
