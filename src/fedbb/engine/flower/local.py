@@ -58,6 +58,11 @@ class LocalFederation:
         self._stack = ExitStack()
 
     @property
+    def mark(self) -> str:
+        """What all processes of this federation have in their environment."""
+        return self._group.mark
+
+    @property
     def environment(self) -> dict[str, str]:
         """The environment of the server's programs."""
         return environment(self.folder.server / "flwr")
@@ -70,6 +75,7 @@ class LocalFederation:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            check_port(self.host, self.port)
             make_federation(self.folder, self._sites)
             make_certificates(self.folder, [self.host] if self.host != "0.0.0.0" else [])
             stack.enter_context(self._group)
@@ -256,10 +262,23 @@ def node_command(
 
 def free_port(host: str) -> int:
     """Return a port that nobody listens on now."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((host, 0))
+    with socket.create_server((host, 0), family=_family(host)) as probe:
         return int(probe.getsockname()[1])
+
+
+def check_port(host: str, port: int) -> None:
+    """Refuse a port, or an address, that cannot be listened on."""
+    try:
+        socket.create_server((host, port), family=_family(host)).close()
+    except OSError as error:
+        raise RunError(
+            f"{join_address(host, port)} cannot be listened on ({error.strerror}); "
+            "choose another with --port or --host"
+        ) from error
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _ending(ended: Program) -> str:

@@ -44,6 +44,7 @@ class Group:
 
     def __init__(self) -> None:
         self.mark = secrets.token_hex(8)
+        self._programs: list[Program] = []
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -59,12 +60,16 @@ class Group:
     ) -> None:
         assert self._keeper is not None
         self._keeper.communicate()
+        for started in self._programs:
+            started.process.wait()
 
     def start(
         self, name: str, command: Sequence[str], variables: Mapping[str, str], log: Path
     ) -> Program:
         """Start a program whose output is added to a log."""
-        return Program(f"{self.mark}/{name}/", list(command), dict(variables), log)
+        started = Program(f"{self.mark}/{name}/", list(command), dict(variables), log)
+        self._programs.append(started)
+        return started
 
 
 class Program:

@@ -9,6 +9,7 @@ a server that only passes messages on needs no torch.
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -19,6 +20,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 FOR_NODES = "/v1/fleet/"
 HEALTH = "/health"
+ROUTINE = ("ControlServicer.ListRuns", "ControlServicer.ListNodes", "/v1/control/list-")
+"""What whoever watches a run asks for all the time; the log would tell of little else."""
 
 
 class FromHere:
@@ -65,6 +68,11 @@ def is_loopback(host: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
+def is_worth_telling(record: logging.LogRecord) -> bool:
+    """Tell whether a line belongs into the log."""
+    return not any(words in record.getMessage() for words in ROUTINE)
+
+
 def main() -> None:
     """Start the SuperLink."""
     from flwr.superlink import extensions
@@ -77,6 +85,8 @@ def main() -> None:
         return (Middleware(FromHere), *others())
 
     extensions.get_middleware = outermost
+    for name in ("flwr", "uvicorn.access"):
+        logging.getLogger(name).addFilter(is_worth_telling)
     flower_superlink()
 
 
