@@ -141,3 +141,18 @@ def test_their_replies_have_no_card_and_are_refused_with_the_remedy(load, caplog
     messages = strategy.configure_train(1, start, ConfigRecord({"lr": 0.1}), grid)
     assert strategy.aggregate_train(1, grid.send_and_receive(messages)) == (None, None)
     assert caplog.text.count("its ClientApp needs the mod report_card") == 3
+
+
+@pytest.mark.flower
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
+def test_the_balanced_app_runs_on_real_nodes(federation, load, tmp_path):
+    app = load(BALANCED)
+    short = {"num-server-rounds": 1, "local-epochs": 1, "fraction-evaluate": 0.0}
+    run = federation.submit(BALANCED, {**short, "save-to": str(tmp_path / "model.pt")})
+    assert federation.wait(run, 150) == "finished:completed"
+    torch.manual_seed(0)
+    start = app.task.Net().state_dict()
+    trained = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert start.keys() == trained.keys()
+    assert not any(torch.equal(start[name], tensor) for name, tensor in trained.items())
+    assert all(torch.isfinite(tensor).all() for tensor in trained.values())

@@ -14,11 +14,12 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Train the model over all sites."""
     torch.manual_seed(0)
-    strategy = FedAvg(fraction_train=1.0, fraction_evaluate=1.0)
+    fraction = float(context.run_config["fraction-evaluate"])
+    strategy = FedAvg(fraction_evaluate=fraction)
     result = strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(Net().state_dict()),
         train_config=ConfigRecord({"lr": float(context.run_config["learning-rate"])}),
         num_rounds=int(context.run_config["num-server-rounds"]),
     )
-    torch.save(result.arrays.to_torch_state_dict(), "final_model.pt")
+    torch.save(result.arrays.to_torch_state_dict(), str(context.run_config["save-to"]))
