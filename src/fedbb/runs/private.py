@@ -20,13 +20,14 @@ from fedbb.files import replacing
 from fedbb.methods import Method
 from fedbb.privacy.audit import RoundSeen, confirmed_in, opening
 from fedbb.privacy.join import PrivateJoin
+from fedbb.privacy.journal import Journal
 from fedbb.privacy.keys import Identity
 from fedbb.privacy.masked import MaskedSum
 from fedbb.privacy.member import Agreement, Member
 from fedbb.privacy.party import MaskedParty
 from fedbb.privacy.pledging import Pledge, Pledging
 from fedbb.privacy.roster import Roster, read_roster, sign_roster
-from fedbb.privacy.secure_sum import SecureSum
+from fedbb.privacy.secure_sum import Party, SecureSum
 from fedbb.privacy.simulated import Seat, StatisticsWire, TrainingWire
 from fedbb.privacy.statistics import NONCE, terms_of
 from fedbb.privacy.view import Record, Watched
@@ -43,6 +44,10 @@ PARTIES = "parties"
 AUDIT = "audit.json"
 ROSTER = "roster.json"
 KEY = "aggregator.key"
+
+
+Kind = Callable[[int, Identity, Roster, Journal, str], Party]
+"""Makes a client's side of a sum: client, identity, roster, journal, run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +72,8 @@ def enrol(folder: RunFolder, recipe: Recipe, federation: Federation, method: Met
     place = folder.file(PARTIES)
     place.mkdir(exist_ok=True)
     (place / "journal").unlink(missing_ok=True)
-    secure_sum, seats = _for_statistics(recipe.privacy, enrolled, _members(cards, agreement), place)
-    wire = StatisticsWire(seats)
+    secure_sum, kind = _for_statistics(recipe.privacy, enrolled)
+    wire = StatisticsWire(_seats(enrolled, _members(cards, agreement), place, kind))
     pledging = Pledging(enrolled.run, enrolled.roster, enrolled.aggregator, agreement.terms)
     statistics = pledging(secure_sum, range(len(cards)), wire)
     files = PartyFiles(place)
@@ -174,25 +179,30 @@ def _members(cards: Sequence[ClientCard], agreement: Agreement) -> list[Member]:
     return [Member(card, agreement) for card in cards]
 
 
-def _seats(enrolled: Enrolled, members: Sequence[Member], place: Path) -> dict[int, Seat]:
-    """Return every client with its party in masked sums."""
+def _seats(
+    enrolled: Enrolled, members: Sequence[Member], place: Path, kind: Kind = MaskedParty
+) -> dict[int, Seat]:
+    """Return every client with its party in sums of one kind."""
     journals = SimulatedJournals(place / "journal")
     roster, run = enrolled.roster, enrolled.run
 
     def seat(client: int, kept: Kept) -> Seat:
-        party = MaskedParty(client, kept.identity, roster, journals.of(client), run)
+        party = kind(client, kept.identity, roster, journals.of(client), run)
         pledge = Pledge(run, client, roster, kept.identity, kept.nonce, kept.declared)
         return Seat(members[client], party, pledge)
 
     return {client: seat(client, kept) for client, kept in enumerate(enrolled.kept)}
 
 
-def _for_statistics(
-    privacy: str, enrolled: Enrolled, members: Sequence[Member], place: Path
-) -> tuple[SecureSum, dict[int, Seat]]:
-    """Return the sum that statistics go through, and the clients' parties in it."""
-    seats = _seats(enrolled, members, place)
-    return MaskedSum(enrolled.roster, enrolled.aggregator), seats
+def _for_statistics(privacy: str, enrolled: Enrolled) -> tuple[SecureSum, Kind]:
+    """Return the sum that statistics go through, and the clients' side of it."""
+    if privacy == "masked":
+        return MaskedSum(enrolled.roster, enrolled.aggregator), MaskedParty
+    # Encryption comes with an extra of its own.
+    from fedbb.privacy.encrypted import EncryptedSum
+    from fedbb.privacy.encrypted_party import EncryptedParty
+
+    return EncryptedSum(enrolled.roster, enrolled.aggregator), EncryptedParty
 
 
 def _write(path: Path, content: bytes) -> None:
