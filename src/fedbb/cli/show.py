@@ -48,9 +48,9 @@ def show(
 
 
 def _heading(federation: dict[str, Any], method: str, done: int, rounds: int) -> str:
-    scored = ", ".join(f"{number} {name}" for name, number in federation["scored"].items())
+    scored = "".join(f", {number} {name}" for name, number in federation["scored"].items())
     return (
-        f"{method} on {federation['data']} ({federation['task']}): {federation['train']} train, "
+        f"{method} on {federation['data']} ({federation['task']}): {federation['train']} train"
         f"{scored}; {len(federation['clients'])} clients; {done} of {rounds} rounds"
     )
 
@@ -75,13 +75,13 @@ def _clients(federation: dict[str, Any]) -> Table:
     for name in ("client", "samples", "dispersion", "weight", "by samples", "loss weight"):
         table.add_column(name, justify="right")
     for client in federation["clients"]:
-        spread = client["dispersion"]
+        spread, scale = client["dispersion"], client["loss_weight"]
         table.add_row(
             str(client["client"]),
             str(client["samples"]),
             "–" if spread is None else f"{spread:.4f}",
             f"{client['weight']:.4f}",
             f"{client['weight_by_samples']:.4f}",
-            f"{client['loss_weight']:.3f}",
+            "–" if scale is None else f"{scale:.3f}",
         )
     return table

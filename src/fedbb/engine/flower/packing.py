@@ -36,7 +36,10 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class Outline:
-    """What must be the same at every site for one network to fit all; no figure of the data."""
+    """What of a site's data one network must fit: task, classes and channels, but no figure.
+
+    `data` is only a name, and `versions` tells what the site computes with.
+    """
 
     data: str
     task: Task
@@ -213,7 +216,8 @@ def _scores(content: RecordDict, name: str, classes: int) -> Scores:
 
 def _check_shares(values: FloatArray, name: str) -> None:
     undefined = np.isnan(values)
-    if not np.all(undefined | ((values >= 0) & (values <= 1))):
+    # Sums of shares may round to a little more than one.
+    if not np.all(undefined | ((values >= 0) & (values <= 1 + 1e-9))):
         raise ReplyError(f"scores: {name} holds a figure that is no share of one")
 
 

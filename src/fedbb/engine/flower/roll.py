@@ -172,7 +172,7 @@ class Roll:
                 f"client {client} has other data than when the run began: {_words(known)} then, "
                 f"{_words(card)} now"
             )
-        for field_name in ("data", "task", "classes", "channels"):
+        for field_name in ("task", "classes", "channels"):
             here = getattr(self.outline or outline, field_name)
             there = getattr(outline, field_name)
             if here != there:

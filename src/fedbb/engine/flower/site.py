@@ -64,8 +64,8 @@ class Site:
         return ClientCard(self.client, counts.samples, self.method.weighting.measure(counts))
 
     def outline(self) -> Outline:
-        """Return what must agree with the other sites."""
-        return outline_of(self.dataset)
+        """Return what must agree with the other sites; the data goes by the recipe's name for it."""
+        return replace(outline_of(self.dataset), data=self.recipe.data.name)
 
     def train(self, order: Order, memory: SiteMemory) -> Trained:
         """Do a job; the memory is written before the answer leaves."""
