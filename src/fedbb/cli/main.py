@@ -20,6 +20,7 @@ VERBS = (
     "sweep",
     "paper",
     "show",
+    "audit",
     "report",
     "compare",
     "track",

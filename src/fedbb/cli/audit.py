@@ -1,0 +1,80 @@
+"""`fedbb audit`: what a run's server saw of its clients, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.report.audit import EXAMPLES, Audit, Seen, audit_run
+
+
+def audit(
+    path: Annotated[Path, typer.Argument(help="A run folder.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell what the server of a run saw of its clients, value by value, and what follows."""
+    found = audit_run(path)
+    if as_json:
+        print_json(found.as_json())
+    elif not quiet:
+        console = Console()
+        for part in _screen(found):
+            console.print(part, markup=False, highlight=False)
+
+
+def _screen(found: Audit) -> Iterator[str | Table]:
+    yield f'{found.run}, privacy = "{found.privacy}"'
+    if found.seen:
+        yield "\nThe server saw:"
+        yield _table(found.seen)
+    if found.follows:
+        yield "From that follows:"
+        yield from (f"- {text}" for text in found.follows)
+        yield ""
+    yield from found.unseen
+
+
+def _table(seen: tuple[Seen, ...]) -> Table:
+    """Return a row for each value, or for all values of one kind that rounds brought."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("of whom", "what", "when", "value"):
+        table.add_column(name, overflow="fold")
+    rows: dict[tuple[str, str], list[Seen]] = {}
+    for value in seen:
+        rows.setdefault((value.whose, value.what), []).append(value)
+    for (whose, what), values in rows.items():
+        table.add_row(whose, what, _when(values), _values([value.value for value in values]))
+    return table
+
+
+def _when(values: list[Seen]) -> str:
+    first, last = values[0].when, values[-1].when
+    if len(values) == 1:
+        return first
+    return f"{first.replace('round', 'rounds')} to {last.removeprefix('round ')}"
+
+
+def _values(values: list[Any]) -> str:
+    if all(value == values[0] for value in values):
+        return _text(values[0])
+    more = len(values) - EXAMPLES
+    return ", ".join(_text(value) for value in values[:EXAMPLES]) + (
+        f" … ({len(values)} in all)" if more > 0 else ""
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return "clients " + " ".join(str(entry) for entry in value)
+    text = str(value)
+    return f"{text[:16]}…" if len(text) == 64 else text
