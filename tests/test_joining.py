@@ -194,11 +194,9 @@ def test_whom_a_rule_does_not_select_counted_for_the_quorum():
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=8), st.floats(0.05, 1.0))
-def test_no_client_counts_more_than_the_cap_before_weights_are_scaled(sizes, cap):
-    made = join(sizes=sizes, max_weight=cap)
-    weights = weights_of(everybody(made))
-    capped = np.minimum(np.array(sizes) / sum(sizes), cap)
-    assert list(weights.values()) == pytest.approx((capped / capped.sum()).tolist())
+def test_no_client_counts_more_than_the_cap(sizes, cap):
+    weights = weights_of(everybody(join(sizes=sizes, max_weight=cap)))
+    assert max(weights.values()) <= max(cap, 1 / len(sizes)) * (1 + 1e-9)
     assert sum(weights.values()) == pytest.approx(1.0)
 
 
@@ -207,12 +205,10 @@ def test_a_liar_who_declares_perfect_evenness_is_held_by_the_cap():
     cards = [ClientCard(client, 100, 0.4) for client in range(9)] + [ClientCard(9, 100, 0.0)]
     free, held = (
         OpenJoin(Crowd(), cbr(), cards, 0, Guard(max_weight=cap))(1, START, np.arange(10))
-        for cap in (1.0, 0.1)
+        for cap in (1.0, 0.2)
     )
     assert weights_of(free)[9] > 0.9
-    # W of the others is (1/0.4)/1000 …; scaled with 0.1 they share what the liar leaves.
-    rest = 9 * (2.5 / (9 * 2.5 + 1000))
-    assert weights_of(held)[9] == pytest.approx(0.1 / (0.1 + rest))
+    assert weights_of(held)[9] == pytest.approx(0.2)
 
 
 def test_clients_are_asked_and_merged_by_falling_size_and_told_in_order():

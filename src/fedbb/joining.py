@@ -43,8 +43,8 @@ def let_all_pass(current: ModelState, answers: Answers) -> Answers:
 class Guard:
     """What a round bears: the share of the chosen that must count, and how often it is tried.
 
-    `max_weight` is the most a client may count before weights are scaled to sum to one: a client
-    declares how even it is, and a liar must not own the model. `screen` leaves out answers that
+    `max_weight` is the most a client may count: it declares by itself how even it is, and a liar
+    must not own the model. `screen` leaves out answers that
     cannot be used; once at least `needs` are left and a quorum, `select` chooses whom to trust.
     """
 
@@ -123,7 +123,7 @@ class OpenJoin:
 
     @cached_property
     def _weights(self) -> FloatArray:
-        return np.minimum(self.method.weighting(self.cards), self.guard.max_weight)
+        return self.method.weighting(self.cards)
 
     def _ask(self, jobs: Sequence[Job]) -> Answers:
         """Ask until enough answers count, as often as the guard allows."""
@@ -143,7 +143,7 @@ class OpenJoin:
     def _shares(self, clients: Sequence[int]) -> Mapping[int, float]:
         """Return how much each of these counts; together they count one."""
         present = np.sort(np.array(clients))
-        shares = renormalize(self._weights[present])
+        shares = renormalize(self._weights[present], self.guard.max_weight)
         return dict(zip(present.tolist(), shares.tolist(), strict=True))
 
 

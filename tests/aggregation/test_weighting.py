@@ -143,3 +143,21 @@ def test_a_class_of_which_nothing_is_known_does_not_make_a_client_uneven():
 def test_a_client_that_knows_no_label_at_all_gets_the_upper_bound():
     nothing = LabelCounts(np.zeros(3), np.zeros(3), 20)
     assert ClientBalanced().measure(nothing) == 1
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=30), st.floats(0.01, 1.0))
+def test_shares_sum_to_one_respect_the_most_and_keep_their_order(weights, most):
+    found = np.array(weights)
+    shares = renormalize(found, most)
+    assert shares.sum() == pytest.approx(1.0)
+    assert shares.max() <= max(most, 1 / len(found)) * (1 + 1e-9)
+    assert np.all(np.diff(shares[np.argsort(found)]) >= -1e-12)
+
+
+def test_weights_below_the_most_are_only_scaled():
+    weights = np.array([0.1, 0.3, 0.2])
+    assert renormalize(weights, 1.0) == pytest.approx(weights / weights.sum())
+
+
+def test_what_a_bound_cuts_off_goes_to_those_that_weigh_nothing_if_there_is_nobody_else():
+    assert renormalize(np.array([1.0, 0.0, 0.0]), 0.5).tolist() == [0.5, 0.25, 0.25]

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="needs the extra fedbb[flower]")
 
@@ -34,7 +32,7 @@ from engine.flower.own_grid import OwnGrid, take_identity
 from fedbb import client_weights
 from fedbb.aggregation.weighting import ClientBalanced
 from fedbb.engine.flower.mods import SAMPLES, dispersion_key
-from fedbb.engine.flower.strategy import ClientBalancedStrategy, share_out, weight_key
+from fedbb.engine.flower.strategy import ClientBalancedStrategy, weight_key
 from fedbb.errors import DivergedError
 from fedbb.imbalance.clients import dispersion
 
@@ -202,20 +200,6 @@ def test_no_node_counts_more_than_the_most_and_together_they_count_one(most):
     assert sum(strategy.shares.values()) == pytest.approx(1.0)
     assert strategy.shares[BAD] == pytest.approx(max(most, 0.25))
     assert max(strategy.shares.values()) <= max(most, 0.25) + 1e-12
-
-
-@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=30), st.floats(0.01, 1.0))
-def test_shares_sum_to_one_respect_the_most_and_keep_their_order(weights, most):
-    found = np.array(weights)
-    shares = share_out(found, most)
-    assert shares.sum() == pytest.approx(1.0)
-    assert shares.max() <= max(most, 1 / len(found)) * (1 + 1e-9)
-    assert np.all(np.diff(shares[np.argsort(found)]) >= -1e-12)
-
-
-def test_weights_below_the_most_are_only_scaled():
-    weights = np.array([0.1, 0.3, 0.2])
-    assert share_out(weights, 1.0) == pytest.approx(weights / weights.sum())
 
 
 def set_array(name: str, values: np.ndarray) -> Spoil:

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedbb.aggregation.weighting import ClientBalanced
+from fedbb.aggregation.weighting import ClientBalanced, renormalize
 from fedbb.engine.flower.checked import (
     Sent,
     TrainReply,
@@ -93,7 +93,7 @@ class ClientBalancedStrategy(Strategy):
         if len(counting) < least:
             _leave_as_is(sent, len(counting), least)
             return None, None
-        weights = share_out(self.weighting([reply.card for reply in counting]), self.max_weight)
+        weights = renormalize(self.weighting([reply.card for reply in counting]), self.max_weight)
         self.shares = {r.card.client: w for r, w in zip(counting, weights.tolist(), strict=True)}
         LOG.info("round %d: %s", server_round, _tell_shares(self.shares))
         arrays, metrics = self.strategy.aggregate_train(
@@ -165,26 +165,6 @@ def weight_key(strategy: Strategy) -> str:
     while isinstance(inner := getattr(strategy, "strategy", None), Strategy):
         strategy = inner
     return str(getattr(strategy, "weighted_by_key", "num-examples"))
-
-
-def share_out(weights: FloatArray, most: float) -> FloatArray:
-    """Return weights that sum to one and of which none is above `most`.
-
-    What is cut off goes to the others in their proportion. Where there are too few clients for
-    that they count alike.
-
-    >>> share_out(np.array([0.8, 0.1, 0.1]), most=0.5)
-    array([0.5 , 0.25, 0.25])
-    """
-    bound = np.zeros(len(weights), dtype=bool)
-    while not bound.all():
-        rest = 1.0 - most * bound.sum()
-        shares = np.where(bound, most, weights * rest / weights[~bound].sum())
-        over = ~bound & (shares > most)
-        if not over.any():
-            return np.asarray(shares)
-        bound |= over
-    return np.full(len(weights), 1.0 / len(weights))
 
 
 def _keep_types(arrays: ArrayRecord, replies: Sequence[TrainReply], sent: Sent) -> ArrayRecord:
