@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fedbb.aggregation.merging import average, normalized_average
 from fedbb.aggregation.weighting import renormalize
 from fedbb.errors import PrivacyError
-from fedbb.privacy.contribution import abstain, check_linear, combine, contribute
+from fedbb.privacy.contribution import Bounds, abstain, check_linear, combine, contribute
 from fedbb.records import ClientUpdate, ModelState
 
 CURRENT = ModelState(
@@ -78,10 +78,20 @@ def test_if_nobody_weighs_anything_nothing_moves():
 
 def test_a_change_is_shortened_before_it_is_sent():
     far = update(0, (4.0, 2.0, 0.5, 0.25))  # Δ = (3, 4), of norm 5
-    part = contribute(CURRENT, far, 1.0, average, max_norm=2.5)
+    part = contribute(CURRENT, far, 1.0, average, Bounds(max_norm=2.5))
     assert part[:4].tolist() == pytest.approx([1.5, 2.0, 0.0, 0.0])
-    near = contribute(CURRENT, far, 1.0, average, max_norm=6.0)
+    near = contribute(CURRENT, far, 1.0, average, Bounds(max_norm=6.0))
     assert near.tolist() == contribute(CURRENT, far, 1.0, average).tolist()
+
+
+@pytest.mark.parametrize("merge", [average, normalized_average])
+def test_what_is_cut_off_a_weight_moves_the_model_nowhere(merge):
+    heavy, light = update(0, (2.0, -2.0, 0.5, 1.0), 2.0), update(1, (1.0, -1.0, 0.5, 0.25), 2.0)
+    parts = [contribute(CURRENT, u, w, merge, Bounds(0.3)) for u, w in ((heavy, 0.9), (light, 0.1))]
+    state = combine(CURRENT, sum(parts))
+    # Δ of 1 weighs 0.3, not 0.9 nor 0.3/0.4; that of the other weighs 0.1 as before.
+    assert state.params["weight"].tolist() == pytest.approx([1.3, -1.9])
+    assert state.buffers["mean"].tolist() == pytest.approx([0.25 + 0.3 * 0.75])
 
 
 def test_a_merge_that_must_see_every_model_is_refused_by_name():

@@ -68,8 +68,8 @@ def opening(
         "clients": members,
         "threshold": roster.needed(members),
         "least": roster.least,
-        "max_weight": agreement.max_weight,
-        "max_norm": agreement.max_norm,
+        "max_weight": agreement.bounds.max_weight,
+        "max_norm": agreement.bounds.max_norm,
         "gamma": terms.gamma,
         "floor": terms.floor,
         "statistics": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,6 +24,17 @@ SCALARS = 3
 """Numbers after the changes: W·a, W and 1."""
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """The most a client may count, and the longest way it may move a model (None: any)."""
+
+    max_weight: float = 1.0
+    max_norm: float | None = None
+
+
+UNBOUND = Bounds()
+
+
 def check_linear(merge: Merge) -> None:
     """Refuse a merge that is no function of sums over clients."""
     if merge not in _MASSES:
@@ -38,19 +50,22 @@ def contribute(
     update: ClientUpdate,
     weight: float,
     merge: Merge,
-    max_norm: float | None = None,
+    bounds: Bounds = UNBOUND,
 ) -> FloatArray:
     """Return, at the client, (W/a·Δ of parameters, W·Δ of float buffers, W·a, W, 1).
 
-    a is 1 where models are averaged. Δ is shortened to `max_norm`; integer buffers stay out.
+    a is 1 where models are averaged; integer buffers stay out. Before Δ the weight is cut to its
+    bound, but not in the sums that all is divided by: what is cut off moves the model nowhere.
     """
     check_linear(merge)
     mass = _MASSES[merge](update)
-    trained = update.state if max_norm is None else clip_change(current, update.state, max_norm)
+    most = bounds.max_norm
+    trained = update.state if most is None else clip_change(current, update.state, most)
+    share = min(weight, bounds.max_weight)
     params = _change(current.params, trained.params)
     buffers = _change(_floats(current.buffers), trained.buffers)
     scalars = [weight * mass, weight, 1.0]
-    return np.concatenate([params * (weight / mass), buffers * weight, scalars])
+    return np.concatenate([params * (share / mass), buffers * share, scalars])
 
 
 def abstain(current: ModelState) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -87,15 +86,14 @@ class PrivateJoin:
     def _check(self, number: int, values: FloatArray, clients: int) -> None:
         """Refuse a sum that honest clients cannot have made: nobody can say whose fault it is."""
         mass, weight, counted = values[-SCALARS:].tolist()
-        most = min(1.0, clients * self.guard.max_weight) + _ROUNDING
         if counted != clients:
             raise PrivacyError(
                 f"round {number}: the sum counts {counted:g} clients where {clients} took part"
             )
-        if not (0 <= weight <= most and mass >= 0 and math.isfinite(mass)):
+        if not (0 <= weight <= 1 + _ROUNDING and mass >= 0):
             raise PrivacyError(
-                f"round {number}: clients claim a weight of {weight:g} together, where at most "
-                f"{most:g} is theirs: one of them does not keep to the agreement"
+                f"round {number}: clients claim a weight of {weight:g} together, where all of "
+                "them have 1: one of them does not keep to the agreement"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbb.aggregation.merging import Merge
-from fedbb.privacy.contribution import abstain, contribute
+from fedbb.privacy.contribution import UNBOUND, Bounds, abstain, contribute
 from fedbb.privacy.statistics import Sums, Terms, declare, own_weight
 from fedbb.records import ClientCard, ClientUpdate, FloatArray, IntArray, ModelState
 
@@ -16,8 +16,7 @@ class Agreement:
 
     terms: Terms
     merge: Merge
-    max_weight: float = 1.0
-    max_norm: float | None = None
+    bounds: Bounds = UNBOUND
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,11 @@ class Member:
 
     def weight(self, sums: Sums) -> float:
         """Return how much it counts, by its own reckoning; implausible sums are refused."""
-        return own_weight(self.card, sums, self.agreement.terms, self.agreement.max_weight)
+        return own_weight(self.card, sums, self.agreement.terms)
 
     def part(self, current: ModelState, update: ClientUpdate | None, sums: Sums) -> FloatArray:
         """Return what it adds to a round's sum; without an update, only that it took part."""
         if update is None:
             return abstain(current)
         agreed = self.agreement
-        return contribute(current, update, self.weight(sums), agreed.merge, agreed.max_norm)
+        return contribute(current, update, self.weight(sums), agreed.merge, agreed.bounds)

@@ -110,9 +110,9 @@ def check_plausible(sums: Sums, terms: Terms) -> None:
         raise PrivacyError("no client holds a sample, so there is nothing to weigh")
 
 
-def own_weight(card: ClientCard, sums: Sums, terms: Terms, max_weight: float = 1.0) -> float:
-    """Return, at the client, W = γ·R⁻¹/ΣR⁻¹ + (1 − γ)·n/Σn, at most `max_weight` (Eq. 12)."""
+def own_weight(card: ClientCard, sums: Sums, terms: Terms) -> float:
+    """Return, at the client, W = γ·R⁻¹/ΣR⁻¹ + (1 − γ)·n/Σn (Eq. 12)."""
     check_plausible(sums, terms)
     even = evenness(card, terms)
     by_evenness = terms.gamma * even / sums.evenness if even > 0 else 0.0
-    return min(by_evenness + (1.0 - terms.gamma) * card.samples / sums.samples, max_weight)
+    return by_evenness + (1.0 - terms.gamma) * card.samples / sums.samples

@@ -176,12 +176,9 @@ def _private_follows(audit: Mapping[str, Any]) -> Iterator[str]:
 def _solved(audit: Mapping[str, Any]) -> Iterator[str]:
     """Tell whose weights the sums over changing groups give away, and what follows from those."""
     rounds = audit["rounds"]
-    groups = [seen["clients"] for seen in rounds]
-    sums = [seen["weight"] for seen in rounds]
-    if audit["max_weight"] == 1.0:  # then all weights sum to one
-        groups, sums = [*groups, audit["statistics"]["clients"]], [*sums, 1.0]
-    if not groups:
-        return
+    # All weights together are one.
+    groups = [*(seen["clients"] for seen in rounds), audit["statistics"]["clients"]]
+    sums = [*(seen["weight"] for seen in rounds), 1.0]
     weights = solve_weights(groups, sums, audit["clients"])
     if not weights:
         yield "Nobody's weight: the groups of clients that were summed up tell none apart."
@@ -195,10 +192,9 @@ def _solved(audit: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _behind(weights: Mapping[int, float], audit: Mapping[str, Any]) -> Iterator[str]:
-    """Tell what weights below the cap were computed from, where that is one number."""
+    """Tell what weights were computed from, where that is one number."""
     found, gamma = audit["statistics"], audit["gamma"]
-    most = audit["max_weight"]
-    held = {client: weight for client, weight in weights.items() if 0 < weight < most}
+    held = {client: weight for client, weight in weights.items() if weight > 0}
     if gamma == 0:
         sizes = [f"client {k} {weight * found['samples']:,.0f}" for k, weight in held.items()]
         yield f"With that their samples: {_some(sizes)}."

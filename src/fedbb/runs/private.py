@@ -19,6 +19,7 @@ from fedbb.errors import RunError
 from fedbb.files import replacing
 from fedbb.methods import Method
 from fedbb.privacy.audit import RoundSeen, confirmed_in, opening
+from fedbb.privacy.contribution import Bounds
 from fedbb.privacy.join import PrivateJoin
 from fedbb.privacy.journal import Journal
 from fedbb.privacy.keys import Identity
@@ -120,7 +121,7 @@ def agreement_of(recipe: Recipe, method: Method, clients: int) -> Agreement:
     """Return what the clients of a recipe agree on with the server."""
     defense = recipe.defense
     terms = terms_of(method.weighting, clients)
-    return Agreement(terms, method.merge, defense.max_weight, defense.max_norm)
+    return Agreement(terms, method.merge, Bounds(defense.max_weight, defense.max_norm))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +157,7 @@ def _draw(
         aggregator.public,
         least=least_cohort(recipe, len(cards)),
         least_dispersion=agreement.terms.floor,
-        max_weight=agreement.max_weight,
+        max_weight=agreement.bounds.max_weight,
     )
     enrolled = Enrolled(secrets.token_hex(8), roster, aggregator, kept)
     return enrolled, sign_roster(roster, enrolment), enrolment
