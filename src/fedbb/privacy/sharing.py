@@ -5,8 +5,8 @@ secret. Client k's share is the value at k + 1 of a polynomial of degree t−1 w
 random but for the constant one, the secret.
 
 pycryptodome has Shamir's scheme too (16-byte blocks, GF(2^128)), written for a few shares: it works
-out every share bit by bit in Python and the weights of the holders anew for each secret, which for
-50 clients takes longer than all their masks.
+bit by bit in Python, and out the holders' weights anew for each secret. A sum over 50 clients takes
+200 splits and 100 combinations of such blocks, at 36 and 81 ms each: twice the time of all masks.
 """
 
 from __future__ import annotations
