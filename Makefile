@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
 
-.PHONY: demo test test-slow lint format bench bench-full bench-peers bench-growth clean help
+.PHONY: demo test test-slow test-flower lint format bench bench-full bench-peers bench-growth clean help
 
 demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
@@ -14,7 +14,10 @@ test: $(TOOLS) ## run the tests (a few minutes on two cores)
 	$(BIN)/python -m pytest
 
 test-slow: $(TOOLS) ## run the slow tests as well
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(BIN)/python -m pytest -m "not flower"
+
+test-flower: $(TOOLS) ## run the tests on a real Flower server and three nodes (some minutes)
+	timeout 900 $(BIN)/python -m pytest -m flower -n 0 tests/engine/flower tests/cli/test_flower.py
 
 lint: $(TOOLS) ## check format, lint and types
 	$(BIN)/ruff format --check .

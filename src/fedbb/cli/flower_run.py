@@ -26,9 +26,10 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in local.lr=0.02."),
 ]
 Score = Annotated[
-    Literal["server", "sites"],
-    typer.Option(help="Who scores: the server on the recipe's data, or each site on its own."),
+    Literal["server", "sites"] | None,
+    typer.Option(help="Who scores: the server, on the recipe's data, or each site on its own."),
 ]
+FAILED = "ServerApp failed with exception: "
 
 
 def run(
@@ -43,7 +44,7 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an unfinished run, to the bit.")
     ] = False,
-    score: Score = "server",
+    score: Score = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -65,7 +66,7 @@ def carry_out(
     folder: Path,
     *,
     resume: bool,
-    score: str,
+    score: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -79,11 +80,12 @@ def carry_out(
         open_screen(recipe, folder, as_json=as_json, quiet=quiet) as screen,
         stoppable(),
     ):
-        config = run_config(recipe, folder, resume=resume, score=score)
+        wanted = score or _score_of(folder, resume)
+        config = run_config(recipe, folder, resume=resume, score=wanted)
         following = Following(control, control.start(federation.app, config), folder)
         try:
-            for record in following:
-                _show(record, screen)
+            for news in following:
+                _show(news, screen)
         except KeyboardInterrupt:
             following.stop()
             screen.message(
@@ -94,7 +96,7 @@ def carry_out(
         assert following.ending is not None
         if following.ending.status != "finished:completed":
             told = following.ending.details or following.ending.status
-            screen.message(f"run {following.ending.identity} failed: {told}; see {federation.log}")
+            screen.message(f"the run failed: {told.removeprefix(FAILED)}")
             raise typer.Exit(1)
         screen.finish(RunFolder(folder).read_json("summary.json"))
     if as_json:
@@ -119,10 +121,19 @@ def _check(recipe: Recipe, folder: Path, resume: bool) -> None:
         raise RunError(f"{folder} holds a run already; --resume goes on with it, or choose another")
 
 
-def _show(record: Record, screen: Screen) -> None:
-    for absence in record.get("absent", ()):
+def _score_of(folder: Path, resume: bool) -> str:
+    """Return who scores if nobody said: whoever did before, the server in a new run."""
+    from fedbb.engine.flower.register import load_register
+
+    return load_register(RunFolder(folder)).score if resume else "server"
+
+
+def _show(news: Record | str, screen: Screen) -> None:
+    if isinstance(news, str):
+        screen.message(news)
+        return
+    for absence in news.get("absent", ()):
         screen.message(
-            f"round {record['round']}: client {absence['client']} did not count: "
-            f"{absence['reason']}"
+            f"round {news['round']}: client {absence['client']} did not count: {absence['reason']}"
         )
-    screen.round(record)
+    screen.round(news)

@@ -40,7 +40,7 @@ def up(
     ] = None,
     out: Out = None,
     settings: Settings = None,
-    score: Score = "server",
+    score: Score = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

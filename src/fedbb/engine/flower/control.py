@@ -21,6 +21,7 @@ from flwr.proto.control_pb2 import (
     RegisterNodeRequest,
     StartRunRequest,
     StopRunRequest,
+    StreamLogsRequest,
     UnregisterNodeRequest,
 )
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
@@ -159,6 +160,13 @@ class Control:
     def run(self, run: int) -> Run:
         """Return how a run stands."""
         return self.runs(run)[0]
+
+    def log(self, run: int, after: float = 0.0) -> Iterator[tuple[str, float]]:
+        """Yield what the server's side of a run tells, with its time, until the run is over."""
+        request = StreamLogsRequest(run_id=run, after_timestamp=after)
+        with self._explained():
+            for answer in self._client.StreamLogs(request):
+                yield answer.log_output, answer.latest_timestamp
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 
 from fedbb.engine.flower.control import Control, Run
 from fedbb.engine.flower.layout import Scalar
@@ -14,6 +17,9 @@ from fedbb.runs.folder import Record, RunFolder
 
 GLANCE = 0.5
 """Seconds between two looks at a run."""
+
+SAYS = "fedbb: "
+IN_RECORDS = re.compile(r"round \d+ of |round \d+: client \d+ is left out|all rounds are done")
 
 
 def run_config(recipe: Recipe, folder: Path, *, resume: bool, score: str) -> dict[str, Scalar]:
@@ -35,19 +41,25 @@ def located(recipe: Recipe) -> Recipe:
 
 
 class Following:
-    """A run under way: its records as they are committed, and how it ended."""
+    """A run under way: its records as they are committed, its words, and how it ended."""
 
     def __init__(self, control: Control, run: int, folder: Path) -> None:
         self.control = control
         self.run = run
         self.folder = RunFolder(folder)
         self.ending: Run | None = None
+        self._heard: SimpleQueue[str] = SimpleQueue()
+        self._listener = Thread(target=self._listen, daemon=True)
 
-    def __iter__(self) -> Iterator[Record]:
-        """Yield the record of each round that this run commits, until it is over."""
+    def __iter__(self) -> Iterator[Record | str]:
+        """Yield each round that this run commits, and what else the server tells, to the end."""
+        self._listener.start()
         seen = self._committed()
         while self.ending is None:
             state = self._look()
+            if state is not None and state.is_over:
+                self._listener.join(GLANCE)
+            yield from self._words()
             for record in self._new(seen):
                 seen = record["round"]
                 yield record
@@ -77,6 +89,21 @@ class Following:
     def _new(self, seen: int) -> list[Record]:
         # The round that was under way when a run was cut is made again, under the same number.
         return [record for record in self.folder.records() if record["round"] > seen]
+
+    def _words(self) -> Iterator[str]:
+        while not self._heard.empty():
+            yield self._heard.get()
+
+    def _listen(self) -> None:
+        """Hear what the server's side of the run tells; what is in the records is left out."""
+        try:
+            for text, _ in self.control.log(self.run):
+                for line in text.splitlines():
+                    said = line.removeprefix(SAYS)
+                    if said != line and not IN_RECORDS.match(said):
+                        self._heard.put(said)
+        except RunError:
+            return  # the words are lost, the records are not
 
 
 def _absolute(path: str | None) -> str | None:

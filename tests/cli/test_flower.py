@@ -1,0 +1,210 @@
+import json
+import signal
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from commands import fedbb, started
+from fedbb.cli import flower_run
+from fedbb.runs.folder import RunFolder
+from small_run import small_recipe
+
+needs_flower = pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed")
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """The folder of a federation with two sites, certificates and a port of its own."""
+    from fedbb.engine.flower.local import free_port
+
+    monkeypatch.chdir(tmp_path)
+    server = f"localhost:{free_port('127.0.0.1')}"
+    words = ("flower", "init", "hospitals", "--sites", 2, "--server", server, "-q")
+    assert fedbb(*words, monkeypatch=monkeypatch).code == 0
+    assert fedbb("flower", "certs", "hospitals", "-q", monkeypatch=monkeypatch).code == 0
+    return tmp_path / "hospitals"
+
+
+@pytest.mark.parametrize("verb", ["init", "certs", "up", "join", "status", "doctor", "admit"])
+def test_without_the_extra_it_is_named(tmp_path, monkeypatch, verb):
+    monkeypatch.setattr(flower_run, "find_spec", lambda name: None)
+    done = fedbb("flower", verb, tmp_path, monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert done.err.strip().endswith('pip install "fedbb[flower]"')
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_help_needs_no_extra(monkeypatch):
+    monkeypatch.setattr(flower_run, "find_spec", lambda name: None)
+    done = fedbb("flower", "up", "--help", monkeypatch=monkeypatch)
+    assert done.code == 0
+    assert "Ctrl-C" in done.out
+
+
+@needs_flower
+def test_init_tells_what_it_made_and_what_comes_next(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = fedbb("flower", "init", "hospitals", "--sites", 2, monkeypatch=monkeypatch)
+    assert done.out.splitlines() == [
+        "made hospitals/app",
+        "made hospitals/site-0",
+        "made hospitals/site-1",
+        "made hospitals/federation.toml",
+        "next: fedbb flower certs hospitals",
+    ]
+    again = fedbb("flower", "init", "hospitals", "--sites", 3, "--json", monkeypatch=monkeypatch)
+    assert json.loads(again.out) == {"made": ["hospitals/site-2"], "sites": 3}
+    same = fedbb("flower", "init", "hospitals", monkeypatch=monkeypatch)
+    assert same.out.startswith("hospitals is there already, with 3 sites")
+
+
+@needs_flower
+def test_certs_tells_what_it_made_and_what_it_kept(made, monkeypatch):
+    (made / "site-1" / "node.key").unlink()
+    (made / "site-1" / "node.pub").unlink()
+    done = fedbb("flower", "certs", "hospitals", monkeypatch=monkeypatch)
+    lines = [line.split("  ") for line in done.out.splitlines()]
+    assert [path for word, path, _ in lines if word == "made"] == [
+        "hospitals/site-1/node.key",
+        "hospitals/site-1/node.pub",
+    ]
+    assert len([word for word, *_ in lines if word == "kept"]) == 8
+
+
+@needs_flower
+def test_a_site_makes_its_own_key(made, monkeypatch):
+    (made / "site-0" / "node.key").unlink()
+    (made / "site-0" / "node.pub").unlink()
+    done = fedbb("flower", "certs", "hospitals/site-0", "--json", monkeypatch=monkeypatch)
+    assert [Path(piece["path"]).name for piece in json.loads(done.out)] == ["node.key", "node.pub"]
+
+
+@needs_flower
+def test_the_doctor_ends_with_one_if_something_is_bad(made, monkeypatch):
+    done = fedbb("flower", "doctor", "hospitals", "--json", monkeypatch=monkeypatch)
+    findings = json.loads(done.out)
+    assert {"level", "subject", "told", "advice"} == findings[0].keys()
+    assert done.code == 0, findings
+    (made / "site-0" / "node.key").chmod(0o644)
+    done = fedbb("flower", "doctor", "hospitals", monkeypatch=monkeypatch)
+    assert done.code == 1
+    assert "→ chmod 600" in done.out
+
+
+@needs_flower
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["status", "hospitals"], "start it with: fedbb flower up hospitals"),
+        (["status", "."], "is no federation"),
+        (["admit", "hospitals"], "start it with"),
+        (["dismiss", "hospitals", "site-0"], "start it with"),
+        (["doctor", "."], "no federation and of no site"),
+        (["certs", "."], "is no federation"),
+        (["join", "hospitals"], "has no site.toml"),
+        (["init", "."], "holds other things"),
+        (["init", "hospitals", "--server", "x"], "host:port"),
+        (["init", "hospitals", "--server", "elsewhere:1"], "names another server"),
+        (["run", "none.toml", "hospitals"], "none.toml cannot be read"),
+        (["run", "RECIPE", "hospitals"], "start it with: fedbb flower up hospitals"),
+        (["run", "RECIPE", "hospitals", "--set", "local.rl=1"], "did you mean lr?"),
+        (["run", "RECIPE", "."], "is no federation"),
+        (["up", "hospitals", "--run", "none.toml"], "none.toml cannot be read"),
+        (["up", "hospitals", "--host", "203.0.113.5"], "cannot be listened on"),
+    ],
+)
+def test_bad_input_ends_with_one_message_and_exit_code_two(made, monkeypatch, words, message):
+    recipe = made.parent / "small.json"
+    recipe.write_text(small_recipe(made.parent).model_dump_json())
+    done = fedbb(
+        "flower", *(recipe if word == "RECIPE" else word for word in words), monkeypatch=monkeypatch
+    )
+    assert done.code == 2
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+@needs_flower
+def test_a_server_that_is_gone_is_told(made, monkeypatch):
+    (made / "server" / "address.json").write_text('{"address": "127.0.0.1:9"}')
+    done = fedbb("flower", "status", "hospitals", monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert "no server answers at 127.0.0.1:9" in done.err
+
+
+def wait_for_line(process, words, seconds=240):
+    limit = time.monotonic() + seconds
+    while words not in (line := process.stdout.readline()):
+        assert line, process.stderr.read()
+        assert time.monotonic() < limit
+    return line
+
+
+@needs_flower
+@pytest.mark.flower
+def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_path, monkeypatch):
+    """Up by one command; a run cut by Ctrl-C goes on; SIGTERM ends everything."""
+    from fedbb.engine.flower import keeper
+    from fedbb.engine.flower.local import free_port
+
+    monkeypatch.chdir(tmp_path)
+    partition = {"kind": "even", "clients": 1}
+    recipe = tmp_path / "small.json"
+    values = small_recipe(tmp_path).model_dump(mode="json")
+    values["data"]["partition"] = partition
+    recipe.write_text(json.dumps({**values, "rounds": {"number": 2}}))
+    port = free_port("127.0.0.1")
+    words = ("flower", "up", "hospitals", "--sites", 1, "--port", port)
+    with started(*words, cwd=tmp_path) as process:
+        assert "1 site online" in wait_for_line(process, "ready:")
+        # The server's programs have the mark of whoever started them.
+        marks = {
+            entry.split(b"=")[1].split(b"/")[0].decode()
+            for path in Path("/proc").glob("[0-9]*/environ")
+            for entry in readable(path).split(b"\0")
+            if entry.startswith(keeper.MARK.encode()) and str(port).encode() in command(path)
+        }
+        (mark,) = marks
+        cut = ("flower", "run", recipe, "hospitals", "--out", "here")
+        with started(*cut, cwd=tmp_path) as run:
+            wait_for_line(run, "round 1/2")
+            run.send_signal(signal.SIGINT)
+            out, err = run.communicate(timeout=60)
+        assert run.returncode == 130, err
+        assert "go on with: fedbb flower run --resume here hospitals" in out
+        words = ("flower", "run", "--resume", "here", "hospitals", "--json")
+        done = fedbb(*words, monkeypatch=monkeypatch)
+        assert done.code == 0, done.err
+        assert json.loads(done.out.splitlines()[-1])["rounds"] == 2
+        state = json.loads(
+            fedbb("flower", "status", "hospitals", "--json", monkeypatch=monkeypatch).out
+        )
+        assert [site["status"] for site in state["sites"]] == ["online"]
+        assert [run["status"] for run in state["runs"]] == [
+            "finished:completed",
+            "finished:stopped",
+        ]
+        assert state["runs"][0]["done"] == state["runs"][0]["rounds"] == 2
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert keeper.members(mark) == []
+    inline = fedbb("run", recipe, "--out", "inline", "--json", monkeypatch=monkeypatch)
+    here, there = (
+        RunFolder(tmp_path / name).read_json("summary.json") for name in ("here", "inline")
+    )
+    assert inline.code == 0
+    assert here["sha256"] == there["sha256"]
+
+
+def readable(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def command(path):
+    return readable(path.with_name("cmdline"))
