@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbb.aggregation.merging import Merge
-from fedbb.privacy.contribution import UNBOUND, Bounds, abstain, contribute
+from fedbb.privacy.contribution import UNBOUND, Bounds, abstain, check_linear, contribute
 from fedbb.privacy.statistics import Sums, Terms, declare, own_weight
 from fedbb.records import ClientCard, ClientUpdate, FloatArray, IntArray, ModelState
 
@@ -17,6 +17,9 @@ class Agreement:
     terms: Terms
     merge: Merge
     bounds: Bounds = UNBOUND
+
+    def __post_init__(self) -> None:
+        check_linear(self.merge)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,8 @@ from fedbb.privacy.secure_sum import Party
 from fedbb.privacy.statistics import Sums
 from fedbb.records import ClientUpdate, FloatArray, IntArray, ModelState
 from fedbb.training.plan import Job
+
+LOG = logging.getLogger("fedbb.parties")
 
 
 class DatedEngine(Engine, Protocol):
@@ -46,9 +49,11 @@ class StatisticsWire:
         """Yield the clients' answers; whoever refuses gives none."""
         for client in sorted(messages):
             try:
-                yield client, self._answer(client, stage, messages[client])
-            except PrivacyError:
+                answer = self._answer(client, stage, messages[client])
+            except PrivacyError as error:
+                _tell(client, stage, error)
                 continue
+            yield client, answer
 
     def _answer(self, client: int, stage: str, message: bytes) -> bytes:
         seat = self.seats[client]
@@ -88,7 +93,8 @@ class TrainingWire:
             party = self.seats[client].party
             try:
                 answer = party.answer(stage, messages[client], partial(training.part, client))
-            except PrivacyError:
+            except PrivacyError as error:
+                _tell(client, stage, error)
                 continue
             yield client, answer
         training.finish()
@@ -115,6 +121,11 @@ class TrainingWire:
                 f"round {self.number}: a client's training met a number that is not finite; "
                 "a lower local.lr or method mu may help"
             ) from error
+
+
+def _tell(client: int, stage: str, error: PrivacyError) -> None:
+    """Log at the client's side why it gives no answer; the server hears nothing of it."""
+    LOG.warning("client %d refuses stage %s: %s", client, stage, error)
 
 
 class _Training:
