@@ -1,0 +1,243 @@
+"""What a secure sum costs: seconds and bytes of a client and of the server, beside a plain sum.
+
+One process plays all parties, each in its turn, so that every second is somebody's; a client's are
+the median over clients of the sum over stages. Journals are files that are synced. Plain clients
+send their change as float32, as models travel without privacy; masked ones send 8 bytes a number.
+Masked and plain sums are taken in turns, and a sum from which one client vanishes after all was
+prepared, the dearest moment for the server. Statistics are three whole numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import results
+from benchmarks.page import MISSING, fill, table
+from fedbb.privacy.encrypted import EncryptedSum
+from fedbb.privacy.encrypted_party import EncryptedParty
+from fedbb.privacy.journal import FileJournal
+from fedbb.privacy.keys import Identity
+from fedbb.privacy.masked import MaskedSum
+from fedbb.privacy.party import MaskedParty
+from fedbb.privacy.roster import Roster
+from fedbb.privacy.secure_sum import Party, Question, SecureSum
+
+CLIENTS = (5, 10, 50)
+NUMBERS = 600_000
+STATISTICS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", nargs="+", type=int, default=CLIENTS)
+    parser.add_argument("--numbers", type=int, default=NUMBERS)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=results.FOLDER)
+    parser.add_argument("--page", type=Path, help="put the tables of the result into this page")
+    options = parser.parse_args()
+    if options.page:
+        text = options.page.read_text(encoding="utf-8")
+        result = results.read("secure", options.out)
+        content = MISSING if result is None else tables(result)
+        options.page.write_text(fill(text, "cost", content), encoding="utf-8")
+        print("written to", options.page)
+        return
+    cases = []
+    for clients in options.clients:
+        cases.append(measure(clients, options.numbers, options.repeats))
+        report(cases[-1])
+    values = {"numbers": options.numbers, "repeats": options.repeats, "cases": cases}
+    print("written to", results.write("secure", values, options.out))
+
+
+@dataclass
+class Turn:
+    """Seconds and bytes of one sum, by client; what is nobody's is the server's."""
+
+    seconds: dict[int, float] = field(default_factory=dict)
+    sent: dict[int, int] = field(default_factory=dict)
+    received: dict[int, int] = field(default_factory=dict)
+    whole: float = 0.0
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures of a client in the middle, of the server, and of all together."""
+        return {
+            "client_seconds": statistics.median(self.seconds.values()),
+            "server_seconds": self.whole - sum(self.seconds.values()),
+            "total_seconds": self.whole,
+            "client_sent": statistics.median(self.sent.values()),
+            "client_received": statistics.median(self.received.values()),
+        }
+
+
+@dataclass
+class MeasuredWire:
+    """Asks parties in this process and counts; one may vanish when a stage begins."""
+
+    parties: Mapping[int, Party]
+    vectors: Mapping[int, np.ndarray]
+    turn: Turn
+    vanishing: tuple[str, int] | None = None
+
+    def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """Yield the answers of those who have not vanished."""
+        for client, message in messages.items():
+            if (stage, client) == self.vanishing:
+                continue
+            began = time.perf_counter()
+            answer = self.parties[client].answer(stage, message, lambda c=client: self.vectors[c])
+            _add(self.turn.seconds, client, time.perf_counter() - began)
+            _add(self.turn.sent, client, len(answer))
+            _add(self.turn.received, client, len(message))
+            yield client, answer
+
+
+def measure(clients: int, numbers: int, repeats: int) -> dict[str, Any]:
+    """Return the figures of every kind of sum over so many clients, taken in turns."""
+    identities = {client: Identity.draw() for client in range(clients)}
+    server = Identity.draw()
+    roster = Roster({c: identity.public for c, identity in identities.items()}, server.public)
+    rng = np.random.default_rng(0)
+    change = rng.normal(0, 1e-2, numbers)
+    changes = dict.fromkeys(range(clients), change)
+    counts = {client: rng.integers(1, 2**40, STATISTICS) for client in range(clients)}
+    with tempfile.TemporaryDirectory() as scratch:
+        journals = {client: FileJournal(Path(scratch) / str(client)) for client in range(clients)}
+        masked = {c: MaskedParty(c, identities[c], roster, journals[c]) for c in range(clients)}
+        hidden = {c: EncryptedParty(c, identities[c], roster, journals[c]) for c in range(clients)}
+        masks, bfv = MaskedSum(roster, server), EncryptedSum(roster, server)
+        gone = ("masked", clients // 2)
+        kinds: dict[str, Callable[[int], Turn]] = {
+            "plain": lambda _: plain(change, clients),
+            "masked": lambda n: secure(masks, masked, changes, f"model {n}"),
+            "one_gone": lambda n: secure(masks, masked, changes, f"gone {n}", gone),
+            "statistics_masked": lambda n: secure(masks, masked, counts, f"counts {n}"),
+            "statistics_bfv": lambda n: secure(bfv, hidden, counts, f"bfv {n}"),
+        }
+        turns = in_turns(kinds, repeats)
+    return {"clients": clients, **{kind: _spreads(taken) for kind, taken in turns.items()}}
+
+
+def in_turns(kinds: Mapping[str, Callable[[int], Turn]], repeats: int) -> dict[str, list[Turn]]:
+    """Take every kind once in each repeat; what a first, uncounted one shows is forgotten."""
+    turns: dict[str, list[Turn]] = {kind: [] for kind in kinds}
+    for repeat in range(repeats + 1):
+        for kind, take in kinds.items():
+            turn = take(repeat)
+            if repeat > 0:
+                turns[kind].append(turn)
+    return turns
+
+
+def secure(
+    secure_sum: SecureSum,
+    parties: Mapping[int, Party],
+    vectors: Mapping[int, np.ndarray],
+    run: str,
+    vanishing: tuple[str, int] | None = None,
+) -> Turn:
+    """Return what a secure sum took, once its result is seen to be right."""
+    turn = Turn()
+    first = vectors[0]
+    question = Question(run, 1, len(first), whole=first.dtype == np.int64)
+    wire = MeasuredWire(parties, vectors, turn, vanishing)
+    began = time.perf_counter()
+    total = secure_sum(question, sorted(parties), wire)
+    turn.whole = time.perf_counter() - began
+    expected = sum(vectors[client] for client in total.clients)
+    if np.abs(total.values - expected).max() > len(parties) * 2.0**-41 + 1e-9:
+        raise SystemExit(f"{run}: the sum is wrong")
+    return turn
+
+
+def plain(change: np.ndarray, clients: int) -> Turn:
+    """Return what the same sum takes if everyone may read everything."""
+    turn = Turn()
+    total = np.zeros(len(change))
+    began = time.perf_counter()
+    for client in range(clients):
+        here = time.perf_counter()
+        message = change.astype(np.float32).tobytes()
+        _add(turn.seconds, client, time.perf_counter() - here)
+        _add(turn.sent, client, len(message))
+        _add(turn.received, client, 0)
+        total += np.frombuffer(message, np.float32)
+    turn.whole = time.perf_counter() - began
+    return turn
+
+
+def _spreads(turns: Sequence[Turn]) -> dict[str, dict[str, float]]:
+    figures = [turn.figures() for turn in turns]
+    return {name: results.spread([figure[name] for figure in figures]) for name in figures[0]}
+
+
+def _add(counts: dict[int, Any], client: int, amount: float) -> None:
+    counts[client] = counts.get(client, 0) + amount
+
+
+NAMES = {
+    "plain": "plain, 4 bytes a number",
+    "masked": "masked",
+    "one_gone": "masked, one client gone",
+    "statistics_masked": "statistics, masked",
+    "statistics_bfv": "statistics, BFV",
+}
+
+
+def report(case: Mapping[str, Any]) -> None:
+    """Print the figures of so many clients."""
+    for kind, name in NAMES.items():
+        figures = case[kind]
+        told = {key: results.told(figures[key], 4) for key in figures if key.endswith("seconds")}
+        sent = figures["client_sent"]["median"]
+        print(
+            f"{case['clients']:3} clients, {name:25} client {told['client_seconds']} s, "
+            f"server {told['server_seconds']} s, all {told['total_seconds']} s, sent {sent:,.0f} B"
+        )
+
+
+def tables(result: Mapping[str, Any]) -> str:
+    """Return the figures as a table of Markdown, with what they were taken on."""
+    rows = [
+        (
+            str(case["clients"]),
+            name,
+            _milliseconds(case[kind]["client_seconds"]),
+            _milliseconds(case[kind]["server_seconds"]),
+            f"{case[kind]['total_seconds']['median']:.2f} s",
+            _bytes(case[kind]["client_sent"]["median"]),
+            _bytes(case[kind]["client_received"]["median"]),
+        )
+        for case in result["cases"]
+        for kind, name in NAMES.items()
+    ]
+    head = ("clients", "sum", "a client", "the server", "all in turn", "a client sends", "and gets")
+    facts = result["machine"]
+    note = (
+        f"{result['numbers']:,} numbers, statistics of {STATISTICS}; medians of "
+        f"{result['repeats']} sums with the least and the most, taken in turns in one process; "
+        f"{facts['cores']} cores of {facts['processor']}, Python {facts['python']}, "
+        f"{facts['date']}."
+    )
+    return f"{table(head, rows)}\n\n{note}"
+
+
+def _milliseconds(values: Mapping[str, float]) -> str:
+    return results.told({key: 1000 * value for key, value in values.items()}, 1) + " ms"
+
+
+def _bytes(number: float) -> str:
+    return f"{number / 1e6:.2f} MB" if number >= 1e6 else f"{number / 1e3:.1f} kB"
+
+
+if __name__ == "__main__":
+    main()
