@@ -1,0 +1,120 @@
+"""Recipes across real nodes, with TLS and keys: the inline engine's bits, whatever happens."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from engine.flower.loopback import inline_without, with_defense
+from fedbb.runs.folder import RunFolder
+from fedbb.state import digest
+from small_run import finish, small_recipe, without_seconds
+
+# Bounds for a machine that does many other things; alone, a run takes about half a minute.
+PATIENCE = 400
+pytestmark = [pytest.mark.flower, pytest.mark.timeout(PATIENCE + 60)]
+
+
+def start(federation, recipe, path, **settings):
+    config = {"recipe": recipe.model_dump_json(), "folder": str(path), "wait": 120.0, **settings}
+    return federation.submit(None, config)
+
+
+def complete(federation, run, path):
+    """Wait for a run to end well; return its summary and its records."""
+    state = federation.wait_for(run, PATIENCE)
+    assert state.status == "finished:completed", (state, federation.logs("superlink")[-3000:])
+    folder = RunFolder(path)
+    return folder.read_json("summary.json"), folder.records()
+
+
+def wait_until(condition, seconds=PATIENCE):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def wait_for_job(federation, site):
+    """Wait until a site has got a job that it had not got by now."""
+    before = federation.logs(site).count("Receiving: train")
+    wait_until(lambda: federation.logs(site).count("Receiving: train") > before)
+
+
+def rounds_done(path):
+    return len(RunFolder(path).records())
+
+
+def missing(records):
+    """Return who was away in which round."""
+    return {
+        (absent["client"], record["round"]) for record in records for absent in record["absent"]
+    }
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedbb", "moon+fedbb", "fednova"])
+def test_a_recipe_gives_the_inline_engines_bits(method, federation, tmp_path):
+    recipe = small_recipe(tmp_path, method={"name": method}, rounds={"number": 2})
+    path = tmp_path / "flower"
+    run = start(federation, recipe, path)
+    inline, records = finish(recipe, tmp_path / "inline")
+    flower, ours = complete(federation, run, path)
+    assert flower == inline
+    assert without_seconds(ours) == without_seconds(records)
+
+
+def test_a_node_killed_in_mid_round_costs_one_client_and_comes_back(federation, tmp_path):
+    recipe = small_recipe(tmp_path, rounds={"number": 3})
+    path, node = tmp_path / "flower", federation.nodes[1]
+    run = start(federation, recipe, path)
+    wait_for_job(federation, node.name)
+    node.kill()
+    node.restart()
+    summary, records = complete(federation, run, path)
+    away = missing(records)
+    assert (1, 1) in away
+    assert {client for client, _ in away} == {1}
+    assert records[0]["absent"][0]["reason"] in ("left in mid-round", "was restarted in mid-round")
+    assert records[-1]["absent"] == []
+    assert summary["sha256"] == digest(inline_without(recipe, away)[-1])
+
+
+def test_a_straggler_is_waited_for_until_the_deadline_and_then_counts_again(federation, tmp_path):
+    recipe = small_recipe(tmp_path, rounds={"number": 1})
+    _, records = complete(
+        federation, start(federation, recipe, tmp_path / "first"), tmp_path / "first"
+    )
+    usual = records[0]["seconds"]["train"]
+    recipe = small_recipe(tmp_path, rounds={"number": 3})
+    recipe = with_defense(recipe, deadline=min(max(12.0, 2.5 * usual), 50.0))
+    path, node = tmp_path / "flower", federation.nodes[2]
+    run = start(federation, recipe, path)
+    wait_for_job(federation, node.name)
+    os.killpg(node.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: rounds_done(path) >= 1)
+    finally:
+        os.killpg(node.pid, signal.SIGCONT)
+    summary, records = complete(federation, run, path)
+    away = missing(records)
+    assert (2, 1) in away
+    assert (2, 3) not in away
+    assert records[0]["absent"][0]["reason"].startswith("no answer within")
+    assert summary["sha256"] == digest(inline_without(recipe, away)[-1])
+
+
+def test_a_run_outlives_its_superlink(federation, tmp_path):
+    recipe = small_recipe(tmp_path, method={"name": "moon+fedbb"}, rounds={"number": 3})
+    expected, _ = finish(recipe, tmp_path / "inline")
+    path = tmp_path / "flower"
+    start(federation, recipe, path)
+    wait_until(lambda: rounds_done(path) >= 1)
+    wait_for_job(federation, federation.nodes[0].name)
+    federation.superlink.kill()
+    assert rounds_done(path) < 3
+    federation.start_superlink()
+    federation.wait_for_nodes(federation.nodes)
+    summary, _ = complete(federation, start(federation, recipe, path, resume=True), path)
+    assert summary == expected
+    assert missing(RunFolder(path).records()) == set()
