@@ -306,6 +306,29 @@ def test_a_false_share_stops_the_sum_instead_of_spoiling_it() -> None:
         total_of(table)
 
 
+@pytest.mark.parametrize(
+    "facts", [{"survivors": [0, 1, 2, 3], "same": True}, {"survivors": [0, 1, 2, 3, 4]}]
+)
+def test_a_client_that_agrees_to_something_else_does_not_stop_the_others(
+    facts: dict[str, object],
+) -> None:
+    table = sit_down()
+    exchange = table.exchange
+
+    def differ(stage, messages):  # type: ignore[no-untyped-def]
+        for client, answer in exchange(stage, messages):
+            if (stage, client) == ("agree", 0):
+                occasion = unseal(answer, FIVE, stage, client).occasion
+                yield client, seal(Letter(occasion, stage, 0, facts), FIVE, identity_of(0))
+            else:
+                yield client, answer
+
+    table.exchange = differ  # type: ignore[method-assign]
+    total = total_of(table)
+    assert total.values.tobytes() == ring_sum(table, tuple(range(5))).tobytes()
+    assert [client for stage, client, _, _ in table.seen if stage == "unmask"] == [1, 2, 3, 4]
+
+
 def test_the_server_must_be_the_one_in_the_roster() -> None:
     with pytest.raises(PrivacyError, match="knows the aggregator by another key"):
         MaskedSum(FIVE, Identity(bytes(32)))

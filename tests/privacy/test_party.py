@@ -155,24 +155,28 @@ def test_two_lists_of_survivors_are_not_both_agreed_to() -> None:
     assert "has agreed to another list of survivors" in refusal(table)
 
 
-def test_agreements_to_another_list_are_refused() -> None:
-    """The server has client 0 agree to one list and the others to another."""
+def test_an_agreement_to_another_list_is_refused() -> None:
+    """The server had client 0 agree to one list and the target to another."""
+
+    def differ(letter: Letter) -> Letter:
+        facts = {"survivors": [0, 1, 2, 3], "same": True}
+        other = seal(Letter(letter.occasion, "agree", 0, facts), FIVE, identity_of(0))
+        return letter_of(letter, parts=parts_with(letter, 0, other))
+
+    assert "client 0 has agreed to another list of survivors" in told("unmask", differ)
+
+
+def test_an_agreement_of_somebody_who_is_no_survivor_is_refused() -> None:
     table = sit_down()
-    other = [0, 1, 2, 3]
+    table.silent = {("masked", 4)}
 
-    def split(stage: str, client: int, message: bytes) -> bytes:
-        if (stage, client) == ("agree", 0):
-            letter = unseal(message, FIVE, stage, AGGREGATOR)
-            return seal(letter_of(letter, {"survivors": other}), FIVE, SERVER)
-        return message
+    def pretend(letter: Letter) -> Letter:
+        facts = {"survivors": [0, 1, 2, 3], "same": True}
+        dead = seal(Letter(letter.occasion, "agree", 4, facts), FIVE, identity_of(4))
+        return letter_of(letter, parts=parts_with(letter, 0, dead))
 
-    table.change = split
-    with pytest.raises(TooFewError):
-        masked_sum(FIVE)(about(), range(5), table)
-    assert {reason for _, client, reason in table.refusals if client} == {
-        "client 0 has agreed to another list of survivors"
-    }
-    assert not [client for stage, client, _, _ in table.seen if stage == "unmask"]
+    table.change = tell("unmask", pretend)
+    assert "client 4 is no survivor" in refusal(table)
 
 
 def test_too_few_agreements_are_refused_and_one_counts_once() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedbb.errors import PrivacyError, RefusedError
 from fedbb.privacy.attempt import Pair
+from fedbb.privacy.evidence import read_agreements
 from fedbb.privacy.gathering import Gathering
 from fedbb.privacy.keys import KEY, public_of
 from fedbb.privacy.letters import Letter
@@ -51,7 +52,10 @@ class Collector:
         survivors = self._add_masked(total)
         self._require("masked", survivors)
         signers = self.gathering.ask_alike(
-            "agree", survivors, self._take_agreement, {"survivors": list(survivors)}
+            "agree",
+            survivors,
+            lambda letter, data: self._take_agreement(letter, data, survivors),
+            {"survivors": list(survivors)},
         )
         self._require("agree", signers)
         dead = [client for client in self.cohort if client not in survivors]
@@ -100,7 +104,9 @@ class Collector:
         self._promises[letter.sender] = promise
         self._sealed[letter.sender] = dict(zip(others, sealed, strict=True))
 
-    def _take_agreement(self, letter: Letter, data: bytes) -> None:
+    def _take_agreement(self, letter: Letter, data: bytes, survivors: Sequence[int]) -> None:
+        # One that the parties would refuse to see must not be shown to them.
+        read_agreements([data], "agree", letter.occasion, self.gathering.roster, survivors)
         self._agreed[letter.sender] = data
 
     def _take_unmasking(self, letter: Letter, alive: int, dead: int) -> None:

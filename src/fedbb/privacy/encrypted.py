@@ -17,9 +17,10 @@ import numpy as np
 from fedbb.errors import PrivacyError, RefusedError
 from fedbb.privacy.bfv import MOST_CLIENTS, EncryptedTotal, ciphertexts
 from fedbb.privacy.encrypted_party import RECEIPT
+from fedbb.privacy.evidence import read_agreements
 from fedbb.privacy.gathering import Gathering, without
 from fedbb.privacy.keys import Entropy, Identity
-from fedbb.privacy.letters import Letter, Occasion, unseal
+from fedbb.privacy.letters import Letter, Occasion
 from fedbb.privacy.ring import WORD, RingArray, from_ring
 from fedbb.privacy.roster import Roster
 from fedbb.privacy.secure_sum import Question, Total
@@ -112,7 +113,7 @@ class _Collection:
         if self._total is None or len(letter.parts) != 1 + ciphertexts(self.question.length):
             raise RefusedError("it is not the vector that was asked for")
         receipt, *parts = (bytes(part) for part in letter.parts)
-        unseal(receipt, self.gathering.roster, RECEIPT, letter.sender, letter.occasion)
+        read_agreements([receipt], RECEIPT, letter.occasion, self.gathering.roster, [letter.sender])
         self._total.add(parts)
         self._receipts[letter.sender] = receipt
 
