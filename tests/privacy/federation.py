@@ -83,7 +83,7 @@ class Federation:
             return Leaky(trained, self.lost)
 
         return PrivateJoin(
-            masked_sum(self.roster),
+            masked_sum(self.roster, "rounds"),
             reach,
             "run",
             CLIENTS,

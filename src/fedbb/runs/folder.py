@@ -161,7 +161,7 @@ def hold(path: Path, *, kept: str = "memories") -> Iterator[RunFolder]:
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
     try:
-        for place in (path, path / "checkpoints", path / kept):
+        for place in (path, path / "checkpoints", path / kept, (path / kept).parent):
             remove_leftovers(place)
         yield RunFolder(path, kept)
     finally:

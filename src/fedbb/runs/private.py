@@ -61,7 +61,13 @@ class Enrolled:
     kept: Sequence[Kept]
 
 
-def enrol(folder: RunFolder, recipe: Recipe, federation: Federation, method: Method) -> None:
+def enrol(
+    folder: RunFolder,
+    recipe: Recipe,
+    federation: Federation,
+    method: Method,
+    watch: Record | None = None,
+) -> None:
     """Make keys and a roster for the clients, sum their statistics, and write all of it down.
 
     Until the folder is a run nobody has seen any of it: a crash in here starts afresh.
@@ -76,7 +82,7 @@ def enrol(folder: RunFolder, recipe: Recipe, federation: Federation, method: Met
     secure_sum, kind = _for_statistics(recipe.privacy, enrolled)
     wire = StatisticsWire(_seats(enrolled, _members(cards, agreement), place, kind))
     pledging = Pledging(enrolled.run, enrolled.roster, enrolled.aggregator, agreement.terms)
-    statistics = pledging(secure_sum, range(len(cards)), wire)
+    statistics = pledging(secure_sum, range(len(cards)), _watched(wire, watch))
     files = PartyFiles(place)
     for client, kept in enumerate(enrolled.kept):
         files.save(client, replace(kept, sums=wire.confirmed.get(client)))
@@ -102,7 +108,7 @@ def open_join(
 
         def reach(number: int, state: ModelState) -> Wire:
             wire = TrainingWire(engine, seats, sums, state, number, recipe.seed)
-            return wire if watch is None else Watched(wire, watch)
+            return _watched(wire, watch)
 
         return PrivateJoin(
             MaskedSum(enrolled.roster, enrolled.aggregator),
@@ -174,6 +180,10 @@ def _read(folder: RunFolder, audit: dict[str, Any], clients: int) -> Enrolled:
     return Enrolled(
         str(audit["run"]), roster, aggregator, [files.load(client) for client in range(clients)]
     )
+
+
+def _watched(wire: Wire, watch: Record | None) -> Wire:
+    return wire if watch is None else Watched(wire, watch)
 
 
 def _members(cards: Sequence[ClientCard], agreement: Agreement) -> list[Member]:
