@@ -2,55 +2,24 @@
 
 import os
 import signal
-import time
 
 import pytest
 
 from engine.flower.loopback import inline_without, with_defense
+from engine.flower.real_runs import (
+    PATIENCE,
+    complete,
+    missing,
+    rounds_done,
+    start,
+    wait_for_job,
+    wait_until,
+)
 from fedbb.runs.folder import RunFolder
 from fedbb.state import digest
 from small_run import finish, small_recipe, without_seconds
 
-# Bounds for a machine that does many other things; alone, a run takes about half a minute.
-PATIENCE = 400
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(PATIENCE + 60)]
-
-
-def start(federation, recipe, path, **settings):
-    config = {"recipe": recipe.model_dump_json(), "folder": str(path), "wait": 120.0, **settings}
-    return federation.submit(None, config)
-
-
-def complete(federation, run, path):
-    """Wait for a run to end well; return its summary and its records."""
-    state = federation.wait_for(run, PATIENCE)
-    assert state.status == "finished:completed", (state, federation.logs("superlink")[-3000:])
-    folder = RunFolder(path)
-    return folder.read_json("summary.json"), folder.records()
-
-
-def wait_until(condition, seconds=PATIENCE):
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-
-
-def wait_for_job(federation, site):
-    """Wait until a site has got a job that it had not got by now."""
-    before = federation.logs(site).count("Receiving: train")
-    wait_until(lambda: federation.logs(site).count("Receiving: train") > before)
-
-
-def rounds_done(path):
-    return len(RunFolder(path).records())
-
-
-def missing(records):
-    """Return who was away in which round."""
-    return {
-        (absent["client"], record["round"]) for record in records for absent in record["absent"]
-    }
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedbb", "moon+fedbb", "fednova"])
