@@ -42,7 +42,7 @@ class _Late:
 
 @dataclass(eq=False)
 class Post:
-    """A grid, asked often; `names` tells what to call the nodes that are known by now."""
+    """A grid, asked every `poll` seconds at first; `names` tells what to call the nodes."""
 
     grid: Grid
     poll: float = 0.2
@@ -73,7 +73,8 @@ class Post:
                 yield node, Failure("the message to it was refused")
             else:
                 waiting[number] = node
-        end, looked = time.monotonic() + seconds, time.monotonic()
+        began = looked = time.monotonic()
+        end = began + seconds
         while waiting:
             for number, node in list(waiting.items()):
                 for outcome in self._pull(number):
@@ -85,10 +86,14 @@ class Post:
             if now - looked >= LOOK:
                 looked = now
                 yield from self._give_up_changed(waiting, joined, what)
-            time.sleep(min(self.poll, max(0.0, end - time.monotonic())))
+            time.sleep(self._pause(now - began, end - now))
         for number, node in waiting.items():
             self._late[number] = _Late(self.name(node), what)
             yield node, Failure(f"no answer within {seconds:g} s")
+
+    def _pause(self, waited: float, left: float) -> float:
+        """Return for how long to rest: the longer it takes, the less a moment more is felt."""
+        return max(0.0, min(max(self.poll, waited / 30), 2.0, left))
 
     def _push(
         self, kind: str, node: int, content: RecordDict, seconds: float, what: str
