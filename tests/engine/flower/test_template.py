@@ -58,7 +58,8 @@ def test_sites_are_added_and_nothing_is_written_over(folder):
 
 def test_a_site_tells_its_client_where_its_own_data_lies(folder):
     site = folder.site(1)
-    assert site.node_config() == {"client": 1, "state": str(site.state.resolve())}
+    here = {"state": str(site.state.resolve()), "keys": str(site.path.resolve())}
+    assert site.node_config() == {"client": 1, **here}
     site.settings_file.write_text(
         'client = 1\nserver = "a:1"\ndata = "../x \\"y\\".npz"\nwhole = true\n'
     )

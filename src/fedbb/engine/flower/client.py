@@ -1,4 +1,4 @@
-"""What Flower runs at a site: tell the card, train, score."""
+"""What Flower runs at a site: tell the card, train, score, answer letters of secure sums."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from fedbb.engine.flower.packing import (
     unpack_state,
 )
 from fedbb.engine.flower.remembering import open_memory
-from fedbb.engine.flower.settings import read_recipe_text, read_site_settings
+from fedbb.engine.flower.settings import SiteSettings, read_recipe_text, read_site_settings
 from fedbb.engine.flower.site import Site, open_site
 from fedbb.engine.malloc import keep_freed_memory
-from fedbb.errors import DataError, FedbbError
+from fedbb.errors import DataError, FedbbError, RunError
+from fedbb.recipes.spec import Recipe
 from fedbb.training.threads import threads
 
 log = logging.getLogger("fedbb")
@@ -35,7 +36,13 @@ def card(message: Message, context: Context) -> Message:
     def introduce(site: Site) -> RecordDict:
         return pack_card(site.card(), site.outline())
 
-    return _answer(message, context, introduce)
+    def introduce_privately(recipe: Recipe, settings: SiteSettings) -> RecordDict:
+        # What private runs need comes with an extra, and takes its time to load.
+        from fedbb.engine.flower.secure_site import introduce as tell_number
+
+        return tell_number(recipe, settings)
+
+    return _answer(message, context, introduce, introduce_privately)
 
 
 @app.train()
@@ -61,14 +68,38 @@ def evaluate(message: Message, context: Context) -> Message:
     return _answer(message, context, work)
 
 
-def _answer(message: Message, context: Context, work: Callable[[Site], RecordDict]) -> Message:
-    """Return what the site makes of a message, or why it could not."""
+@app.query("secure")
+@app.train("secure")
+def secure(message: Message, context: Context) -> Message:
+    """Answer a letter of a secure sum."""
+
+    def answer(recipe: Recipe, settings: SiteSettings) -> RecordDict:
+        from fedbb.engine.flower.secure_site import answer_letter
+
+        return answer_letter(recipe, settings, message.content)
+
+    return _answer(message, context, None, answer)
+
+
+def _answer(
+    message: Message,
+    context: Context,
+    work: Callable[[Site], RecordDict] | None,
+    in_private: Callable[[Recipe, SiteSettings], RecordDict] | None = None,
+) -> Message:
+    """Return what the site makes of a message, in the open or in private, or why it could not."""
     keep_freed_memory()
     try:
         recipe = read_recipe_text(str(context.run_config.get("recipe", "")))
+        settings = read_site_settings(context.node_config)
+        if settings.private and recipe.privacy == "none":
+            raise RunError("this site takes part in private runs only, as its staff has set")
         with threads(recipe.local.threads):
-            site = open_site(recipe, read_site_settings(context.node_config))
-            return Message(work(site), reply_to=message)
+            if recipe.privacy != "none" and in_private is not None:
+                return Message(in_private(recipe, settings), reply_to=message)
+            if recipe.privacy == "none" and work is not None:
+                return Message(work(open_site(recipe, settings)), reply_to=message)
+        raise RunError(f'this is not asked for in a run with privacy = "{recipe.privacy}"')
     except Exception as error:
         log.exception("this site could not answer")
         reason = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, _tell(error))

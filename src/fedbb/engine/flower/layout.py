@@ -62,6 +62,7 @@ class SiteFolder:
             "server": str,
             "data": str,
             "whole": bool,
+            "private": bool,
         }
         for key, value in values.items():
             if key not in known:
@@ -79,12 +80,14 @@ class SiteFolder:
         config: dict[str, Scalar] = {
             "client": settings["client"],
             "state": str(self.state.resolve()),
+            "keys": str(self.path.resolve()),
         }
         if "data" in settings:
             # A path in the settings is meant from where they stand.
             config["data"] = str((self.path / settings["data"]).resolve())
-        if settings.get("whole"):
-            config["whole"] = True
+        for name in ("whole", "private"):
+            if settings.get(name):
+                config[name] = True
         return config
 
 

@@ -22,12 +22,16 @@ CARDS = "cards.json"
 
 @dataclass(frozen=True)
 class Register:
-    """The clients of a run as they introduced themselves, and what the run is called at sites."""
+    """The clients of a run as they introduced themselves, and what the run is called at sites.
+
+    Cards of `hidden` clients, those of a private run, tell nothing but their number.
+    """
 
     run: str
     score: Scoring
     outline: Outline
     cards: tuple[ClientCard, ...]
+    hidden: bool = False
 
 
 def name_run(recipe: Recipe) -> str:
@@ -51,12 +55,14 @@ def save_register(folder: RunFolder, register: Register) -> None:
                 "channels": outline.channels,
                 "versions": outline.versions,
             },
-            "cards": [
-                {"client": card.client, "samples": card.samples, "dispersion": card.dispersion}
-                for card in register.cards
-            ],
+            "cards": [_plain(card, hidden=register.hidden) for card in register.cards],
         },
     )
+
+
+def _plain(card: ClientCard, *, hidden: bool) -> dict[str, Any]:
+    told = {} if hidden else {"samples": card.samples, "dispersion": card.dispersion}
+    return {"client": card.client, **told}
 
 
 def load_register(folder: RunFolder) -> Register:
@@ -73,8 +79,9 @@ def load_register(folder: RunFolder) -> Register:
             form["channels"],
             form["versions"],
         )
-        cards = tuple(ClientCard(**card) for card in plain["cards"])
-        return Register(plain["run"], plain["score"], outline, cards)
+        cards = tuple(ClientCard(**{"samples": 0, **card}) for card in plain["cards"])
+        hidden = all("samples" not in card for card in plain["cards"])
+        return Register(plain["run"], plain["score"], outline, cards, hidden)
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{folder.file(CARDS)} is damaged: {error!r}") from error
 

@@ -92,15 +92,21 @@ def open_memory(folder: Path | None, run: str, state: RecordDict) -> SiteMemory:
     """Return where a site keeps its memories of a run, which the server names."""
     if folder is None:
         return NodeMemory(state)
+    path = run_folder(folder, run)
+    remove_leftovers(path)
+    return FolderMemory(MemoryFiles(path))
+
+
+def run_folder(folder: Path, run: str) -> Path:
+    """Return the folder of a run in a site's state folder, made if need be."""
     if not _NAME.fullmatch(run):
         raise RunError(f"the run's name {run[:60]!r} is no name for a folder")
     path = folder / run
     try:
         path.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path)
     except OSError as error:
         raise RunError(f"the site's state folder cannot be written: {error.strerror}") from error
-    return FolderMemory(MemoryFiles(path))
+    return path
 
 
 def _key(client: int, number: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import RecordDict
@@ -37,11 +37,15 @@ class Roll:
     """The clients that are known, and the nodes they were last seen at.
 
     `measured` tells whether the method's weighting asks for a dispersion. Cards are fixed once
-    the run has begun: a client whose card has changed is not the one that was weighed.
+    the run has begun: a client whose card has changed is not the one that was weighed. A node is
+    given `patience` seconds to tell its card, for which it may have to open large data. When
+    `hidden`, sites tell their number alone, and cards are empty.
     """
 
     post: Post
     measured: bool
+    hidden: bool = False
+    patience: float = 60.0
     cards: dict[int, ClientCard] = field(default_factory=dict)
     outline: Outline | None = None
     fixed: bool = False
@@ -58,7 +62,7 @@ class Roll:
         """Return the cards of so many clients once all are there; 0 takes those that come first."""
         end = time.monotonic() + wait
         while True:
-            present = self._look(max(wait, AGAIN), strict=True)
+            present = self._look(strict=True)
             wanted = number or len(present)
             missing = [client for client in range(wanted) if client not in present]
             if wanted and not missing:
@@ -87,12 +91,12 @@ class Roll:
         while True:
             present = self._present(self.post.nodes())
             if not all(client in present for client in clients):
-                present = self._look(max(wait, AGAIN), strict=strict)
+                present = self._look(strict=strict)
             if all(client in present for client in clients) or time.monotonic() >= end:
                 return {client: present[client] for client in clients if client in present}
             time.sleep(PAUSE)
 
-    def _look(self, seconds: float, *, strict: bool) -> dict[int, int]:
+    def _look(self, *, strict: bool) -> dict[int, int]:
         """Ask the nodes that nobody knows yet, and return those of all clients that are there."""
         connected = self.post.nodes()
         self._present(connected)
@@ -104,7 +108,7 @@ class Roll:
         ]
         if strangers:
             letters = {node: RecordDict() for node in strangers}
-            for node, answer in self.post.exchange("query.card", letters, seconds, "cards"):
+            for node, answer in self.post.exchange("query.card", letters, self.patience, "cards"):
                 self._take(node, connected[node], answer, strict=strict)
         return dict(self._nodes)
 
@@ -132,7 +136,7 @@ class Roll:
             if isinstance(answer, Failure):
                 raise ReplyError(answer.reason)
             figures, outline = unpack_card(answer)
-            card = check_card(**figures, measured=self.measured)
+            card = self._read_card(figures)
             try:
                 self._check(node, card, outline)
             except RunError as error:
@@ -156,6 +160,14 @@ class Roll:
                 outline.versions,
                 VERSIONS,
             )
+
+    def _read_card(self, figures: Mapping[str, object]) -> ClientCard:
+        if self.hidden:
+            # None for "nobody asked": whoever tells more is refused.
+            if figures["samples"] is not None:
+                raise ReplyError("its card tells a size, which a private run must not know")
+            return check_card(figures["client"], 0, figures["dispersion"], measured=False)
+        return check_card(**figures, measured=self.measured)
 
     def _check(self, node: int, card: ClientCard, outline: Outline) -> None:
         """Refuse whoever contradicts what is known already."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Context
@@ -35,6 +35,9 @@ from fedbb.runs.workshop import Workshop, guard_of, plan_of
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
+if TYPE_CHECKING:
+    from fedbb.engine.flower.secure_run import Aggregator
+
 log = logging.getLogger("fedbb")
 
 app = ServerApp()
@@ -61,12 +64,20 @@ def serve(post: Post, settings: RunSettings) -> Iterator[Record]:
     if RunFolder(settings.folder).is_run() and not settings.resume:
         raise RunError(f"{settings.folder} holds a run already; resume it, or choose another")
     with hold(settings.folder) as folder, threads(recipe.local.threads):
-        roll = Roll(post, measured=_measures(method.weighting))
+        roll = Roll(
+            post,
+            _measures(method.weighting),
+            hidden=recipe.privacy != "none",
+            patience=max(settings.wait, 60.0),
+        )
+        private = _open_private(settings, method, roll) if roll.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
         if own is not None:
             roll.outline = outline_of(own.dataset)
         if folder.is_run():
             register = _take_up(folder, settings, roll)
+        elif private is not None:
+            register = _begin_private(folder, settings, private, own)
         else:
             register = _begin(folder, settings, method, roll, own)
         dataset = dataset_of(register.outline) if own is None else own.dataset
@@ -75,6 +86,9 @@ def serve(post: Post, settings: RunSettings) -> Iterator[Record]:
             post, roll, plan_of(recipe), recipe.defense, register.run, patience=settings.wait
         )
         workshop = _open_workshop(recipe, method, sites, register, own)
+        if private is not None:
+            join = private.join(folder, register.run, workshop.dated)
+            workshop = replace(workshop, join=join)
         yield from go_on(folder, recipe, dataset.task, workshop)
 
 
@@ -90,11 +104,14 @@ class OwnData:
 def _check(recipe: Recipe) -> Method:
     if recipe.engine == "central":
         raise RunError('engine = "central" trains in one place; it has no sites')
-    if recipe.privacy != "none":
-        raise RunError(
-            f'privacy = "{recipe.privacy}" is not carried by Flower yet; it holds in simulations'
-        )
     return check_recipe(recipe)
+
+
+def _open_private(settings: RunSettings, method: Method, roll: Roll) -> Aggregator:
+    # What private runs need comes with an extra, and takes its time to load.
+    from fedbb.engine.flower.secure_run import open_aggregator
+
+    return open_aggregator(settings, method, roll)
 
 
 def _own_data(recipe: Recipe) -> OwnData:
@@ -127,6 +144,20 @@ def _begin(
     scored = {} if own is None else {name: len(part) for name, part in own.scored.items()}
     set_up(folder, settings.recipe, method, register, scored)
     log.info("%d sites, %d samples", len(cards), sum(card.samples for card in cards))
+    return register
+
+
+def _begin_private(
+    folder: RunFolder, settings: RunSettings, private: Aggregator, own: OwnData | None
+) -> Register:
+    """Wait for all sites, have their statistics summed, and write what a run begins with."""
+    roll = private.roll
+    cards = roll.gather(private.clients, settings.wait)
+    assert roll.outline is not None
+    name = private.begun_name(folder, name_run(settings.recipe))
+    register = Register(name, settings.score, roll.outline, tuple(cards), hidden=True)
+    scored = {} if own is None else {name: len(part) for name, part in own.scored.items()}
+    private.set_up(folder, register, scored)
     return register
 
 

@@ -22,7 +22,7 @@ class RunSettings:
     """The run config: a recipe, where the server keeps the run, who scores, how long it waits.
 
     `sites` is how many sites there are if the recipe's partition does not say, 0 for those that
-    are connected when the run begins.
+    are connected when the run begins. `keys` is the folder of the server's keys in private runs.
     """
 
     recipe: Recipe
@@ -31,6 +31,7 @@ class RunSettings:
     score: Scoring = "server"
     wait: float = 300.0
     sites: int = 0
+    keys: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,16 @@ class SiteSettings:
     """The node config: which client of the recipe a site is, where its data and memories lie.
 
     With `whole` all training data at that path is this site's own; else the recipe's partition is
-    applied, and the site takes its part of it.
+    applied, and the site takes its part of it. `keys` is the folder of its identity and roster for
+    private runs; with `private` it takes part in no others.
     """
 
     client: int
     data: str | None = None
     whole: bool = False
     state: Path | None = None
+    keys: Path | None = None
+    private: bool = False
 
 
 def read_run_settings(config: Mapping[str, Scalar]) -> RunSettings:
@@ -67,6 +71,7 @@ def read_run_settings(config: Mapping[str, Scalar]) -> RunSettings:
         score="server" if score == "server" else "sites",
         wait=wait,
         sites=sites,
+        keys=values.path("keys"),
     )
 
 
@@ -89,12 +94,13 @@ def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
     client = values.whole_number("client", None)
     if client < 0:
         raise RunError(f"node config: client is {client}; sites are numbered from 0")
-    state = values.text("state")
     return SiteSettings(
         client=client,
         data=values.text("data") or None,
         whole=values.switch("whole"),
-        state=Path(state) if state else None,
+        state=values.path("state"),
+        keys=values.path("keys"),
+        private=values.switch("private"),
     )
 
 
@@ -111,6 +117,11 @@ class _Values:
     def text(self, name: str) -> str:
         """Return a text, empty if there is none."""
         return str(self._typed(name, "", str))
+
+    def path(self, name: str) -> Path | None:
+        """Return a path, None if there is none."""
+        text = self.text(name)
+        return Path(text) if text else None
 
     def switch(self, name: str) -> bool:
         """Return true or false; false if it is not set."""

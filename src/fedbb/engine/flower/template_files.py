@@ -26,6 +26,9 @@ SITE = """\
 
 # All training data there is this site's own; the recipe's partition is not applied.
 # whole = true
+
+# Take part in private runs only, in which the server sees sums and nobody's model or numbers.
+# private = true
 """
 
 
