@@ -3,6 +3,7 @@
 Sizes and counts are rare numbers, so that none of them turns up by chance.
 """
 
+import json
 import re
 from functools import partial
 
@@ -18,6 +19,7 @@ from fedbb.trackers.measures import measures
 
 COUNTS = np.array([[503, 293, 213], [601, 211, 201], [307, 307, 405], [227, 389, 405]])
 SIZES = COUNTS.sum(axis=1)
+KEYS = ("identity", "nonce")
 
 
 def write_sites(path):
@@ -132,6 +134,16 @@ def model_needles(updates):
                     yield f"{name} of {update.client}", values.tobytes()
 
 
+def key_needles(folder):
+    """Yield the secret keys and nonces of clients, and of whoever enrolled them."""
+    kept = {path.name: json.loads(path.read_text()) for path in folder.glob("client-*.json")}
+    secrets = {f"{what} of {name}": kept[name][what] for name in kept for what in KEYS}
+    secrets["enrolment"] = (folder / "enrolment.key").read_text()
+    for name, secret in secrets.items():
+        yield name, secret.encode()
+        yield name, bytes.fromhex(secret)
+
+
 def words(content):
     """Yield the numbers in those parts of bytes that are text."""
     for text in re.findall(rb"[ -~\n]{20,}", content):
@@ -159,6 +171,9 @@ def test_no_byte_line_metric_or_file_of_the_server_holds_a_clients_values(
     assert [card.samples for card in run.cards] == SIZES.tolist()
     assert run.hits([*number_needles(run.cards), *model_needles(run.updates)]) == []
     assert told_sizes(run) == set()
+    keys = list(key_needles(run.path / "parties"))
+    assert len(keys) == 2 * (2 * 4 + 1)
+    assert run.hits(keys) == []
 
 
 def test_the_same_search_finds_all_of_it_in_an_open_run(tmp_path, monkeypatch):

@@ -23,6 +23,15 @@ RECORD = {
 }
 
 
+def test_of_clients_that_are_hidden_there_are_no_measures():
+    hidden = [
+        {"client": client, "weight": None, "steps": None, "train_loss": None} for client in range(3)
+    ]
+    found = measures({**RECORD, "clients": hidden}, ["cat", "dog"])
+    assert not any(name.startswith(("clients/", "train/")) for name in found)
+    assert found["test/accuracy"] == 0.5
+
+
 def test_a_record_becomes_named_measures_with_the_round_last():
     found = measures(RECORD, ["cat", "dog"])
     assert found == {

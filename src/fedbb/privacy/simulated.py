@@ -66,7 +66,7 @@ class StatisticsWire:
         return seat.party.answer(stage, message, lambda: seat.pledge.declared)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TrainingWire:
     """The way to simulated clients in a round: they train when their vectors are asked for.
 
@@ -80,10 +80,9 @@ class TrainingWire:
     state: ModelState
     number: int
     seed: int
-    _memories: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_memories", dict(self.engine.dated))
+        self._memories = dict(self.engine.dated)
 
     def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield the clients' answers; whoever refuses gives none."""

@@ -80,10 +80,12 @@ class SimulatedJournals:
 
     def __post_init__(self) -> None:
         if self.path.exists():
+            content = self.path.read_bytes()
             # A line that a crash cut short was never acted on.
-            lines = self.path.read_bytes().split(b"\n")[:-1]
-            for client, key, decision in map(json.loads, lines):
+            whole = content[: content.rfind(b"\n") + 1]
+            for client, key, decision in map(json.loads, whole.splitlines()):
                 self.decisions[client, key] = decision
+            os.truncate(self.path, len(whole))
 
     def of(self, client: int) -> SimulatedJournal:
         """Return one client's journal."""

@@ -1,0 +1,80 @@
+"""Runs whose clients are hidden are read, drawn and compared, without what nobody knows of them."""
+
+import json
+import math
+
+import pytest
+
+from fedbb.report.collect import read_run, read_runs
+from fedbb.report.compare import contrast
+from fedbb.report.compare_words import head_and_tail
+from fedbb.report.grid_runs import State, count_images, read_cells
+from fedbb.report.groups import group
+from fedbb.report.pictures import draw
+from fedbb.report.sides import Side
+from fedbb.report.site.drawings import drawings_of
+from fedbb.report.site.fairness import fairness_of
+from fedbb.report.wording import data_title
+from fedbb.runs.folder import RunFolder
+from report.builder import Sketch, build, build_all
+from report.grids import run_cells, small_grid
+from report.hidden import hide
+
+METHODS = ("fedavg", "fedbb")
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    sketches = [Sketch(method, seed) for method in METHODS for seed in range(2)]
+    paths = build_all(tmp_path_factory.mktemp("runs"), sketches)
+    (found,) = group(read_runs([hide(path) for path in paths]))
+    return found
+
+
+def test_a_hidden_federation_has_a_number_of_clients_and_no_shares(tmp_path):
+    run = read_run(hide(build(tmp_path / "run", Sketch("fedbb", clients=4))))
+    assert run.federation.clients == ()
+    assert run.federation.number == run.federation.hidden == 4
+    assert all(math.isnan(cases) for cases in run.federation.positives)
+    assert "4 clients" in data_title(run)
+
+
+def test_figures_of_clients_are_left_out_and_the_others_drawn(comparison, tmp_path):
+    draw(comparison, tmp_path, "x")
+    names = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert names == ["x-classes.png", "x-curves.png"]
+
+
+def test_a_page_gets_numbers_or_nothing(comparison):
+    found = drawings_of(comparison)
+    json.dumps(found, allow_nan=False)
+    assert found["weights"] == []
+    assert found["clients"] == [[], []]
+    assert found["partition"]["clients"] == []
+    assert found["classes"]["cases"] == [None] * 10
+
+
+def test_fairness_is_told_of_classes_and_undefined_of_clients(comparison):
+    fair = fairness_of(comparison, comparison.methods[0])
+    assert not math.isnan(fair.worst_class_score.mean)
+    assert math.isnan(fair.worst_client.mean)
+
+
+def test_two_sides_are_compared_without_heads_tails_and_clients(comparison):
+    one, two = (Side(part.label, tuple(part.runs)) for part in comparison.methods)
+    found = contrast(one, two)
+    assert found.clients == ()
+    assert head_and_tail(found.classes) == ((), ())
+
+
+def test_a_grid_of_private_runs_is_read_and_its_images_estimated(tmp_path):
+    grid = small_grid(tmp_path, seeds="[0]")
+    runs = run_cells(grid, tmp_path / "runs")
+    path = hide(runs / grid.cells[0].name)
+    run, records = read_run(path), RunFolder(path).records()
+    everyone = run.recipe.local.epochs * run.federation.train * len(records)
+    assert count_images(run, records) == everyone
+    # The recipe is another one now, which is the only thing that is wrong with it.
+    (first, *_) = read_cells(grid, runs)
+    assert first.state is State.UNUSABLE
+    assert "privacy" in first.message
