@@ -22,11 +22,11 @@ FOLDER = ROOT / "studies"
 PATHS = sorted(FOLDER.glob("*.toml"))
 README = (FOLDER / "README.md").read_text("utf-8")
 CELLS = {
-    "ablations": 60,
+    "ablations": 40,
     "ceiling": 6,
     "central-losses": 27,
     "chest-xrays": 96,
-    "harmonized": 24,
+    "harmonized": 16,
     "hundred-clients": 12,
     "many-classes": 24,
     "natural-images": 135,
