@@ -75,13 +75,14 @@ def carry_out(
     from fedbb.engine.flower.following import Following, run_config
 
     _check(recipe, folder, resume)
+    keys = _keys(federation, recipe)
     with (
         Control(federation.listening(), federation.ca) as control,
         open_screen(recipe, folder, as_json=as_json, quiet=quiet) as screen,
         stoppable(),
     ):
         wanted = score or _score_of(folder, resume)
-        config = run_config(recipe, folder, resume=resume, score=wanted)
+        config = {**run_config(recipe, folder, resume=resume, score=wanted), **keys}
         following = Following(control, control.start(federation.app, config), folder)
         try:
             for news in following:
@@ -119,6 +120,15 @@ def _check(recipe: Recipe, folder: Path, resume: bool) -> None:
     check_foreign(folder)
     if RunFolder(folder).is_run() and not resume:
         raise RunError(f"{folder} holds a run already; --resume goes on with it, or choose another")
+
+
+def _keys(federation: FederationFolder, recipe: Recipe) -> dict[str, str]:
+    if recipe.privacy == "none":
+        return {}
+    # What private runs need comes with an extra.
+    from fedbb.engine.flower.secure_enrolment import keys_for
+
+    return keys_for(federation, recipe)
 
 
 def _score_of(folder: Path, resume: bool) -> str:

@@ -29,18 +29,21 @@ def check_privacy(recipe: Recipe, method: Method) -> None:
     told = f'privacy = "{recipe.privacy}"'
     if recipe.engine == "central":
         raise RecipeError(f'{told} has no place in engine = "central", where one client holds all')
-    missing = {
-        module: extra for module, extra in EXTRAS[recipe.privacy].items() if not find_spec(module)
-    }
-    if missing:
-        extras = ",".join(dict.fromkeys(missing.values()))
-        raise RecipeError(
-            f"{told} needs {' and '.join(missing)}, which is not installed; "
-            f'pip install "fedbb[{extras}]"'
-        )
+    need_libraries(recipe.privacy)
     check_linear(method.merge)
     if recipe.data.partition.clients is not None:
         check_members(recipe, method, recipe.data.partition.clients)
+
+
+def need_libraries(privacy: str) -> None:
+    """Say which extra a kind of privacy lacks."""
+    missing = {module: extra for module, extra in EXTRAS[privacy].items() if not find_spec(module)}
+    if missing:
+        extras = ",".join(dict.fromkeys(missing.values()))
+        raise RecipeError(
+            f'privacy = "{privacy}" needs {" and ".join(missing)}, which is not installed; '
+            f'pip install "fedbb[{extras}]"'
+        )
 
 
 def check_members(recipe: Recipe, method: Method, clients: int) -> None:

@@ -39,17 +39,25 @@ def enrolment_folder(folder: FederationFolder) -> Path:
     return folder.path / "enrolment"
 
 
-def enrol(folder: FederationFolder, recipe: Recipe) -> list[Piece]:
+def keys_for(folder: FederationFolder, recipe: Recipe) -> dict[str, str]:
+    """Return where a run of a private recipe finds the server's keys, if the roster suits it."""
+    place = enrolment_folder(folder)
+    agree(read_server_keys(place).roster, recipe, check_recipe(recipe))
+    return {"keys": str(place.resolve())}
+
+
+def enrol(folder: FederationFolder, recipe: Recipe, *, keys: bool = True) -> list[Piece]:
     """Make what is missing for private runs on a recipe's terms; tell of each piece.
 
-    A roster that is there and names other keys or terms is refused.
+    Without `keys` sites make their identities themselves. A roster that is there and names other
+    keys or terms is refused.
     """
     folder.check()
     if recipe.privacy == "none":
         raise RunError('the recipe says privacy = "none"; there is nothing to enrol for')
     method = check_recipe(recipe)
     place, sites = enrolment_folder(folder), folder.sites()
-    pieces = [piece for site in sites for piece in make_identity(site)]
+    pieces = [piece for site in sites for piece in make_identity(site)] if keys else []
     place.mkdir(mode=0o700, exist_ok=True)
     pieces += [
         _key(place / SERVER_KEY, "key of the server in secure sums"),
@@ -115,7 +123,13 @@ def _members(sites: Sequence[SiteFolder]) -> dict[int, bytes]:
         client = int(site.settings()["client"])
         if client in members:
             raise RunError(f"two sites say that they are client {client}")
-        members[client] = read_public(site.path / SITE_PUBLIC)
+        public = site.path / SITE_PUBLIC
+        if not public.exists():
+            raise RunError(
+                f"{public} is missing: the site makes it with `fedbb flower enrol` on its own "
+                "folder, and sends it"
+            )
+        members[client] = read_public(public)
     return members
 
 

@@ -1,0 +1,54 @@
+"""`fedbb flower enrol`: keys and a signed roster, by which sites of private runs know each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedbb.cli.flower_run import Settings, need_flower
+from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.engine.flower.layout import FederationFolder, SiteFolder
+from fedbb.errors import RunError
+from fedbb.recipes.privacy import need_libraries
+from fedbb.recipes.reader import read_recipe
+
+
+def enrol(
+    path: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of the federation, or of one site.")
+    ],
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(help="Recipe with privacy, whose terms the roster holds; not at a site."),
+    ] = None,
+    settings: Settings = None,
+    keys: Annotated[
+        bool, typer.Option(help="Make identities of sites here; without, each makes its own.")
+    ] = True,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make identities and sign the roster of a private recipe's sites; what is there is kept.
+
+    At a site, make its identity, whose public half goes to whoever enrols.
+    """
+    need_flower()
+    need_libraries("masked")
+    from fedbb.engine.flower.secure_enrolment import enrol as sign_up
+    from fedbb.engine.flower.secure_enrolment import make_identity
+
+    site = SiteFolder(path)
+    if site.settings_file.exists():
+        pieces = make_identity(site)
+    elif recipe is None:
+        raise RunError("a roster holds a recipe's terms: fedbb flower enrol DIR RECIPE")
+    else:
+        chosen = read_recipe(recipe, settings or [])
+        pieces = sign_up(FederationFolder(path), chosen, keys=keys)
+    if as_json:
+        print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in pieces])
+    elif not quiet:
+        for piece in pieces:
+            typer.echo(f"{'made' if piece.made else 'kept'}  {piece.path}  {piece.what}")
