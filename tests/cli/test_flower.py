@@ -158,7 +158,7 @@ def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_pat
     port = free_port("127.0.0.1")
     words = ("flower", "up", "hospitals", "--sites", 1, "--port", port)
     with started(*words, cwd=tmp_path) as process:
-        assert "1 site online" in wait_for_line(process, "ready:")
+        assert "1 site online" in wait_for_line(process, "ready at")
         # The server's programs have the mark of whoever started them.
         marks = {
             entry.split(b"=")[1].split(b"/")[0].decode()

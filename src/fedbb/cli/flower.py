@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedbb.cli.flower_enrol import enrol
 from fedbb.cli.flower_run import need_flower, run
 from fedbb.cli.flower_screen import findings_table, status_tables
 from fedbb.cli.flower_up import join, up
@@ -60,6 +61,9 @@ def certs(
     days: Annotated[
         int, typer.Option(min=1, help="How long the server's certificate holds.")
     ] = 397,
+    keys: Annotated[
+        bool, typer.Option(help="Make the keys of sites here; without, each makes its own.")
+    ] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -71,7 +75,9 @@ def certs(
     if site.settings_file.exists():
         pieces = make_site_key(site)
     else:
-        pieces = make_certificates(FederationFolder(path), host or [], days)
+        pieces = make_certificates(
+            FederationFolder(path), host or [], days, keys=None if keys else 0
+        )
     if as_json:
         print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in pieces])
     elif not quiet:
@@ -154,6 +160,7 @@ def dismiss(
         typer.echo(f"dismissed: {site}")
 
 
+app.command("enrol")(enrol)
 app.command("up")(up)
 app.command("join")(join)
 app.command("run")(run)

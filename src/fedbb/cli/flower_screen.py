@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -15,8 +16,8 @@ STYLES = {
     "online": "green",
     "offline": "yellow",
     "not registered": "yellow",
-    "finished:completed": "green",
-    "finished:failed": "bold red",
+    "completed": "green",
+    "failed": "bold red",
 }
 
 
@@ -34,7 +35,7 @@ def findings_table(findings: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def status_tables(state: dict[str, Any]) -> Iterator[Table | str]:
+def status_tables(state: dict[str, Any]) -> Iterator[Table | Text | str]:
     """Yield the server's address, its sites and its runs."""
     yield f"server {state['server']}"
     sites = Table(title="Sites", title_justify="left")
@@ -47,19 +48,19 @@ def status_tables(state: dict[str, Any]) -> Iterator[Table | str]:
         yield "no runs yet"
         return
     runs = Table(title="Runs, newest first", title_justify="left")
-    for name in ("begun (UTC)", "status", "rounds", "to / from sites", "folder"):
+    for name in ("begun (UTC)", "status", "rounds", "MB to / from", "folder"):
         runs.add_column(name, overflow="fold")
     for run in state["runs"]:
         runs.add_row(
-            _moment(run["begun"]),
-            _colored(run["status"]),
+            _moment(run["begun"])[:16],
+            _colored(run["status"].removeprefix("finished:")),
             f"{run['done']} of {run['rounds'] or '?'}",
-            f"{_megabytes(run['bytes_to_sites'])} / {_megabytes(run['bytes_from_sites'])}",
-            Text(run["folder"] or run["run"]),
+            f"{run['bytes_to_sites'] / 1e6:.1f} / {run['bytes_from_sites'] / 1e6:.1f}",
+            Text(Path(run["folder"]).name),
         )
     yield runs
     if state["runs"][0]["details"]:
-        yield f"last: {state['runs'][0]['details']}"
+        yield Text(f"the newest ended so: {state['runs'][0]['details']}")
 
 
 def _colored(word: str) -> Text:
@@ -69,7 +70,3 @@ def _colored(word: str) -> Text:
 def _moment(text: str) -> str:
     """Return an ISO date and time without its fractions."""
     return text[:19].replace("T", " ") or "–"
-
-
-def _megabytes(number: int) -> str:
-    return f"{number / 1e6:.1f} MB"

@@ -104,9 +104,11 @@ def _tell_ready(federation: LocalFederation, as_json: bool, quiet: bool) -> None
     names = [node.name for node in federation.nodes]
     if as_json:
         print_json({"server": federation.address, "online": names}, indent=None)
-    else:
-        here = f"{len(names)} site{'s' if len(names) > 1 else ''} online" if names else "no sites"
-        _tell(f"ready: {here} at {federation.address}; Ctrl-C ends all", quiet)
+        return
+    admitted = len(federation.control.nodes())
+    sites = f"{len(names) or admitted} site{'s' if (len(names) or admitted) != 1 else ''}"
+    what = f"{sites} online" if names else f"{sites} may join"
+    _tell(f"ready at {federation.address}: {what}; Ctrl-C ends it", quiet)
 
 
 def _stay(federation: LocalFederation, quiet: bool) -> None:

@@ -121,6 +121,12 @@ def test_a_site_that_made_its_key_itself_keeps_it_to_itself(folder, tmp_path):
     assert not folder.site(0).key.exists()
 
 
+def test_sites_that_make_their_own_keys_get_none(folder):
+    make_certificates(folder, keys=1)
+    assert [site.key.exists() for site in folder.sites()] == [True, False]
+    assert all(site.ca.exists() for site in folder.sites())
+
+
 def test_a_lost_public_half_comes_back_from_the_private_one(folder):
     make_certificates(folder)
     site = folder.site(0)

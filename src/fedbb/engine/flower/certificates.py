@@ -42,14 +42,24 @@ class Piece:
 
 
 def make_certificates(
-    folder: FederationFolder, hosts: Sequence[str] = (), days: int = SERVER_DAYS
+    folder: FederationFolder,
+    hosts: Sequence[str] = (),
+    days: int = SERVER_DAYS,
+    *,
+    keys: int | None = None,
 ) -> list[Piece]:
-    """Make what is missing of authority, server certificate and site keys; tell of each piece."""
+    """Make what is missing of authority, server certificate and site keys; tell of each piece.
+
+    `keys` is how many sites get a key made here, the first ones; all if not given.
+    """
     folder.check()
     folder.certificates.mkdir(mode=0o700, exist_ok=True)
     pieces = [*_authority(folder), *_server(folder, hosts, days)]
-    for site in folder.sites():
-        pieces += [_copy_of_authority(folder, site), *make_site_key(site)]
+    sites = folder.sites()
+    for site in sites:
+        pieces.append(_copy_of_authority(folder, site))
+    for site in sites[:keys]:
+        pieces += make_site_key(site)
     return pieces
 
 

@@ -147,20 +147,20 @@ def _site(site: SiteFolder, federation: FederationFolder | None) -> Iterator[Fin
     if federation is not None and server != federation.dialed():
         told = f"calls {server[0]}:{server[1]}, not the server of federation.toml"
         yield Finding("warn", f"{name} settings", told, f"correct {site.settings_file}")
-    yield from _site_key(site, name, at_server=federation is not None)
+    if federation is not None and site.public_key.exists() and not site.key.exists():
+        yield from _public(site, name)
+        return  # what else there is to see is at the site
+    yield from _private(site.key, f"{name} key")
     yield _data(name, config.get("data"), at_server=federation is not None)
     if not os.access(site.state, os.W_OK):
         yield Finding("bad", f"{name} state", "cannot be written", f"mkdir -p {site.state}")
 
 
-def _site_key(site: SiteFolder, name: str, *, at_server: bool) -> Iterator[Finding]:
-    if site.public_key.exists():
-        try:
-            public_bytes(site.public_key)
-        except FedbbError as error:
-            yield Finding("bad", f"{name} key", str(error), "have it sent again")
-    if site.key.exists() or not at_server or not site.public_key.exists():
-        yield from _private(site.key, f"{name} key")
+def _public(site: SiteFolder, name: str) -> Iterator[Finding]:
+    try:
+        public_bytes(site.public_key)
+    except FedbbError as error:
+        yield Finding("bad", f"{name} key", str(error), "have node.pub sent again")
     else:
         yield Finding("ok", f"{name} key", "is at the site; its public half is here")
 

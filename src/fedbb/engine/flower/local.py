@@ -77,7 +77,7 @@ class LocalFederation:
         with ExitStack() as stack:
             check_port(self.host, self.port)
             make_federation(self.folder, self._sites)
-            make_certificates(self.folder, [self.host] if self.host != "0.0.0.0" else [])
+            make_certificates(self.folder, self._names(), keys=self._sites)
             stack.enter_context(self._group)
             stack.callback(self._take_leave)
             self.superlink = self._group.start(
@@ -146,6 +146,10 @@ class LocalFederation:
     def online(self) -> set[str]:
         """Return the names of the nodes that are online."""
         return {node.name for node in self.control.nodes() if node.status == "online"}
+
+    def _names(self) -> list[str]:
+        """Return the address to listen on if it is one that can be called."""
+        return [] if self.host in ("0.0.0.0", "::") else [self.host]
 
     def _command(self) -> list[str]:
         # -P: a script's own folder must not stand before installed packages.

@@ -18,8 +18,10 @@ UNKNOWN = "[code: 2004]"
 MARKUP = re.compile(r"\x1b\[[0-9;]*m")
 TOLD = (
     (re.compile(r"SuperNode ID: \d+"), "online"),
-    (re.compile(r"Receiving: (\S+) message"), "{0}: under way"),
-    (re.compile(r"Sent successfully"), "sent"),
+    (re.compile(r"Receiving: query\S* message"), "tells its card: number of samples, evenness"),
+    (re.compile(r"Receiving: train message"), "trains"),
+    (re.compile(r"Receiving: evaluate message"), "scores the model on its own test data"),
+    (re.compile(r"Sent successfully"), "has answered"),
     (re.compile(r"Connection attempt failed"), "the server does not answer; trying again"),
     (re.compile(r"Connection successful after"), "the server answers again"),
 )
@@ -62,8 +64,8 @@ def _watch(running: Program, place: int) -> Iterator[str]:
 def _shorten(line: str) -> str | None:
     plain = MARKUP.sub("", line)
     for pattern, words in TOLD:
-        if match := pattern.search(plain):
-            return words.format(*match.groups())
+        if pattern.search(plain):
+            return words
     return None
 
 
