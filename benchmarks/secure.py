@@ -46,6 +46,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.page:
         text = options.page.read_text(encoding="utf-8")
+        if "<!-- /cost -->" not in text:
+            text = text.replace("<!-- cost -->", "<!-- cost -->\n<!-- /cost -->")
         result = results.read("secure", options.out)
         content = MISSING if result is None else tables(result)
         options.page.write_text(fill(text, "cost", content), encoding="utf-8")
