@@ -48,11 +48,23 @@ def test_a_sum_of_parts_is_the_merge_over_those_who_took_part(merge, drawn):
 
 
 def test_parts_by_hand():
-    # Δ = (1, 0), 2 and 0.75; W/a = 0.125 for the parameters, W = 0.25 for the buffer.
+    # Δ = 2, (1, 0) and 0.75; W/a = 0.125 for the parameters, W = 0.25 for the buffer.
     part = contribute(CURRENT, update(0, (2.0, -2.0, 2.5, 1.0), 2.0), 0.25, normalized_average)
-    assert part.tolist() == [0.125, 0.0, 0.25, 0.1875, 0.5, 0.25, 1.0]
+    assert part.tolist() == [0.25, 0.125, 0.0, 0.1875, 0.5, 0.25, 1.0]
     part = contribute(CURRENT, update(0, (2.0, -2.0, 2.5, 1.0), 2.0), 0.25, average)
-    assert part.tolist() == [0.25, 0.0, 0.5, 0.1875, 0.25, 0.25, 1.0]
+    assert part.tolist() == [0.5, 0.25, 0.0, 0.1875, 0.25, 0.25, 1.0]
+
+
+def test_the_order_in_which_a_state_names_its_entries_does_not_matter():
+    turned = ModelState(
+        dict(reversed(CURRENT.params.items())), dict(reversed(CURRENT.buffers.items()))
+    )
+    one = update(0, (2.0, 1.0, 0.0, 1.0))
+    part = contribute(turned, one, 0.25, average)
+    assert part.tolist() == contribute(CURRENT, one, 0.25, average).tolist()
+    state = combine(turned, part)
+    assert list(state.params) == list(turned.params)
+    assert state.params["weight"].tolist() == pytest.approx([2.0, 1.0])
 
 
 def test_integers_keep_the_servers_value_and_types_stay():
@@ -79,7 +91,7 @@ def test_if_nobody_weighs_anything_nothing_moves():
 def test_a_change_is_shortened_before_it_is_sent():
     far = update(0, (4.0, 2.0, 0.5, 0.25))  # Δ = (3, 4), of norm 5
     part = contribute(CURRENT, far, 1.0, average, Bounds(max_norm=2.5))
-    assert part[:4].tolist() == pytest.approx([1.5, 2.0, 0.0, 0.0])
+    assert part[:4].tolist() == pytest.approx([0.0, 1.5, 2.0, 0.0])
     near = contribute(CURRENT, far, 1.0, average, Bounds(max_norm=6.0))
     assert near.tolist() == contribute(CURRENT, far, 1.0, average).tolist()
 

@@ -66,7 +66,7 @@ def test_groups_that_change_give_a_clients_weight_away_and_the_audit_says_so(
 
 
 def test_absences_attempts_and_steps_are_told(tmp_path):
-    path = hide(build(tmp_path / "run", Sketch("fednova", clients=4, rounds=1)))
+    path = hide(build(tmp_path / "run", Sketch("fednova", clients=4, rounds=1, level=0.6)))
     content = json.loads((path / "audit.json").read_text())
     gone = {"client": 2, "reason": "gave no answer in stage keys"}
     content["rounds"][0] |= {"absent": [gone], "attempts": 2, "steps": 7.5}

@@ -118,7 +118,7 @@ def number_needles(cards):
             for code in encodings(value, name in whole):
                 yield f"{name} of {card.client}", code
         for name, value in real.items():
-            yield f"{name} of {card.client} in decimals", f"{value:.8g}".encode()
+            yield f"{name} of {card.client} in decimals", repr(value)[:10].encode()
         for width in ("<i4", "<f4"):
             yield f"counts of {card.client}", counts.astype(width).tobytes()
 

@@ -96,17 +96,21 @@ def _floats(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _change(current: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> FloatArray:
-    """Return θ_k − θ of all entries in one vector, in the order of the current state."""
+    """Return θ_k − θ of all entries in one vector, by their names.
+
+    A state from a file has its entries in another order than one from a network.
+    """
     parts = [
-        (trained[name].double() - tensor.double()).reshape(-1).numpy()
-        for name, tensor in current.items()
+        (trained[name].double() - current[name].double()).reshape(-1).numpy()
+        for name in sorted(current)
     ]
     return np.concatenate([np.empty(0), *parts])
 
 
 def _moved(current: Mapping[str, Tensor], change: FloatArray) -> dict[str, Tensor]:
-    moved, start = {}, 0
-    for name, tensor in current.items():
+    moved, start = dict(current), 0
+    for name in sorted(current):
+        tensor = current[name]
         part = torch.from_numpy(change[start : start + tensor.numel()]).reshape(tensor.shape)
         moved[name] = (tensor.double() + part).to(tensor.dtype)
         start += tensor.numel()
