@@ -1,4 +1,4 @@
-"""`fedbb flower enrol`: keys and a signed roster, by which sites of private runs know each other."""
+"""`fedbb flower enrol`: keys and the roster by which sites of private runs know each other."""
 
 from __future__ import annotations
 

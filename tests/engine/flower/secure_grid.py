@@ -1,5 +1,8 @@
 """A loopback grid of enrolled sites: letters can get lost, and all that passes is kept."""
 
+from __future__ import annotations
+
+import json
 from dataclasses import dataclass, field
 
 from engine.flower.loopback import FIRST_NODE, Loopback, Node
@@ -11,8 +14,6 @@ from fedbb.engine.flower.settings import RunSettings
 from fedbb.engine.flower.template_files import make_federation
 from fedbb.runs.folder import RunFolder
 from small_run import small_recipe
-
-QUERIES = ("commit", "keys", "shares", "agree", "unmask", "told")
 
 
 def private_recipe(folder, clients=3, privacy="masked", **changes):
@@ -34,35 +35,55 @@ def enrolled(recipe, folder, sites=3):
 
 @dataclass
 class SecureGrid(Loopback):
-    """`lost` holds how often the answer of a (stage, client) gets lost; `deaf`: its message."""
+    """`lost` holds how often the answer of a (stage, client, round) gets lost.
 
-    lost: dict[tuple[str, int], int] = field(default_factory=dict)
-    deaf: dict[tuple[str, int], int] = field(default_factory=dict)
-    seen: list[tuple[str, str, int, bytes]] = field(default_factory=list)
+    The statistics are round 0. All that passes is in `seen`.
+    """
+
+    lost: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    seen: list[Passed] = field(default_factory=list)
 
     def _work(self, number, parcel):
         message, client = parcel.unpack(), self.nodes[number].config["client"]
-        stage = stage_of(message)
-        self.seen.append(("to", stage, client, b"".join(parcel.contents.values())))
-        if self._strikes(self.deaf, stage, client):
-            return []
+        stage, round_number = stage_of(message)
+        self.seen.append(Passed("to", stage, client, message.content, whole(parcel)))
         replies = super()._work(number, parcel)
-        if self._strikes(self.lost, stage, client):
+        key = (stage, client, round_number)
+        if self.lost.get(key, 0) > 0:
+            self.lost[key] -= 1
             return []
-        self.seen += [("from", stage, client, b"".join(r.contents.values())) for r in replies]
+        for reply in replies:
+            content = None if reply.unpack().has_error() else reply.unpack().content
+            self.seen.append(Passed("from", stage, client, content, whole(reply)))
         return replies
 
-    def _strikes(self, faults, stage, client):
-        left = faults.get((stage, client), 0)
-        faults[stage, client] = max(0, left - 1)
-        return left > 0
+
+@dataclass(frozen=True)
+class Passed:
+    """A message on its way, as records and as bytes; without records it is an error."""
+
+    way: str
+    stage: str
+    client: int
+    content: object
+    data: bytes
+
+
+def whole(parcel):
+    return b"".join(parcel.contents.values())
 
 
 def stage_of(message):
-    """Return a letter's stage, or the kind of a message that carries none."""
-    if message.metadata.message_type.endswith(".secure"):
-        return message.content["facts"]["stage"]
-    return message.metadata.message_type
+    """Return a letter's stage and round; of another message its kind."""
+    if not message.metadata.message_type.endswith(".secure"):
+        return message.metadata.message_type, 0
+    return message.content["facts"]["stage"], header_of(message.content)["round"]
+
+
+def header_of(content):
+    """Return what a letter says before its signature and its parts."""
+    letter = content["letter"]["letter"].numpy().tobytes()
+    return json.loads(letter[8 : 8 + int.from_bytes(letter[4:8], "little")])
 
 
 def open_grid(recipe, federation, **config):
@@ -76,7 +97,12 @@ def open_grid(recipe, federation, **config):
 
 def private_run(recipe, path, federation, grid=None, **settings):
     """Run a private recipe; return its summary and the records."""
-    grid = grid or open_grid(recipe, federation)
-    keys = {"wait": 5.0, "keys": enrolment_folder(federation), **settings}
-    records = list(serve(Post(grid, poll=0.01), RunSettings(recipe, path, **keys)))
+    records = list(start(recipe, path, federation, grid, **settings))
     return RunFolder(path).read_json("summary.json"), records
+
+
+def start(recipe, path, federation, grid=None, **settings):
+    """Return a run under way."""
+    grid = grid or open_grid(recipe, federation)
+    keys = {"wait": 0.0, "keys": enrolment_folder(federation), **settings}
+    return serve(Post(grid, poll=0.01), RunSettings(recipe, path, **keys))

@@ -1,15 +1,42 @@
-"""Private runs on Flower: the bits of the simulated ones, whoever goes away, and nothing shows."""
+"""Private runs on Flower: the bits of the simulated ones, whoever goes away and comes back."""
+
+import json
 
 import pytest
+import torch
 
-from engine.flower.loopback import take_identity
-from engine.flower.secure_grid import enrolled, open_grid, private_recipe, private_run
+from engine.flower.loopback import inline_without, take_identity, with_defense
+from engine.flower.secure_grid import enrolled, open_grid, private_recipe, private_run, start
+from fedbb.engine.flower import secure_run
+from fedbb.errors import QuorumError, RunError
+from fedbb.report.audit import audit_run
+from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.folder import RunFolder
 from small_run import finish, without_seconds
+
+STAGES = ("keys", "shares", "masked", "agree", "unmask")
 
 
 @pytest.fixture(autouse=True)
 def _identity(monkeypatch):
     take_identity(monkeypatch)
+
+
+def short(folder, clients=4, **changes):
+    """A recipe of one round in which a lost answer is not waited for."""
+    recipe = private_recipe(folder, clients, **{"rounds": {"number": 1}, **changes})
+    return with_defense(recipe, deadline=0.1)
+
+
+def final_state(path):
+    return load_checkpoint(path / "final.safetensors").state
+
+
+def is_close(one, two):
+    return all(
+        torch.allclose(tensor.double(), two.params[name].double(), rtol=0, atol=1e-6)
+        for name, tensor in one.params.items()
+    )
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedbb", "fednova", "moon+fedbb"])
@@ -20,3 +47,140 @@ def test_a_private_run_gives_the_bits_of_the_simulated_one(method, tmp_path):
     summary, ours = private_run(recipe, tmp_path / "flower", federation)
     assert summary == simulated
     assert without_seconds(ours) == without_seconds(records)
+
+
+def test_statistics_under_bfv_give_the_same_bits(tmp_path):
+    pytest.importorskip("tenseal")
+    recipe = private_recipe(tmp_path, privacy="bfv", rounds={"number": 1})
+    masked = recipe.model_copy(update={"privacy": "masked"})
+    simulated, _ = finish(masked, tmp_path / "simulated")
+    summary, _ = private_run(recipe, tmp_path / "flower", enrolled(recipe, tmp_path))
+    assert summary == simulated
+    assert audit_run(tmp_path / "flower").privacy == "bfv"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_whoever_goes_away_in_a_round_is_in_the_sum_or_not_and_the_sum_is_right(stage, tmp_path):
+    recipe = short(tmp_path)
+    federation = enrolled(recipe, tmp_path, 4)
+    grid = open_grid(recipe, federation)
+    grid.lost[stage, 2, 1] = 1
+    _, (record,) = private_run(recipe, tmp_path / "flower", federation, grid)
+    counted = stage in ("agree", "unmask")
+    gone = [] if counted else [{"client": 2, "reason": f"gave no answer in stage {stage}"}]
+    assert record["absent"] == gone
+    missing = () if counted else {(2, 1)}
+    (theirs,) = inline_without(recipe.model_copy(update={"privacy": "none"}), missing)
+    assert is_close(final_state(tmp_path / "flower"), theirs)
+
+
+@pytest.mark.parametrize("stage", ["commit", *STAGES, "told"])
+def test_whoever_goes_away_before_round_1_stays_out_unless_it_is_in_the_sums(stage, tmp_path):
+    recipe = short(tmp_path)
+    federation = enrolled(recipe, tmp_path, 4)
+    grid = open_grid(recipe, federation)
+    grid.lost[stage, 1, 0] = 1
+    _, (record,) = private_run(recipe, tmp_path / "flower", federation, grid)
+    counted = stage in ("agree", "unmask")
+    assert [client["client"] for client in record["clients"]] == (
+        [0, 1, 2, 3] if counted else [0, 2, 3]
+    )
+    told = json.loads((tmp_path / "flower" / "audit.json").read_text())["statistics"]
+    in_the_sum = counted or stage == "told"
+    assert told["clients"] == ([0, 1, 2, 3] if in_the_sum else [0, 2, 3])
+    if in_the_sum:
+        assert told["samples"] == 60
+
+
+def test_a_run_that_too_few_take_part_in_stops_and_goes_on_later_to_the_same_bits(tmp_path):
+    recipe = with_defense(private_recipe(tmp_path), deadline=0.1, attempts=2)
+    simulated, _ = finish(recipe, tmp_path / "simulated")
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    grid.lost["masked", 1, 2] = 2
+    with pytest.raises(QuorumError, match=r"round 2: .*after 2 attempts; the rounds before"):
+        private_run(recipe, tmp_path / "flower", federation, grid)
+    assert len(RunFolder(tmp_path / "flower").records()) == 1
+    summary, _ = private_run(recipe, tmp_path / "flower", federation, resume=True)
+    assert summary == simulated
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
+    recipe = private_recipe(tmp_path, method={"name": "moon+fedbb"})
+    simulated, records = finish(recipe, tmp_path / "simulated")
+    federation = enrolled(recipe, tmp_path)
+    run = start(recipe, tmp_path / "flower", federation)
+    next(run)
+    run.close()
+    summary, later = private_run(recipe, tmp_path / "flower", federation, resume=True)
+    assert summary == simulated
+    assert without_seconds(later) == without_seconds(records)[1:]
+
+
+def test_a_round_that_was_seen_and_not_saved_is_made_again_to_the_bit(tmp_path, monkeypatch):
+    recipe = private_recipe(tmp_path, rounds={"number": 1})
+    simulated, _ = finish(recipe, tmp_path / "simulated")
+    federation = enrolled(recipe, tmp_path)
+
+    def crash(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "commit", crash)
+        with pytest.raises(KeyboardInterrupt):
+            private_run(recipe, tmp_path / "flower", federation)
+    summary, _ = private_run(recipe, tmp_path / "flower", federation, resume=True)
+    assert summary == simulated
+    seen = RunFolder(tmp_path / "flower").read_json("audit.json")["rounds"]
+    assert [entry["round"] for entry in seen] == [1]
+
+
+@pytest.mark.parametrize("away", [(), (3,)])
+def test_a_set_up_that_was_cut_short_sums_no_other_statistics(away, tmp_path, monkeypatch):
+    recipe = with_defense(short(tmp_path), attempts=1)
+    federation, path = enrolled(recipe, tmp_path, 4), tmp_path / "flower"
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(secure_run, "describe_private", crash)
+        with pytest.raises(KeyboardInterrupt):
+            private_run(recipe, path, federation)
+    name = RunFolder(path).read_json("cards.json")["run"]
+    grid = open_grid(recipe, federation)
+    grid.lost.update({("commit", client, 0): 1 for client in away})
+    if away:
+        # The sums over 0, 1, 2 and those over all would tell client 3's numbers.
+        with pytest.raises(QuorumError, match=r"statistics: .* nothing was revealed"):
+            private_run(recipe, path, federation, grid)
+    else:
+        private_run(recipe, path, federation, grid)
+        assert RunFolder(path).read_json("cards.json")["run"] == name
+
+
+def test_an_audit_tells_what_the_server_of_such_a_run_saw(tmp_path):
+    recipe = private_recipe(tmp_path)
+    private_run(recipe, tmp_path / "flower", enrolled(recipe, tmp_path))
+    audit = audit_run(tmp_path / "flower")
+    told = {(seen.whose, seen.what) for seen in audit.seen}
+    assert ("3 clients together", "samples") in told
+    assert not any(what in ("model", "dispersion R", "steps") for _, what in told)
+    assert any("Nobody's weight" in text for text in audit.follows)
+
+
+def test_a_run_goes_on_only_under_its_own_roster(tmp_path):
+    recipe = private_recipe(tmp_path)
+    run = start(recipe, tmp_path / "flower", enrolled(recipe, tmp_path))
+    next(run)
+    run.close()
+    other = enrolled(recipe, tmp_path / "other")
+    with pytest.raises(RunError, match="begun under another roster"):
+        private_run(recipe, tmp_path / "flower", other, resume=True)
+
+
+def test_scores_of_single_sites_are_not_asked_for(tmp_path):
+    recipe = private_recipe(tmp_path)
+    federation = enrolled(recipe, tmp_path)
+    with pytest.raises(RunError, match=r'score = "sites" tells .* use score = "server"'):
+        private_run(recipe, tmp_path / "flower", federation, score="sites")
