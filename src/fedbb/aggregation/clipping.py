@@ -43,9 +43,10 @@ def _part_way(
 
 
 def _norm(current: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> float:
+    # By name: a state from a file has its entries in another order, and a sum its own bits.
     squares = [
         (trained[name].double() - tensor.double()).square().sum().item()
-        for name, tensor in current.items()
+        for name, tensor in sorted(current.items())
         if tensor.is_floating_point()
     ]
     return math.sqrt(sum(squares))
