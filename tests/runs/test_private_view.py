@@ -178,7 +178,7 @@ def test_no_byte_line_metric_or_file_of_the_server_holds_a_clients_values(
 
 def test_the_same_search_finds_all_of_it_in_an_open_run(tmp_path, monkeypatch):
     run = Run(tmp_path, "none", monkeypatch)
-    found = {name for _, name in run.hits(number_needles(run.cards))}
+    found = {name for _, name in run.hits(list(number_needles(run.cards)))}
     assert {f"R of {client} in decimals" for client in range(4)} <= found
     numbers = {int(word) for _, word in told_sizes(run)}
     assert set(SIZES.tolist()) <= numbers
