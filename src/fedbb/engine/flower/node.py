@@ -16,10 +16,12 @@ AGAIN = 10.0
 
 UNKNOWN = "[code: 2004]"
 MARKUP = re.compile(r"\x1b\[[0-9;]*m")
+ROUND = re.compile(r", ROUND (round \d+)\]")
+TRAINS = "trains"
 TOLD = (
     (re.compile(r"SuperNode ID: \d+"), "online"),
     (re.compile(r"Receiving: query\S* message"), "tells its card: number of samples, evenness"),
-    (re.compile(r"Receiving: train message"), "trains"),
+    (re.compile(r"Receiving: train message"), TRAINS),
     (re.compile(r"Receiving: evaluate message"), "scores the model on its own test data"),
     (re.compile(r"Sent successfully"), "has answered"),
     (re.compile(r"Connection attempt failed"), "the server does not answer; trying again"),
@@ -49,14 +51,16 @@ def join(site: SiteFolder) -> Iterator[str]:
 
 def _watch(running: Program, place: int) -> Iterator[str]:
     """Yield what the log of a node tells, in few words, until the node ends."""
-    last = None
+    last, round_told = None, ""
     with running.log.open(encoding="utf-8", errors="replace") as log:
         log.seek(place)
         while running.is_running():
             for line in log:
+                if match := ROUND.search(line):
+                    round_told = f"{match[1]}: "
                 words = _shorten(line)
                 if words is not None and words != last:
-                    yield words
+                    yield round_told + words if words == TRAINS else words
                     last = words
             time.sleep(0.3)
 
