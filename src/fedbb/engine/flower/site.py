@@ -64,7 +64,7 @@ class Site:
         return ClientCard(self.client, counts.samples, self.method.weighting.measure(counts))
 
     def outline(self) -> Outline:
-        """Return what must agree with the other sites; the data goes by the recipe's name for it."""
+        """Return what must agree with the other sites; the data goes by the recipe's own name."""
         return replace(outline_of(self.dataset), data=self.recipe.data.name)
 
     def train(self, order: Order, memory: SiteMemory) -> Trained:
