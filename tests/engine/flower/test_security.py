@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.node_pb2 import Node
+from flwr.supernode import node_auth_http_interceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from httpx import HTTPStatusError
@@ -143,19 +144,43 @@ def test_the_server_speaks_no_plaintext(federation):
 def test_a_stolen_id_with_another_key_is_refused(federation, tmp_path):
     stranger = SiteFolder(tmp_path)
     make_site_key(stranger)
-    victim = next(node for node in federation.control.nodes() if node.name == "site-0")
-    for thief in (stranger, federation.folder.site(1)):
-        key = load_site_key(thief.key)
-        auth = NodeAuthHttpInterceptor(key, key.public_key())
-        trust = federation.folder.ca.read_bytes()
-        with (
-            FleetHttpClient.from_server_address(
-                federation.address, False, trust, interceptors=[auth]
-            ) as client,
-            pytest.raises(HTTPStatusError) as refused,
-        ):
-            client.PullMessages(PullMessagesRequest(node=Node(node_id=victim.identity)))
-        assert refused.value.response.status_code == 401
+    assert pull(federation, stranger, "site-0") == 401
+    assert pull(federation, federation.folder.site(1), "site-0") == 401
+    assert pull(federation, federation.folder.site(0), "site-0") == 200
+
+
+def pull(federation, site, name):
+    """Ask for a node's messages with a site's key; return the status of the answer."""
+    node = next(node for node in federation.control.nodes() if node.name == name)
+    key = load_site_key(site.key)
+    auth = NodeAuthHttpInterceptor(key, key.public_key())
+    trust = federation.folder.ca.read_bytes()
+    with FleetHttpClient.from_server_address(
+        federation.address, False, trust, interceptors=[auth]
+    ) as client:
+        try:
+            client.PullMessages(PullMessagesRequest(node=Node(node_id=node.identity)))
+        except HTTPStatusError as error:
+            return error.response.status_code
+    return 200
+
+
+@pytest.mark.parametrize("ahead", [3600, 10, -400, -3600])
+def test_a_site_whose_clock_is_off_is_refused(federation, monkeypatch, ahead):
+    clock = node_auth_http_interceptor.now
+    monkeypatch.setattr(
+        node_auth_http_interceptor, "now", lambda: clock() + timedelta(seconds=ahead)
+    )
+    assert pull(federation, federation.folder.site(2), "site-2") == 401
+
+
+def test_a_site_whose_clock_is_a_little_off_is_not_refused(federation, monkeypatch):
+    clock = node_auth_http_interceptor.now
+    for ahead in (2, -100):
+        monkeypatch.setattr(
+            node_auth_http_interceptor, "now", lambda by=ahead: clock() + timedelta(seconds=by)
+        )
+        assert pull(federation, federation.folder.site(2), "site-2") == 200
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import re
 import time
 from collections.abc import Iterator
 
-from fedbb.engine.flower.layout import SiteFolder
+from fedbb.engine.flower.calling import Call, call
+from fedbb.engine.flower.doctor import clock
+from fedbb.engine.flower.layout import SiteFolder, split_address
 from fedbb.engine.flower.local import LOOPBACK, free_port, node_command
 from fedbb.engine.flower.processes import Group, Program, environment
 from fedbb.errors import RunError
@@ -45,7 +47,9 @@ def join(site: SiteFolder) -> Iterator[str]:
             running = group.start("node", command, environment(site.state / "flwr"), site.log)
             yield from _watch(running, begun)
             running.kill()
-            yield f"{_cause(running.output()[-4000:], settings['server'])}; again in {AGAIN:.0f} s"
+            host, port = split_address(settings["server"], site.settings_file)
+            why = explain(running.output(begun), call(host, port, site.ca))
+            yield f"{why}; again in {AGAIN:.0f} s"
             time.sleep(AGAIN)
 
 
@@ -73,13 +77,22 @@ def _shorten(line: str) -> str | None:
     return None
 
 
-def _cause(ending: str, server: str) -> str:
-    """Say why a node ended, or refuse to go on if it would only end again."""
-    if UNKNOWN in ending:
+def explain(said: str, answer: Call) -> str:
+    """Say why a node ended, or refuse to go on if it would only end again.
+
+    Flower's server turns away whose clock is off with a bare 401, so ours is held against it.
+    """
+    if answer.failure == "untrusted" or "SSL/TLS handshake error" in said:
+        raise RunError(
+            f"the server is not trusted: {answer.told or 'TLS failed'}; "
+            "`fedbb flower doctor` on this folder tells what to do"
+        )
+    for finding in clock(answer):
+        if finding.level == "bad":
+            return f"the server refuses this site, whose clock is {finding.told.partition(':')[0]}"
+    if UNKNOWN in said:
         return (
             "the server does not know this site's key (send node.pub to its staff), or holds the "
             "site for still connected, which passes within a minute"
         )
-    if "SSL/TLS handshake error" in ending:
-        raise RunError(f"{server} is not trusted; `fedbb flower doctor` on this folder tells more")
     return "the node ended"

@@ -119,6 +119,7 @@ class Program:
                 self.process.wait(seconds)
         self.kill()
 
-    def output(self) -> str:
-        """Return what its log holds."""
-        return self.log.read_text("utf-8", errors="replace") if self.log.exists() else ""
+    def output(self, place: int = 0) -> str:
+        """Return what its log holds, from a place in bytes on."""
+        written = self.log.read_bytes() if self.log.exists() else b""
+        return written[place:].decode("utf-8", errors="replace")
