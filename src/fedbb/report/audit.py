@@ -51,7 +51,8 @@ def audit_run(path: Path) -> Audit:
     recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {path}")
     try:
         if recipe.privacy != "none":
-            return _private(path.name, recipe, folder.read_json("audit.json"))
+            audit = folder.read_json("audit.json")
+            return _private(path.name, recipe, audit, simulated=folder.file("parties").is_dir())
         return _plain(path.name, recipe, folder.read_json("federation.json"), folder.records())
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         reason = f"{type(error).__name__}: {error}"
@@ -116,14 +117,18 @@ def _holds_one(client: Mapping[str, Any], federation: Mapping[str, Any]) -> bool
     return bool(federation["task"] == "multiclass" and abs(client["dispersion"] - largest) < 1e-9)
 
 
-def _private(name: str, recipe: Recipe, audit: Mapping[str, Any]) -> Audit:
+def _private(name: str, recipe: Recipe, audit: Mapping[str, Any], *, simulated: bool) -> Audit:
     seen = [*_statistics(audit), *_sums(audit["rounds"])]
-    unseen = (
+    unseen = [
         "No client's size, dispersion, class counts, weight, steps, training loss or model came "
-        "to the server, but for what is said to follow above.",
-        "What clients keep is in parties/: in the field each of them has its own part of that.",
-    )
-    return Audit(name, recipe.privacy, tuple(seen), tuple(_private_follows(audit)), unseen)
+        "to the server, but for what is said to follow above."
+    ]
+    if simulated:
+        unseen.append(
+            "What clients keep is in parties/: in the field each of them has its own part of that."
+        )
+    follows = tuple(_private_follows(audit))
+    return Audit(name, recipe.privacy, tuple(seen), follows, tuple(unseen))
 
 
 def _statistics(audit: Mapping[str, Any]) -> Iterator[Seen]:
