@@ -31,13 +31,14 @@ CELLS = {
     "many-classes": 24,
     "natural-images": 135,
     "plus-candidates": 40,
+    "rates-chest": 24,
     "rates-resnet11": 16,
     "rates-small-cnn": 32,
 }
 SPEC = importlib.util.spec_from_file_location("collect", FOLDER / "collect.py")
 SCRIPT = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(SCRIPT)
-CHOOSING = ("plus-candidates", "rates-resnet11", "rates-small-cnn")
+CHOOSING = ("plus-candidates", "rates-chest", "rates-resnet11", "rates-small-cnn")
 each_grid = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
