@@ -1,6 +1,7 @@
 import itertools
 import math
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedbb.privacy.letters import Letter, Occasion, seal, unseal
 from fedbb.privacy.masked import MaskedSum
 from fedbb.privacy.masks import add_masks
 from fedbb.privacy.pairing import own_key
+from fedbb.privacy.roster import AGGREGATOR
 from fedbb.privacy.secure_sum import Total
 from fedbb.privacy.sharing import combine
 from fedbb.records import Absence
@@ -226,6 +228,24 @@ def test_a_round_that_was_unmasked_is_not_unmasked_with_another_vector_not_even_
     told = [refusal for refusal in table.refusals if refusal[1] == 0]
     assert [stage for stage, _, _ in told] == ["unmask", "unmask"]
     assert "only for the same survivors and vectors" in told[0][2]
+
+
+def test_a_server_that_withholds_who_changed_its_vector_gets_no_second_sum() -> None:
+    """It starts client 1 from another model, and shows the others all agreements but that one."""
+    table = interrupted()
+    table.vectors = {**table.vectors, 1: table.vectors[1] + 1}
+
+    def withhold(stage: str, client: int, message: bytes) -> bytes:
+        if stage != "unmask":
+            return message
+        letter = unseal(message, FIVE, stage, AGGREGATOR)
+        shown = [part for part in letter.parts if unseal(part, FIVE, "agree", None).sender != 1]
+        return seal(replace(letter, parts=shown), FIVE, SERVER)
+
+    table.change = withhold
+    with pytest.raises(TooFewError, match="after stage unmask"):
+        masked_sum(FIVE, "later")(about(), range(5), table)
+    assert [client for stage, client, _ in table.refusals if stage == "unmask"] == [0, 2, 4]
 
 
 def test_a_client_that_trains_to_other_bits_is_no_hindrance_before_a_sum_is_unmasked() -> None:
