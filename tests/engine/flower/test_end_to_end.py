@@ -56,7 +56,7 @@ def test_a_straggler_is_waited_for_until_the_deadline_and_then_counts_again(fede
     )
     usual = records[0]["seconds"]["train"]
     recipe = small_recipe(tmp_path, rounds={"number": 3})
-    recipe = with_defense(recipe, deadline=min(max(12.0, 2.5 * usual), 50.0))
+    recipe = with_defense(recipe, deadline=max(12.0, 2.5 * usual))
     path, node = tmp_path / "flower", federation.nodes[2]
     run = start(federation, recipe, path)
     wait_for_job(federation, node.name)
@@ -69,7 +69,9 @@ def test_a_straggler_is_waited_for_until_the_deadline_and_then_counts_again(fede
     away = missing(records)
     assert (2, 1) in away
     assert (2, 3) not in away
-    assert records[0]["absent"][0]["reason"].startswith("no answer within")
+    # Flower itself takes a node for gone after a minute without a sign of it.
+    reasons = ("no answer within", "left in mid-round")
+    assert records[0]["absent"][0]["reason"].startswith(reasons)
     assert summary["sha256"] == digest(inline_without(recipe, away)[-1])
 
 
