@@ -8,6 +8,9 @@ import torch
 from engine.flower.loopback import inline_without, take_identity, with_defense
 from engine.flower.secure_grid import enrolled, open_grid, private_recipe, private_run, start
 from fedbb.engine.flower import secure_run
+from fedbb.engine.flower.pooling import pool_scores
+from fedbb.engine.flower.settings import read_site_settings
+from fedbb.engine.flower.site import open_site
 from fedbb.errors import QuorumError, RunError
 from fedbb.report.audit import audit_run
 from fedbb.runs.checkpoint import load_checkpoint
@@ -179,8 +182,37 @@ def test_a_run_goes_on_only_under_its_own_roster(tmp_path):
         private_run(recipe, tmp_path / "flower", other, resume=True)
 
 
-def test_scores_of_single_sites_are_not_asked_for(tmp_path):
+@pytest.mark.parametrize("validation", [0.0, 0.2])
+def test_sites_score_on_their_own_data_and_the_server_sees_what_is_pooled(validation, tmp_path):
+    recipe = private_recipe(tmp_path)
+    data = recipe.data.model_copy(update={"validation": validation})
+    recipe = recipe.model_copy(update={"data": data})
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    private_run(recipe, tmp_path / "flower", federation, grid, score="sites")
+    assert {passed.stage for passed in grid.seen} == {"query.card", "commit", *STAGES, "told"}
+    state = final_state(tmp_path / "flower")
+    settings = [read_site_settings(site.node_config()) for site in federation.sites()]
+    theirs = [open_site(recipe, each).score(state) for each in settings]
+    pooled = pool_scores(theirs, open_site(recipe, settings[0]).dataset.task)
+    found = RunFolder(tmp_path / "flower").records()[-1]["scores"]
+    assert found.keys() == pooled.keys() == ({"test", "validation"} if validation else {"test"})
+    for name, scores in pooled.items():
+        plain = scores.as_json()
+        assert found[name]["samples"] == plain["samples"]
+        assert found[name]["defined"] == plain["defined"]
+        assert found[name]["macro"] == pytest.approx(plain["macro"], abs=1e-6)
+    seen = RunFolder(tmp_path / "flower").read_json("audit.json")["scores"]
+    assert [entry["round"] for entry in seen] == [1, 2]
+    assert seen[0]["samples"]["test"] == 60  # all three have the whole test data here
+
+
+def test_a_run_scored_by_sites_goes_on_to_the_same_bits(tmp_path):
     recipe = private_recipe(tmp_path)
     federation = enrolled(recipe, tmp_path)
-    with pytest.raises(RunError, match=r'score = "sites" tells .* use score = "server"'):
-        private_run(recipe, tmp_path / "flower", federation, score="sites")
+    whole, _ = private_run(recipe, tmp_path / "whole", federation, score="sites")
+    run = start(recipe, tmp_path / "parts", federation, score="sites")
+    next(run)
+    run.close()
+    parts, _ = private_run(recipe, tmp_path / "parts", federation, score="sites", resume=True)
+    assert parts == whole

@@ -1,13 +1,12 @@
-"""The server of a private run on Flower: sums before round 1, then a secure sum for each round."""
+"""The server of a private run on Flower: keys, the way to its sites, the sums before round 1."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from fedbb.engine.flower.packing import pack_state
 from fedbb.engine.flower.register import CARDS, Register, load_register, save_register
 from fedbb.engine.flower.roll import Roll
 from fedbb.engine.flower.secure_keys import Pinned, agree, read_server_keys
@@ -17,20 +16,19 @@ from fedbb.engine.flower.settings import RunSettings
 from fedbb.errors import QuorumError, RunError, TooFewError
 from fedbb.files import replacing
 from fedbb.methods import Method
-from fedbb.privacy.audit import RoundSeen, confirmed_in, opening
-from fedbb.privacy.join import PrivateJoin
+from fedbb.privacy.audit import opening
 from fedbb.privacy.masked import MaskedSum
 from fedbb.privacy.member import Agreement
 from fedbb.privacy.pledging import Pledging, Statistics
 from fedbb.privacy.secure_sum import SecureSum
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ModelState
 from fedbb.runs import environment
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.private import AUDIT, ROSTER, AuditFile
-from fedbb.runs.workshop import guard_of
+from fedbb.runs.private import AUDIT, ROSTER
 
 log = logging.getLogger("fedbb")
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,38 +78,22 @@ class Aggregator:
             raise RunError(f"{folder.path} cannot be written: {error}") from error
         log.info("%d sites confirmed the sums of all", len(statistics.confirmations))
 
-    def join(self, folder: RunFolder, run: str, dated: dict[int, int]) -> PrivateJoin:
-        """Return how rounds are joined; `dated` is told the rounds that sites remember."""
-        pinned, audit = self.pinned, folder.read_json(AUDIT)
-        if audit["roster"] != pinned.roster.digest:
-            raise RunError(f"{folder.path} was begun under another roster than the one here now")
-        kept = AuditFile(folder, audit)
-
-        def reach(number: int, state: ModelState) -> SiteWire:
-            return self._wire(f"round {number}", Enclosed(pack_state(state), dict(dated)))
-
-        def note(seen: RoundSeen) -> None:
-            kept.note(seen)
-            if self.method.needs.memory:
-                # Whoever is not in the sum goes on with what it remembered before.
-                dated.update(dict.fromkeys(seen.clients, seen.round))
-
-        secure_sum, guard = MaskedSum(pinned.roster, pinned.identity), guard_of(self.recipe)
-        members = confirmed_in(audit)
-        return PrivateJoin(secure_sum, reach, run, self.clients, members, guard, note)
-
     def _sum_statistics(self, run: str) -> Statistics:
-        """Have the statistics summed, as often as the recipe's defense tries a round."""
-        pinned, attempts = self.pinned, self.recipe.defense.attempts
+        pinned, clients = self.pinned, range(self.clients)
         pledging = Pledging(run, pinned.roster, pinned.identity, self.agreement.terms)
-        wire = self._wire("statistics")
+        secure_sum, wire = self._for_statistics(), self.wire("statistics")
+        return self.persist("statistics", lambda: pledging(secure_sum, clients, wire))
+
+    def persist(self, what: str, ask: Callable[[], Found]) -> Found:
+        """Ask for a sum until enough sites stay to its end, as often as the recipe tries."""
+        attempts = self.recipe.defense.attempts
         for attempt in range(1, attempts + 1):
             try:
-                return pledging(self._for_statistics(), range(self.clients), wire)
+                return ask()
             except TooFewError as error:
                 if attempt == attempts:
-                    raise QuorumError(f"statistics: {error}, after {attempts} attempts") from error
-                log.warning("statistics: %s", error)
+                    raise QuorumError(f"{what}: {error}, after {attempts} attempts") from error
+                log.warning("%s: %s", what, error)
         raise AssertionError("a recipe allows at least one attempt")
 
     def _for_statistics(self) -> SecureSum:
@@ -123,18 +105,14 @@ class Aggregator:
 
         return EncryptedSum(roster, identity)
 
-    def _wire(self, what: str, enclosed: Enclosed | None = None) -> SiteWire:
+    def wire(self, what: str, enclosed: Enclosed | None = None) -> SiteWire:
+        """Return the way to the sites for one sum."""
         return SiteWire(self.roll, what, self.recipe.defense.deadline, self.patience, enclosed)
 
 
 def open_aggregator(settings: RunSettings, method: Method, roll: Roll) -> Aggregator:
     """Return the server's side of a private run, or say what it lacks."""
     recipe = settings.recipe
-    if settings.score != "server":
-        raise RunError(
-            f'score = "{settings.score}" tells the server each site\'s own scores and how much it '
-            f'tests on, which privacy = "{recipe.privacy}" is to hide; use score = "server"'
-        )
     pinned = read_server_keys(settings.keys)
     agreement = agree(pinned.roster, recipe, method)
     return Aggregator(recipe, method, roll, pinned, agreement, settings.wait)
@@ -142,7 +120,9 @@ def open_aggregator(settings: RunSettings, method: Method, roll: Roll) -> Aggreg
 
 def describe_private(register: Register, samples: int, scored: Mapping[str, int]) -> dict[str, Any]:
     """Return what the server of a private run knows of its sites: how many, and how much in all."""
-    outline = register.outline
+    outline, notes = register.outline, []
+    if register.score == "sites":
+        notes.append("scores are means over the sites, each on its own test data")
     return {
         "data": outline.data,
         "task": str(outline.task),
@@ -151,5 +131,5 @@ def describe_private(register: Register, samples: int, scored: Mapping[str, int]
         "scored": dict(scored),
         "positives": None,
         "clients": [{"client": card.client} for card in register.cards],
-        "notes": [],
+        "notes": notes,
     }

@@ -17,6 +17,7 @@ from fedbb.engine.flower.packing import Order
 from fedbb.engine.flower.remembering import open_memory, run_folder
 from fedbb.engine.flower.secure_keys import Pinned, agree, read_site_keys
 from fedbb.engine.flower.secure_packing import Delivery, pack_answer, pack_number, unpack_letter
+from fedbb.engine.flower.secure_scoring import FIRST, weigh_scores
 from fedbb.engine.flower.secure_state import Pledged, SecureState, open_state
 from fedbb.engine.flower.settings import SiteSettings
 from fedbb.engine.flower.site import Site, open_site
@@ -66,7 +67,7 @@ class SecureSite:
     def _part(
         self, pledged: Pledged, occasion: Occasion, delivery: Delivery
     ) -> FloatArray | IntArray:
-        """Return what this site adds to a sum: its statistics, or what it has trained."""
+        """Return what this site adds to a sum: its statistics, what it has trained, or scores."""
         if occasion.round == ROUND:
             return pledged.declared
         if pledged.sums is None:
@@ -74,6 +75,8 @@ class SecureSite:
         if delivery.state is None:
             raise RefusedError("a round's letter comes without a model to start from")
         site = open_site(self.recipe, self.settings)
+        if occasion.round > FIRST:
+            return weigh_scores(site.score(delivery.state), len(site.dataset.classes))
         member = Member(site.card(), self.agreement)
         if not np.array_equal(member.statistics(), pledged.declared):
             raise RunError("this site has other data than when the run began")

@@ -87,8 +87,7 @@ def serve(post: Post, settings: RunSettings) -> Iterator[Record]:
         )
         workshop = _open_workshop(recipe, method, sites, register, own)
         if private is not None:
-            join = private.join(folder, register.run, workshop.dated)
-            workshop = replace(workshop, join=join)
+            workshop = _hide(workshop, folder, private, register)
         yield from go_on(folder, recipe, dataset.task, workshop)
 
 
@@ -112,6 +111,17 @@ def _open_private(settings: RunSettings, method: Method, roll: Roll) -> Aggregat
     from fedbb.engine.flower.secure_run import open_aggregator
 
     return open_aggregator(settings, method, roll)
+
+
+def _hide(
+    workshop: Workshop, folder: RunFolder, private: Aggregator, register: Register
+) -> Workshop:
+    """Return the workshop with sums in place of what the server would see of single sites."""
+    from fedbb.engine.flower.secure_rounds import open_rounds
+
+    rounds = open_rounds(folder, private, register.run, workshop.dated)
+    score = rounds.score if register.score == "sites" else workshop.score
+    return replace(workshop, join=rounds.join, score=score)
 
 
 def _own_data(recipe: Recipe) -> OwnData:
