@@ -77,7 +77,10 @@ def stage_of(message):
     """Return a letter's stage and round; of another message its kind."""
     if not message.metadata.message_type.endswith(".secure"):
         return message.metadata.message_type, 0
-    return message.content["facts"]["stage"], header_of(message.content)["round"]
+    try:
+        return message.content["facts"]["stage"], header_of(message.content)["round"]
+    except (KeyError, ValueError):
+        return "no letter", 0
 
 
 def header_of(content):
