@@ -118,7 +118,7 @@ def _holds_one(client: Mapping[str, Any], federation: Mapping[str, Any]) -> bool
 
 
 def _private(name: str, recipe: Recipe, audit: Mapping[str, Any], *, simulated: bool) -> Audit:
-    seen = [*_statistics(audit), *_sums(audit["rounds"])]
+    seen = [*_statistics(audit), *_sums(audit["rounds"]), *_scores(audit.get("scores", ()))]
     unseen = [
         "No client's size, dispersion, class counts, weight, steps, training loss or model came "
         "to the server, but for what is said to follow above."
@@ -154,6 +154,14 @@ def _sums(rounds: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
         if seen["attempts"] > 1:
             yield Seen(group, when, "attempts", seen["attempts"])
         yield from _absences(seen["absent"], when)
+
+
+def _scores(scored: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
+    """Tell over whom sites' own scores were pooled; the figures are in the rounds' records."""
+    for seen in scored:
+        group = f"{len(seen['clients'])} clients together"
+        for name, samples in seen["samples"].items():
+            yield Seen(group, f"round {seen['round']}", f"scores on {name} data, samples", samples)
 
 
 def _absences(absent: Sequence[Mapping[str, Any]], when: str) -> Iterator[Seen]:

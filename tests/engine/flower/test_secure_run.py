@@ -205,6 +205,8 @@ def test_sites_score_on_their_own_data_and_the_server_sees_what_is_pooled(valida
     seen = RunFolder(tmp_path / "flower").read_json("audit.json")["scores"]
     assert [entry["round"] for entry in seen] == [1, 2]
     assert seen[0]["samples"]["test"] == 60  # all three have the whole test data here
+    told = [value for value in audit_run(tmp_path / "flower").seen if "scores" in value.what]
+    assert {value.whose for value in told} == {"3 clients together"}
 
 
 def test_a_run_scored_by_sites_goes_on_to_the_same_bits(tmp_path):
