@@ -125,17 +125,20 @@ def doctor(
 def admit(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
     """Register the keys of sites that were added, while the server runs."""
     need_flower()
+    from fedbb.engine.flower.admission import NEW_KEY, dismissed
     from fedbb.engine.flower.admission import admit as register
     from fedbb.engine.flower.control import Control
 
     folder = FederationFolder(path)
     folder.check()
     with Control(folder.listening(), folder.ca) as control:
-        names = register(folder, control)
+        names, gone = register(folder, control), dismissed(folder, control)
     if as_json:
-        print_json({"admitted": names})
+        print_json({"admitted": names, "dismissed": gone})
     elif not quiet:
         typer.echo(f"admitted: {', '.join(names) or 'nobody new'}")
+        for name in gone:
+            typer.echo(f"{name} was dismissed; {NEW_KEY.format(folder=path / name)}")
 
 
 @app.command("dismiss")

@@ -16,6 +16,7 @@ STYLES = {
     "online": "green",
     "offline": "yellow",
     "not registered": "yellow",
+    "dismissed": "dim",
     "completed": "green",
     "failed": "bold red",
 }
@@ -37,7 +38,7 @@ def findings_table(findings: Sequence[dict[str, Any]]) -> Table:
 
 def status_tables(state: dict[str, Any]) -> Iterator[Table | Text | str]:
     """Yield the server's address, its sites and its runs."""
-    yield f"server {state['server']}"
+    yield Text(f"server {state['server']}")
     sites = Table(title="Sites", title_justify="left")
     for name in ("site", "status", "last came online (UTC)"):
         sites.add_column(name)

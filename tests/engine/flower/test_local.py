@@ -1,6 +1,7 @@
 """Processes of a federation: started, ended, and never left behind."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from fedbb.engine.flower import keeper
+from fedbb.engine.flower.admission import admit, dismiss, dismissed
+from fedbb.engine.flower.certificates import make_certificates
 from fedbb.engine.flower.control import Control
 from fedbb.engine.flower.layout import FederationFolder
 from fedbb.engine.flower.local import LocalFederation, free_port
 from fedbb.engine.flower.processes import OFFLINE, Group, environment
+from fedbb.engine.flower.status import describe
 from fedbb.engine.flower.superlink import is_allowed
+from fedbb.engine.flower.template_files import make_federation
 from fedbb.errors import RunError
 
 SLEEP = "import time; print('here', flush=True); time.sleep(600)"
@@ -197,3 +202,25 @@ def test_a_server_that_is_not_there_is_told(federation):
         pytest.raises(RunError, match=f"no server answers at {address}"),
     ):
         control.nodes()
+
+
+@pytest.mark.flower
+def test_a_site_is_added_and_taken_out_while_the_server_runs(federation):
+    folder = federation.folder
+    make_federation(folder, 4)
+    make_certificates(folder)
+    try:
+        assert admit(folder, federation.control) == ["site-3"]
+        assert admit(folder, federation.control) == []
+        assert [node.status for node in federation.control.nodes()] == [
+            *["online"] * 3,
+            "registered",
+        ]
+        dismiss(federation.control, "site-3")
+        assert dismissed(folder, federation.control) == ["site-3"]
+        assert admit(folder, federation.control) == []  # Flower takes no key twice
+        assert describe(folder)["sites"][-1]["status"] == "dismissed"
+        with pytest.raises(RunError, match="registered: site-0, site-1, site-2"):
+            dismiss(federation.control, "site-3")
+    finally:
+        shutil.rmtree(folder.site(3).path)

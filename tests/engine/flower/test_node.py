@@ -69,7 +69,7 @@ def test_a_node_that_ends_is_started_again_and_an_old_log_is_not_told_anew(site,
     words = node.join(site)
     told = list(islice(words, 4))
     words.close()
-    assert told[1:] == ["online", "the node ended; again in 0 s", "online"]
+    assert told[1:] == ["online", "the node ended; trying again every 0 s", "online"]
     assert time.monotonic() - begun < 30
 
 

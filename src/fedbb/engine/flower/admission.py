@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from fedbb.engine.flower.certificates import public_bytes
-from fedbb.engine.flower.control import Control, Node
+from fedbb.engine.flower.control import DISMISSED, Control, Node
 from fedbb.engine.flower.layout import FederationFolder, SiteFolder
 from fedbb.errors import RunError
 
+NEW_KEY = (
+    "to take it in again, delete node.key and node.pub in {folder} and make a new key with "
+    "`fedbb flower certs`"
+)
+
 
 def admit(folder: FederationFolder, control: Control) -> list[str]:
-    """Register the key of every site that has one and is not registered; return their names."""
-    known = {node.key for node in control.nodes()}
+    """Register the key of every site that has one and is not registered; return their names.
+
+    A site that was dismissed stays out: Flower takes no key twice.
+    """
+    known = {node.key for node in control.all_nodes()}
     admitted = []
     for site in folder.sites():
         if not site.public_key.exists():
             continue
         key = public_bytes(site.public_key)
         if key not in known:
-            _register(control, site, key)
+            control.register(key, site.path.name)
             admitted.append(site.path.name)
     return admitted
+
+
+def dismissed(folder: FederationFolder, control: Control) -> list[str]:
+    """Return the names of sites whose folder is here and whose key was dismissed."""
+    gone = {node.key for node in control.all_nodes() if node.status == DISMISSED}
+    keyed = [site for site in folder.sites() if site.public_key.exists()]
+    return [site.path.name for site in keyed if public_bytes(site.public_key) in gone]
 
 
 def dismiss(control: Control, name: str) -> None:
@@ -37,16 +52,3 @@ def find_node(control: Control, site: SiteFolder) -> Node | None:
     """Return the node of a site, None if its key is not registered."""
     key = public_bytes(site.public_key)
     return next((node for node in control.nodes() if node.key == key), None)
-
-
-def _register(control: Control, site: SiteFolder, key: bytes) -> None:
-    try:
-        control.register(key, site.path.name)
-    except RunError as error:
-        if "code: 23" not in str(error):
-            raise
-        raise RunError(
-            f"the key of {site.path.name} was dismissed before, and Flower takes no key twice; "
-            f"to take the site in again, delete {site.key.name} and {site.public_key.name} in "
-            f"{site.path} and make a new key: fedbb flower certs"
-        ) from error

@@ -37,7 +37,7 @@ from fedbb.engine.flower.layout import Scalar
 from fedbb.errors import RunError
 
 COMPLETED = "finished:completed"
-STOPPED = "finished:stopped"
+DISMISSED = "unregistered"
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,15 @@ class Control:
 
     def nodes(self) -> list[Node]:
         """Return the registered nodes by name; those taken out of the federation are left out."""
+        return [node for node in self.all_nodes() if node.status != DISMISSED]
+
+    def all_nodes(self) -> list[Node]:
+        """Return all nodes that ever were registered, by name."""
         with self._explained():
             answer = self._client.ListNodes(ListNodesRequest())
         nodes = [
             Node(info.node_id, info.name, info.status, info.public_key, info.last_activated_at)
             for info in answer.nodes_info
-            if info.status != "unregistered"
         ]
         return sorted(nodes, key=lambda node: (len(node.name), node.name))
 

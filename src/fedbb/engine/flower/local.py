@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from fedbb.engine.flower import superlink as superlink_script
-from fedbb.engine.flower.admission import admit, find_node
+from fedbb.engine.flower.admission import NEW_KEY, admit, find_node
 from fedbb.engine.flower.certificates import make_certificates
 from fedbb.engine.flower.control import Control, Run, wait_until_healthy
 from fedbb.engine.flower.layout import (
@@ -186,6 +186,8 @@ class LocalFederation:
             raise RunError(
                 f"{site.key} is not here: the site made its key itself, and joins itself"
             )
+        if find_node(self.control, site) is None:
+            raise RunError(f"{site.path.name} was dismissed; {NEW_KEY.format(folder=site.path)}")
         release(site, self.control)
         config = {**site.node_config(), **self._node_config(number)}
         command = node_command(site, config, self.address, free_port(LOOPBACK))

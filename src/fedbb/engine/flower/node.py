@@ -22,7 +22,9 @@ ROUND = re.compile(r", ROUND (round \d+)\]")
 TRAINS = "trains"
 TOLD = (
     (re.compile(r"SuperNode ID: \d+"), "online"),
-    (re.compile(r"Receiving: query\S* message"), "tells its card: number of samples, evenness"),
+    (re.compile(r"Receiving: query.card message"), "tells its card: number of samples, evenness"),
+    (re.compile(r"Receiving: query.number message"), "tells who it is, and no figure"),
+    (re.compile(r", ROUND (.+, stage \w+)\]"), "secure sum, {0}"),
     (re.compile(r"Receiving: train message"), TRAINS),
     (re.compile(r"Receiving: evaluate message"), "scores the model on its own test data"),
     (re.compile(r"Sent successfully"), "has answered"),
@@ -38,6 +40,7 @@ def join(site: SiteFolder) -> Iterator[str]:
         if not path.exists():
             raise RunError(f"{path} is missing; see README.md in {site.path}")
     yield f"calling {settings['server']} as client {settings['client']}; all of it in {site.log}"
+    last = ""
     with Group() as group:
         while True:
             command = node_command(
@@ -49,7 +52,9 @@ def join(site: SiteFolder) -> Iterator[str]:
             running.kill()
             host, port = split_address(settings["server"], site.settings_file)
             why = explain(running.output(begun), call(host, port, site.ca))
-            yield f"{why}; again in {AGAIN:.0f} s"
+            if why != last:
+                yield f"{why}; trying again every {AGAIN:.0f} s"
+            last = why
             time.sleep(AGAIN)
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedbb.engine.flower.admission import dismissed
 from fedbb.engine.flower.control import Control, Run
 from fedbb.engine.flower.layout import FederationFolder
 from fedbb.errors import RunError
@@ -16,14 +17,18 @@ def describe(folder: FederationFolder) -> dict[str, Any]:
     """Ask the server of a federation; all values are fit for JSON."""
     folder.check()
     with Control(folder.listening(), folder.ca) as control:
-        nodes, runs = control.nodes(), control.runs()
+        nodes, runs, gone = control.nodes(), control.runs(), dismissed(folder, control)
     known = {node.name for node in nodes}
-    others = [site.path.name for site in folder.sites() if site.path.name not in known]
+    others = {
+        site.path.name: "dismissed" if site.path.name in gone else "not registered"
+        for site in folder.sites()
+        if site.path.name not in known
+    }
     return {
         "server": control.address,
         "sites": [
             *({"site": node.name, "status": node.status, "since": node.since} for node in nodes),
-            *({"site": name, "status": "not registered", "since": ""} for name in others),
+            *({"site": name, "status": why, "since": ""} for name, why in others.items()),
         ],
         "runs": [describe_run(run) for run in runs],
     }
