@@ -15,6 +15,14 @@ from fedbb.engine.flower.template_files import make_federation
 from fedbb.errors import RunError
 
 WELL = Call(None, ahead=0.0)
+PRIVATE_LOG = """\
+\x1b[92mINFO \x1b[0m:      [RUN 7, ROUND cards]
+\x1b[92mINFO \x1b[0m:      Receiving: query.number message (ID: 3)
+\x1b[92mINFO \x1b[0m:      [RUN 7, ROUND statistics, stage keys]
+\x1b[92mINFO \x1b[0m:      Receiving: query.secure message (ID: 4)
+\x1b[92mINFO \x1b[0m:      [RUN 7, ROUND round 1, stage masked]
+\x1b[92mINFO \x1b[0m:      Receiving: train.secure message (ID: 5)
+"""
 LOG = """\
 \x1b[92mINFO \x1b[0m:      Starting Flower SuperNode
 \x1b[92mINFO \x1b[0m:      SuperNode ID: 42
@@ -59,6 +67,18 @@ def test_what_happens_is_told_in_few_words(site, monkeypatch):
         "the server does not answer; trying again",
         "the server answers again",
         "has answered",
+    ]
+
+
+def test_the_stages_of_a_private_run_are_told(site, monkeypatch):
+    pretend(monkeypatch, PRIVATE_LOG, seconds=2.0)
+    words = node.join(site)
+    told = list(islice(words, 4))
+    words.close()
+    assert told[1:] == [
+        "tells who it is, and no figure",
+        "secure sum, statistics, stage keys",
+        "secure sum, round 1, stage masked",
     ]
 
 

@@ -190,7 +190,7 @@ def test_sites_score_on_their_own_data_and_the_server_sees_what_is_pooled(valida
     federation = enrolled(recipe, tmp_path)
     grid = open_grid(recipe, federation)
     private_run(recipe, tmp_path / "flower", federation, grid, score="sites")
-    assert {passed.stage for passed in grid.seen} == {"query.card", "commit", *STAGES, "told"}
+    assert {passed.stage for passed in grid.seen} == {"query.number", "commit", *STAGES, "told"}
     state = final_state(tmp_path / "flower")
     settings = [read_site_settings(site.node_config()) for site in federation.sites()]
     theirs = [open_site(recipe, each).score(state) for each in settings]

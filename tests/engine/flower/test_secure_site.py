@@ -105,7 +105,7 @@ def test_answers_hold_a_letter_and_letters_tell_no_figure(tmp_path):
     grid = open_grid(recipe, federation)
     private_run(recipe, tmp_path / "flower", federation, grid)
     answers = [passed for passed in grid.seen if passed.way == "from"]
-    cards = [passed for passed in answers if passed.stage == "query.card"]
+    cards = [passed for passed in answers if passed.stage == "query.number"]
     assert [dict(card.content["facts"]) for card in cards] == [{"client": k} for k in range(3)]
     assert len(answers) == 3 * (1 + 7 + 5)
     for passed in answers:
@@ -152,7 +152,7 @@ def test_messages_of_open_runs_are_not_answered_in_a_private_one(finished):
     _, _, grid = finished
     masked = unpack_letter(last_letter(grid, "masked"))
     order = pack_order(Order(Job(0, 1, 0, masked.state), 1, "run", None), pack_state(masked.state))
-    for kind, content in (("train", order), ("evaluate", order)):
+    for kind, content in (("train", order), ("evaluate", order), ("query.card", RecordDict())):
         outcome = ask(grid, kind, content)
         assert isinstance(outcome, Failure)
         assert 'not asked for in a run with privacy = "masked"' in outcome.reason
@@ -235,7 +235,7 @@ def test_a_site_refuses_a_recipe_on_other_terms_than_its_roster(tmp_path):
     recipe = private_recipe(tmp_path)
     federation = enrolled(recipe, tmp_path)
     grid = open_grid(with_defense(recipe, max_weight=0.5), federation)
-    outcome = ask(grid, "query.card", RecordDict())
+    outcome = ask(grid, "query.number", RecordDict())
     assert "max_weight is 1.0 there and 0.5 in the recipe" in outcome.reason
 
 
@@ -243,7 +243,7 @@ def test_a_site_of_another_number_than_in_the_roster_is_refused(tmp_path):
     recipe = private_recipe(tmp_path)
     grid = open_grid(recipe, enrolled(recipe, tmp_path))
     grid.nodes[FIRST_NODE].config["client"] = 1
-    assert "knows client 1 by another key" in ask(grid, "query.card", RecordDict()).reason
+    assert "knows client 1 by another key" in ask(grid, "query.number", RecordDict()).reason
 
 
 def test_a_site_may_keep_to_private_runs(tmp_path):

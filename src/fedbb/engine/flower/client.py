@@ -36,13 +36,20 @@ def card(message: Message, context: Context) -> Message:
     def introduce(site: Site) -> RecordDict:
         return pack_card(site.card(), site.outline())
 
-    def introduce_privately(recipe: Recipe, settings: SiteSettings) -> RecordDict:
+    return _answer(message, context, introduce)
+
+
+@app.query("number")
+def number(message: Message, context: Context) -> Message:
+    """Tell which client of a private run this site is, and nothing else of it."""
+
+    def introduce(recipe: Recipe, settings: SiteSettings) -> RecordDict:
         # What private runs need comes with an extra, and takes its time to load.
-        from fedbb.engine.flower.secure_site import introduce as tell_number
+        from fedbb.engine.flower.secure_site import introduce
 
-        return tell_number(recipe, settings)
+        return introduce(recipe, settings)
 
-    return _answer(message, context, introduce, introduce_privately)
+    return _answer(message, context, None, introduce)
 
 
 @app.train()

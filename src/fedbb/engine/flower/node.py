@@ -77,8 +77,8 @@ def _watch(running: Program, place: int) -> Iterator[str]:
 def _shorten(line: str) -> str | None:
     plain = MARKUP.sub("", line)
     for pattern, words in TOLD:
-        if pattern.search(plain):
-            return words
+        if match := pattern.search(plain):
+            return words.format(*match.groups())
     return None
 
 

@@ -108,7 +108,8 @@ class Roll:
         ]
         if strangers:
             letters = {node: RecordDict() for node in strangers}
-            for node, answer in self.post.exchange("query.card", letters, self.patience, "cards"):
+            kind = "query.number" if self.hidden else "query.card"
+            for node, answer in self.post.exchange(kind, letters, self.patience, "cards"):
                 self._take(node, connected[node], answer, strict=strict)
         return dict(self._nodes)
 
