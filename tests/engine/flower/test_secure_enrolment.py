@@ -8,8 +8,15 @@ import pytest
 from engine.flower.loopback import with_defense
 from engine.flower.secure_grid import enrolled, private_recipe
 from fedbb.cli.main import main as fedbb
+from fedbb.engine.flower.doctor import examine
 from fedbb.engine.flower.layout import FederationFolder
-from fedbb.engine.flower.secure_enrolment import enrol, enrolment_folder, keys_for, make_identity
+from fedbb.engine.flower.secure_enrolment import (
+    enrol,
+    enrolment_folder,
+    fingerprint,
+    keys_for,
+    make_identity,
+)
 from fedbb.engine.flower.secure_keys import agree, read_server_keys, read_site_keys
 from fedbb.engine.flower.template_files import make_federation
 from fedbb.errors import PrivacyError, RecipeError, RunError
@@ -168,6 +175,21 @@ def test_the_enrolment_key_may_be_kept_elsewhere(folder, recipe):
     (enrolment_folder(folder) / "roster.json").unlink()
     with pytest.raises(RunError, match="without it no roster can be signed"):
         enrol(folder, recipe)
+
+
+def test_the_doctor_tells_who_signed_and_what_is_missing(folder, recipe):
+    def told(site):
+        return [(f.level, f.told) for f in examine(site.path) if f.subject.endswith("identity")]
+
+    site = folder.site(1)
+    assert told(site) == []
+    make_identity(site)
+    ((level, words),) = told(site)
+    assert level == "bad"
+    assert "enrolment.pub is missing" in words
+    enrol(folder, recipe)
+    mark = fingerprint(read_server_keys(enrolment_folder(folder)).enrolment)
+    assert told(site) == [("ok", f"in a roster of 3, signed by {mark}")]
 
 
 def run_command(monkeypatch, *words):

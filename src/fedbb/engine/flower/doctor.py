@@ -19,6 +19,7 @@ from fedbb.engine.flower.certificates import named_hosts, public_bytes, read_cer
 from fedbb.engine.flower.layout import FederationFolder, SiteFolder, split_address
 from fedbb.engine.flower.processes import OFFLINE
 from fedbb.errors import FedbbError, RunError
+from fedbb.recipes.privacy import need_libraries
 
 FLOWER = ((1, 41), (1, 43))
 SOON = timedelta(days=30)
@@ -151,9 +152,27 @@ def _site(site: SiteFolder, federation: FederationFolder | None) -> Iterator[Fin
         yield from _public(site, name)
         return  # what else there is to see is at the site
     yield from _private(site.key, f"{name} key")
+    yield from _identity(site, name)
     yield _data(name, config.get("data"), at_server=federation is not None)
     if not os.access(site.state, os.W_OK):
         yield Finding("bad", f"{name} state", "cannot be written", f"mkdir -p {site.state}")
+
+
+def _identity(site: SiteFolder, name: str) -> Iterator[Finding]:
+    """Look at what private runs need, where somebody has begun to enrol the site."""
+    if not (site.path / "identity.key").exists():
+        return
+    try:
+        need_libraries("masked")
+        from fedbb.engine.flower.secure_enrolment import fingerprint
+        from fedbb.engine.flower.secure_keys import read_site_keys
+
+        pinned = read_site_keys(site.path, int(site.settings()["client"]))
+    except FedbbError as error:
+        yield Finding("bad", f"{name} identity", str(error), "private runs are refused till then")
+    else:
+        told = f"in a roster of {len(pinned.roster.members)}, signed by"
+        yield Finding("ok", f"{name} identity", f"{told} {fingerprint(pinned.enrolment)}")
 
 
 def _public(site: SiteFolder, name: str) -> Iterator[Finding]:
