@@ -1,6 +1,8 @@
 import json
+import re
 import signal
 import time
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -8,6 +10,8 @@ import pytest
 
 from commands import fedbb, started
 from fedbb.cli import flower_run
+from fedbb.recipes.check import check_recipe
+from fedbb.recipes.reader import make_recipe
 from fedbb.runs.folder import RunFolder
 from small_run import small_recipe
 
@@ -144,6 +148,7 @@ def wait_for_line(process, words, seconds=240):
 
 @needs_flower
 @pytest.mark.flower
+@pytest.mark.timeout(600)
 def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_path, monkeypatch):
     """Up by one command; a run cut by Ctrl-C goes on; SIGTERM ends everything."""
     from fedbb.engine.flower import keeper
@@ -208,3 +213,29 @@ def readable(path):
 
 def command(path):
     return readable(path.with_name("cmdline"))
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text("utf-8")
+
+
+def test_every_command_of_the_page_on_deployment_is_one_with_the_options_it_has():
+    from typer.main import get_group
+
+    from fedbb.cli.flower import app
+
+    verbs = get_group(app).commands
+    told = re.findall(r"fedbb flower (\w+)((?: [^\s#`)]+)*)", PAGE)
+    assert {verb for verb, _ in told} >= {"init", "certs", "up", "join", "run", "status", "doctor"}
+    for verb, words in told:
+        known = {
+            option
+            for parameter in verbs[verb].params
+            for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        given = {word for word in words.split() if word.startswith("--")}
+        assert given <= known, (verb, words)
+
+
+def test_the_recipe_of_the_page_on_deployment_is_sound():
+    (recipe,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.M | re.S)
+    check_recipe(make_recipe(tomllib.loads(recipe)))

@@ -35,7 +35,7 @@ time.sleep(600)
 """
 
 
-def wait_until(condition, seconds=20):
+def wait_until(condition, seconds=90):
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit
@@ -72,6 +72,19 @@ def test_a_stopped_program_is_ended_too(tmp_path):
         wait_until(lambda: "here" in started.output())
         os.kill(started.pid, signal.SIGSTOP)
     assert keeper.members(group.mark) == []
+
+
+def test_where_marks_cannot_be_seen_programs_are_ended_by_their_group(tmp_path, monkeypatch):
+    group = Group()
+    group.mark, known = "nobody has this", group.mark
+    monkeypatch.setattr(keeper, "members", lambda mark: [])
+    with group:
+        group.mark = known
+        started = group.start(
+            "one", [sys.executable, "-c", SLEEP], dict(os.environ), tmp_path / "log"
+        )
+        wait_until(lambda: "here" in started.output())
+    assert started.process.returncode == -signal.SIGTERM
 
 
 def test_names_that_begin_alike_are_told_apart(tmp_path):

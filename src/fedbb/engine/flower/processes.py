@@ -61,7 +61,7 @@ class Group:
         assert self._keeper is not None
         self._keeper.communicate()
         for started in self._programs:
-            started.process.wait()
+            started.stop()  # where the keeper cannot see marks, this is what ends them
 
     def start(
         self, name: str, command: Sequence[str], variables: Mapping[str, str], log: Path
