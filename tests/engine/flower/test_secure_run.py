@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from engine.flower.loopback import inline_without, take_identity, with_defense
+from engine.flower.loopback import changing, inline_without, take_identity, with_defense
 from engine.flower.secure_grid import enrolled, open_grid, private_recipe, private_run, start
 from fedbb.engine.flower import secure_run
 from fedbb.engine.flower.pooling import pool_scores
@@ -160,6 +160,26 @@ def test_a_set_up_that_was_cut_short_sums_no_other_statistics(away, tmp_path, mo
     else:
         private_run(recipe, path, federation, grid)
         assert RunFolder(path).read_json("cards.json")["run"] == name
+
+
+def test_whoever_is_not_in_a_sum_goes_on_with_what_it_remembered_before(tmp_path):
+    recipe = short(tmp_path, method={"name": "moon+fedbb"}, rounds={"number": 2})
+    federation = enrolled(recipe, tmp_path, 4)
+    grid = open_grid(recipe, federation)
+    grid.lost["masked", 2, 1] = 1
+    private_run(recipe, tmp_path / "flower", federation, grid)
+    orders = [passed for passed in grid.seen if (passed.way, passed.stage) == ("to", "masked")]
+    since = {passed.client: passed.content["facts"]["since"] for passed in orders[-4:]}
+    assert since == {0: 1, 1: 1, 2: -1, 3: 1}
+
+
+def test_a_site_that_tells_more_than_its_number_is_left_out(tmp_path):
+    recipe = private_recipe(tmp_path)
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    grid.faults[1, 0] = changing(lambda content: content["facts"].__setitem__("samples", 20))
+    with pytest.raises(RunError, match=r"still missing: 1 .*tells a size, which a private run"):
+        private_run(recipe, tmp_path / "flower", federation, grid)
 
 
 def test_an_audit_tells_what_the_server_of_such_a_run_saw(tmp_path):
