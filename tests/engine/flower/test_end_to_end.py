@@ -19,7 +19,7 @@ from fedbb.runs.folder import RunFolder
 from fedbb.state import digest
 from small_run import finish, small_recipe, without_seconds
 
-pytestmark = [pytest.mark.flower, pytest.mark.timeout(PATIENCE + 60)]
+pytestmark = [pytest.mark.flower, pytest.mark.timeout(PATIENCE + 200)]
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedbb", "moon+fedbb", "fednova"])
