@@ -5,15 +5,21 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    load_pem_private_key,
+    load_ssh_private_key,
+)
 
 from fedbb.engine.flower.certificates import (
+    check_server,
     load_site_key,
     make_certificates,
     make_site_key,
     named_hosts,
     public_bytes,
     read_certificate,
+    sign_server,
     write_new,
 )
 from fedbb.engine.flower.layout import FederationFolder, SiteFolder
@@ -92,6 +98,26 @@ def test_the_server_certificate_ends_when_it_is_told_to_and_never_after_its_auth
     server, authority = map(read_certificate, (folder.server_certificate, folder.ca))
     assert server.not_valid_after_utc == authority.not_valid_after_utc
     assert server.not_valid_before_utc < datetime.now(UTC) - timedelta(minutes=9)
+
+
+def test_a_server_is_not_started_with_a_certificate_that_nobody_would_accept(folder):
+    make_certificates(folder)
+    check_server(folder, ["127.0.0.1", "localhost"])
+    with pytest.raises(RunError, match=r"not hold for 10.0.0.7; .*certs .* --host 10.0.0.7"):
+        check_server(folder, ["10.0.0.7"])
+    folder.server_certificate.unlink()
+    authority = read_certificate(folder.ca), load_pem(folder.ca_key)
+    then = datetime.now(UTC) - timedelta(days=1)
+    expired = sign_server(
+        authority, load_pem(folder.server_key), ["localhost"], then - timedelta(days=1), then
+    )
+    folder.server_certificate.write_bytes(expired.public_bytes(Encoding.PEM))
+    with pytest.raises(RunError, match="expired on"):
+        check_server(folder, ["localhost"])
+
+
+def load_pem(path):
+    return load_pem_private_key(path.read_bytes(), None)
 
 
 def test_node_keys_are_what_flower_takes(folder):

@@ -136,6 +136,23 @@ def named_hosts(certificate: x509.Certificate) -> list[str]:
     return [str(name.value) for name in extension.value]
 
 
+def check_server(folder: FederationFolder, hosts: Sequence[str]) -> None:
+    """Refuse a server certificate by which no program would know the server at these addresses."""
+    certificate = read_certificate(folder.server_certificate)
+    missing = [host for host in hosts if host not in named_hosts(certificate)]
+    options = "".join(f" --host {host}" for host in missing)
+    anew = f"delete it and run: fedbb flower certs {folder.path}{options}"
+    if missing:
+        raise RunError(
+            f"{folder.server_certificate} does not hold for {', '.join(missing)}; {anew}"
+        )
+    if certificate.not_valid_after_utc <= datetime.now(UTC):
+        raise RunError(
+            f"{folder.server_certificate} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; "
+            f"{anew}"
+        )
+
+
 def public_bytes(path: Path) -> bytes:
     """Return a site's public key in the form in which Flower's server keeps it."""
     try:

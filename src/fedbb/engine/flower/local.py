@@ -13,7 +13,7 @@ from typing import Self
 
 from fedbb.engine.flower import superlink as superlink_script
 from fedbb.engine.flower.admission import NEW_KEY, admit, find_node
-from fedbb.engine.flower.certificates import make_certificates
+from fedbb.engine.flower.certificates import check_server, make_certificates
 from fedbb.engine.flower.control import Control, Run, wait_until_healthy
 from fedbb.engine.flower.layout import (
     FederationFolder,
@@ -78,6 +78,7 @@ class LocalFederation:
             check_port(self.host, self.port)
             make_federation(self.folder, self._sites)
             make_certificates(self.folder, self._names(), keys=self._sites)
+            check_server(self.folder, self._names())
             stack.enter_context(self._group)
             stack.callback(self._take_leave)
             self.superlink = self._group.start(
