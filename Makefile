@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
 
-.PHONY: demo test test-slow test-flower lint format bench bench-full bench-peers bench-growth clean help
+.PHONY: demo test test-slow test-flower lint format bench bench-full bench-peers bench-flower bench-growth clean help
 
 demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
@@ -43,6 +43,12 @@ bench-full: $(READY) ## the same with all images for ResNet-56 (half an hour)
 bench-peers: $(READY) ## the same work in other frameworks, each in an environment made for it
 	$(BIN)/python -m benchmarks.frameworks
 	$(BIN)/python -m benchmarks.page
+
+bench-flower: $(TOOLS) ## rounds on real Flower nodes beside the pool, and what secure sums cost
+	$(BIN)/python -m benchmarks.flower_rounds
+	$(BIN)/python -m benchmarks.secure
+	$(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks.secure --page docs/privacy.md
 
 bench-growth: $(READY) ## time and memory by clients and by samples
 	$(BIN)/python -m benchmarks.growth

@@ -140,6 +140,35 @@ def _times(ratio: Result, key: str) -> str:
     return f"**{ratio[key]:.2f}** · " if key in ratio else ""
 
 
+def flower(result: Result) -> str:
+    """Return the table of real nodes beside the pool."""
+    rows = []
+    for case in result["cases"]:
+        pool, nodes = case["pool"], case["Flower"]
+        ratio = {key: nodes[key]["median"] / pool[key]["median"] for key in ("later", "first")}
+        sent = nodes["bytes_per_round"]
+        rows.append(
+            (
+                f"{case['sites']} × {case['images']}",
+                f"{results.told(pool['later'])} s",
+                _against(ratio, "later", nodes["later"]),
+                f"{results.told(nodes['up'], 1)} s",
+                _against(ratio, "first", nodes["first"]),
+                f"{sent['to sites'] / 1e6:.2f} · {sent['from sites'] / 1e6:.2f} MB",
+            )
+        )
+    head = (
+        "sites × images",
+        "a later round in the pool",
+        "a later round on Flower",
+        "`up` until all sites are online",
+        "`up` until the first round is saved",
+        "bytes a round, to · from all sites",
+    )
+    note = f"{result['repeats']} runs of {result['rounds']} rounds, in bold the ratio to the pool"
+    return table(head, rows) + _made(result, note)
+
+
 def growth(result: Result) -> str:
     """Return the tables by clients and by samples."""
     head = ("clients", "samples", "first round, from start", "time of a step", "peak memory")
@@ -173,6 +202,7 @@ TABLES: Mapping[str, Callable[[Result], str]] = {
     "start": start,
     "peers": peers,
     "growth": growth,
+    "flower": flower,
 }
 
 

@@ -1,0 +1,132 @@
+"""Rounds on Flower beside the pool engine: the same recipe on real nodes of this machine.
+
+The SuperLink has TLS and node keys, each site is a node of its own, and all share the cores with
+the server. A federation is started for each run, so that the way from `up` to the first round is
+measured as often; the pool's way begins with its process too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+from benchmarks.work import Work, recipe, save_images
+from fedbb.engine.flower.local import LocalFederation
+from fedbb.runs.folder import RunFolder
+
+SITES = (3, 10)
+IMAGES = 500
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sites", nargs="+", type=int, default=SITES)
+    parser.add_argument("--images", type=int, default=IMAGES, help="of each site")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=4, help="of a run; the first is told apart")
+    parser.add_argument("--model", default="small-cnn")
+    parser.add_argument("--out", type=Path, default=results.FOLDER)
+    options = parser.parse_args()
+    cases = []
+    for sites in options.sites:
+        cases.append(measure(Work(options.model, sites, options.images), options))
+        print(json.dumps(cases[-1]))
+    values = {"repeats": options.repeats, "rounds": options.rounds, "cases": cases}
+    print("written to", results.write("flower", values, options.out))
+
+
+def measure(work: Work, options: argparse.Namespace) -> dict[str, Any]:
+    """Return times and bytes of a case, on Flower and in the pool in turns."""
+    taken: dict[str, list[dict[str, Any]]] = {"pool": [], "Flower": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        data = save_images(place / "images.npz", work.total)
+        values = {**recipe(work, data, "auto"), "rounds": {"number": options.rounds}}
+        for repeat in range(options.repeats):
+            for name in taken if repeat % 2 else reversed(taken):
+                folder = place / f"{name}-{repeat}"
+                taken[name].append(VARIANTS[name](values, work.clients, folder))
+    shas = {run["sha256"] for runs in taken.values() for run in runs}
+    if len(shas) != 1:
+        raise SystemExit(f"the engines disagree: {shas}")
+    return {
+        "sites": work.clients,
+        "images": work.images,
+        "model": work.model,
+        **{name: _summary(runs) for name, runs in taken.items()},
+    }
+
+
+def on_flower(values: dict[str, Any], sites: int, folder: Path) -> dict[str, Any]:
+    """Run a recipe on a federation of its own."""
+    began = time.monotonic()
+    with LocalFederation(folder / "federation", sites) as federation:
+        up = time.monotonic() - began
+        path = folder / "run"
+        config = {"recipe": json.dumps(values), "folder": str(path), "wait": 300.0}
+        number = federation.submit(None, config)
+        first = _until_first_round(path, began)
+        state = federation.wait_for(number, 600)
+        if state.status != "finished:completed":
+            raise SystemExit(f"the run on Flower ended as {state.status}: {state.details}")
+    return {**_run(path), "up": up, "first": first, "sent": state.sent, "received": state.received}
+
+
+def in_pool(values: dict[str, Any], sites: int, folder: Path) -> dict[str, Any]:
+    """Run a recipe by the pool engine, in a process of its own."""
+    folder.mkdir()
+    (folder / "recipe.json").write_text(json.dumps(values), encoding="utf-8")
+    path = folder / "run"
+    began = time.monotonic()
+    command = [sys.executable, "-m", "fedbb", "run", str(folder / "recipe.json"), "--quiet"]
+    with subprocess.Popen([*command, "--out", str(path)]) as process:
+        first = _until_first_round(path, began)
+    if process.returncode:
+        raise SystemExit("the run in the pool failed")
+    return {**_run(path), "first": first}
+
+
+VARIANTS = {"pool": in_pool, "Flower": on_flower}
+
+
+def _until_first_round(path: Path, began: float) -> float:
+    lines = path / "rounds.jsonl"
+    while not (lines.exists() and lines.stat().st_size):
+        if time.monotonic() - began > 600:
+            raise SystemExit(f"no round in {path} after ten minutes")
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def _run(path: Path) -> dict[str, Any]:
+    folder = RunFolder(path)
+    seconds = [sum(record["seconds"].values()) for record in folder.records()]
+    return {"later": seconds[1:], "sha256": folder.read_json("summary.json")["sha256"]}
+
+
+def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    later = [seconds for run in runs for seconds in run["later"]]
+    rounds = len(runs[0]["later"]) + 1
+    summary = {
+        "later": results.spread(later),
+        "first": results.spread([run["first"] for run in runs]),
+    }
+    if "up" in runs[0]:
+        summary["up"] = results.spread([run["up"] for run in runs])
+        # Flower counts what nodes received and sent over the whole run, cards and app included.
+        summary["bytes_per_round"] = {
+            "to sites": round(runs[0]["sent"] / rounds),
+            "from sites": round(runs[0]["received"] / rounds),
+        }
+    return summary
+
+
+if __name__ == "__main__":
+    main()
