@@ -199,6 +199,19 @@ def run_command(monkeypatch, *words):
     return ended.value.code or 0
 
 
+def test_a_private_recipe_is_not_started_where_nobody_is_enrolled(
+    folder, recipe, tmp_path, monkeypatch, capsys
+):
+    path = tmp_path / "recipe.json"
+    path.write_text(recipe.model_dump_json())
+    monkeypatch.setattr("sys.argv", ["fedbb", "flower", "run", str(path), str(folder.path)])
+    with pytest.raises(SystemExit) as ended:
+        fedbb()
+    assert ended.value.code == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "aggregator.key is missing; private runs need it, and `fedbb flower enrol`" in told
+
+
 def test_the_command_enrols_sites_for_a_recipe(folder, recipe, tmp_path, monkeypatch, capsys):
     path = tmp_path / "recipe.json"
     path.write_text(recipe.model_dump_json())

@@ -2,6 +2,7 @@
 
 import logging
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,12 +100,8 @@ def test_no_message_file_or_log_line_holds_a_sites_numbers_or_model(tmp_path, sp
     assert any(tensor[:32] in theirs for tensor in unseen[-12:])
 
 
-def test_answers_hold_a_letter_and_letters_tell_no_figure(tmp_path):
-    recipe = private_recipe(tmp_path, rounds={"number": 1})
-    federation = enrolled(recipe, tmp_path)
-    grid = open_grid(recipe, federation)
-    private_run(recipe, tmp_path / "flower", federation, grid)
-    answers = [passed for passed in grid.seen if passed.way == "from"]
+def test_answers_hold_a_letter_and_letters_tell_no_figure(finished):
+    answers = [passed for passed in finished.seen if passed.way == "from" and passed.content]
     cards = [passed for passed in answers if passed.stage == "query.number"]
     assert [dict(card.content["facts"]) for card in cards] == [{"client": k} for k in range(3)]
     assert len(answers) == 3 * (1 + 7 + 5)
@@ -112,16 +109,17 @@ def test_answers_hold_a_letter_and_letters_tell_no_figure(tmp_path):
         if passed not in cards:
             assert set(passed.content) == {"letter"}
             assert header_of(passed.content)["facts"].keys() == FACTS[passed.stage]
-    assert {len(p.data) for p in answers if p.stage == "masked"} <= {
-        len(p.data) for p in answers if p.client == 0
+    sizes = {stage: {len(p.data) for p in answers if p.stage == stage} for stage in FACTS}
+    # A letter's length tells no client from another; statistics and a round make two.
+    assert {stage: len(found) for stage, found in sizes.items()} == {
+        **dict.fromkeys(FACTS, 2),
+        "commit": 1,
+        "told": 1,
     }
 
 
-def test_what_a_site_keeps_is_for_its_owner_only(tmp_path):
-    recipe = private_recipe(tmp_path, rounds={"number": 1})
-    federation = enrolled(recipe, tmp_path)
-    private_run(recipe, tmp_path / "flower", federation)
-    (folder,) = (federation.site(0).path / "state").iterdir()
+def test_what_a_site_keeps_is_for_its_owner_only(finished):
+    (folder,) = Path(finished.nodes[FIRST_NODE].config["state"]).iterdir()
     names = {path.name for path in (folder / "secure").iterdir()}
     assert names == {"journal", "lock", "masked.json", "statistics.json"}
     for name in names - {"lock"}:
@@ -138,18 +136,21 @@ def last_letter(grid, stage, client=0):
     return [p for p in grid.seen if (p.way, p.stage, p.client) == ("to", stage, client)][-1].content
 
 
-@pytest.fixture
-def finished(tmp_path):
-    """A recipe, its federation, and the grid of a run that is over."""
-    recipe = private_recipe(tmp_path, rounds={"number": 1})
-    federation = enrolled(recipe, tmp_path)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The grid of a run that is over."""
+    folder = tmp_path_factory.mktemp("finished")
+    recipe = private_recipe(folder, rounds={"number": 1})
+    federation = enrolled(recipe, folder)
     grid = open_grid(recipe, federation)
-    private_run(recipe, tmp_path / "flower", federation, grid)
-    return recipe, federation, grid
+    with pytest.MonkeyPatch.context() as patch:
+        take_identity(patch)
+        private_run(recipe, folder / "flower", federation, grid)
+    return grid
 
 
 def test_messages_of_open_runs_are_not_answered_in_a_private_one(finished):
-    _, _, grid = finished
+    grid = finished
     masked = unpack_letter(last_letter(grid, "masked"))
     order = pack_order(Order(Job(0, 1, 0, masked.state), 1, "run", None), pack_state(masked.state))
     for kind, content in (("train", order), ("evaluate", order), ("query.card", RecordDict())):
@@ -160,14 +161,13 @@ def test_messages_of_open_runs_are_not_answered_in_a_private_one(finished):
 
 @pytest.mark.parametrize("stage", ["keys", "shares", "masked", "agree", "unmask"])
 def test_a_letter_is_answered_once(stage, finished):
-    _, _, grid = finished
-    outcome = ask(grid, "train.secure", last_letter(grid, stage))
+    outcome = ask(finished, "train.secure", last_letter(finished, stage))
     assert isinstance(outcome, Failure)
     assert "RefusedError" in outcome.reason
 
 
 def test_a_letter_that_the_server_did_not_sign_is_refused(finished):
-    _, _, grid = finished
+    grid = finished
     content = last_letter(grid, "keys")
     forged = bytearray(read_letter(content))
     forged[-1] ^= 1
