@@ -264,3 +264,10 @@ def test_labels_that_do_not_fit_are_refused(
 def test_logits_of_another_shape_are_refused(logits: object) -> None:
     with pytest.raises(ValueError, match=r"shape \(samples, classes\)"):
         score_multiclass(logits, [0])
+
+
+def test_a_perfect_ranking_scores_one_and_no_rounding_more() -> None:
+    # scikit-learn gives 1.0000000000000002 for nine cases ranked before two others.
+    labels = np.array([[1.0]] * 9 + [[0.0]] * 2)
+    scores = score_multilabel(-np.arange(11.0)[:, None], labels)
+    assert scores.macro["average_precision"] == scores.macro["auroc"] == 1.0

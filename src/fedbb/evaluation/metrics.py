@@ -182,7 +182,8 @@ def _rank_each_class(
         for index, known in enumerate(cases.known.T):
             truth = cases.truth[known, index]
             if truth.any() and not truth.all():
-                values[index] = measure(truth, cases.ranking[known, index])
+                # A mean of ones may come out a little above one.
+                values[index] = min(1.0, measure(truth, cases.ranking[known, index]))
     return values
 
 
