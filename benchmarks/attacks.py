@@ -181,8 +181,8 @@ def _cell(scores: list[float], base: list[float] | None) -> str:
     mean = f"{100 * statistics.fmean(scores):.1f}"
     if base is None:
         return mean
-    lost = statistics.fmean(a - b for a, b in zip(base, scores, strict=True))
-    return f"{mean} ({-100 * lost:+.1f})"
+    gained = statistics.fmean(b - a for a, b in zip(base, scores, strict=True))
+    return f"{mean} ({100 * gained:+.1f})"
 
 
 if __name__ == "__main__":
