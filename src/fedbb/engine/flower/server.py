@@ -25,6 +25,7 @@ from fedbb.evaluation.scorer import Scorer
 from fedbb.joining import OpenJoin
 from fedbb.methods import Method
 from fedbb.recipes.check import check_recipe, check_task
+from fedbb.recipes.defense import check_crowd
 from fedbb.recipes.spec import Recipe
 from fedbb.records import LabelCounts
 from fedbb.rounds import Score
@@ -149,6 +150,7 @@ def _begin(
     divided = 0 if own is None else own.clients
     number = settings.sites or settings.recipe.data.partition.clients or divided
     cards = roll.gather(number, settings.wait)
+    check_crowd(settings.recipe, len(cards))
     assert roll.outline is not None
     register = Register(name_run(settings.recipe), settings.score, roll.outline, tuple(cards))
     scored = {} if own is None else {name: len(part) for name, part in own.scored.items()}
