@@ -99,8 +99,9 @@ def test_names_that_begin_alike_are_told_apart(tmp_path):
 
 
 STARTER = f"""
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
 from fedbb.engine.flower.processes import Group
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be deaf
 with Group() as group:
     words = [sys.executable, "-c", {SLEEP!r}]
     group.start("one", words, dict(os.environ), pathlib.Path(sys.argv[1]))
