@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
 
-.PHONY: demo test test-slow test-flower lint format bench bench-full bench-peers bench-flower bench-growth clean help
+.PHONY: demo test test-slow test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
 
 demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
@@ -17,7 +17,10 @@ test-slow: $(TOOLS) ## run the slow tests as well
 	$(BIN)/python -m pytest -m "not flower"
 
 test-flower: $(TOOLS) ## run the tests on a real Flower server and three nodes (some minutes)
-	timeout 900 $(BIN)/python -m pytest -m flower -n 0 tests/engine/flower tests/cli/test_flower.py
+	timeout 900 $(BIN)/python -m pytest -m "flower and not slow" -n 0 --durations=0 tests/engine/flower tests/cli/test_flower.py
+
+test-flower-slow: $(TOOLS) ## those with bad lines, wrong clocks, stragglers and private rounds on real nodes
+	timeout 1800 $(BIN)/python -m pytest -m "flower and slow" -n 0 --durations=0 tests/engine/flower tests/cli/test_flower.py
 
 lint: $(TOOLS) ## check format, lint and types
 	$(BIN)/ruff format --check .

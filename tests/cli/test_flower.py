@@ -147,6 +147,7 @@ def wait_for_line(process, words, seconds=240):
 
 
 @needs_flower
+@pytest.mark.slow
 @pytest.mark.flower
 @pytest.mark.timeout(600)
 def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_path, monkeypatch):

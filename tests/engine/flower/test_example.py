@@ -143,6 +143,7 @@ def test_their_replies_have_no_card_and_are_refused_with_the_remedy(load, caplog
     assert caplog.text.count("its ClientApp needs the mod report_card") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.flower
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
 def test_the_balanced_app_runs_on_real_nodes(federation, load, tmp_path):

@@ -114,7 +114,7 @@ class LocalFederation:
         while not (state := self.control.run(run)).is_over:
             if time.monotonic() > limit:
                 raise TimeoutError(f"run {run} is still {state.status} after {seconds} s")
-            time.sleep(0.2)
+            time.sleep(1.0)  # a run takes many times longer, and the server is busy
         return state
 
     def stop_superlink(self) -> None:
