@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from fedbb.aggregation.merging import average
 from fedbb.errors import DivergedError
-from fedbb.losses.pnb import PNB
 from fedbb.joining import longest_first
+from fedbb.losses.pnb import PNB
 from fedbb.methods import METHODS, Method, build_method, fedavg, fednova, fedprox, moon
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
