@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TINY = ["--rounds", "1", "--images", "140", "--seeds", "1", "--clients", "7", "--liars", "1"]
 FEW = ["--concentration", "20", "--workers", "1", "--attacks", "nobody lies", "false labels"]
 
 
+@pytest.mark.slow
 def test_scores_are_told_by_attack_and_rule(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.attacks", *TINY, *FEW, "--out", str(tmp_path)],

@@ -34,6 +34,7 @@ def test_a_script_that_is_not_run_here_explains_itself(module, option):
     assert option in run(module, "--help")
 
 
+@pytest.mark.slow
 def test_rounds_are_given_as_ratios_to_the_bare_loop(tmp_path):
     tiny = ["--models", "small-cnn", "--clients", "2", "--images", "40", "--repeats", "2"]
     output = run("rounds", *tiny, "--variants", "bare", "inline", "--out", str(tmp_path))
@@ -56,6 +57,7 @@ def test_steps_compare_both_tasks(tmp_path):
         assert measured["step_microseconds"] > measured["loss_alone_microseconds"]["pnb"] > 0
 
 
+@pytest.mark.slow
 def test_growth_tells_time_and_memory_of_every_case(tmp_path):
     few = ["--clients", "60", "--samples", "120", "--factors", "1", "--base", "100"]
     run("growth", *few, "--repeats", "1", "--engine", "inline", "--out", str(tmp_path))

@@ -20,6 +20,7 @@ def run(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_every_kind_of_sum_is_timed_and_weighed(tmp_path: Path) -> None:
     few = ("--clients", "4", "--numbers", "500", "--repeats", "1")
     run(*few, "--out", str(tmp_path))

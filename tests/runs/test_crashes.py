@@ -19,6 +19,7 @@ def drive(tmp_path, recipe, *words):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_twenty_random_moments_ends_with_the_same_model(tmp_path):
     sums = drive(tmp_path, small_recipe(tmp_path, rounds={"number": 12}), "kill", "20")
     assert len(sums) > 1
