@@ -17,7 +17,7 @@ test-slow: $(TOOLS) ## run the slow tests as well
 	$(BIN)/python -m pytest -m "not flower"
 
 test-flower: $(TOOLS) ## run the tests on a real Flower server and three nodes (some minutes)
-	timeout 900 $(BIN)/python -m pytest -m "flower and not slow" -n 0 --durations=0 tests/engine/flower tests/cli/test_flower.py
+	timeout 900 $(BIN)/python -m pytest -m "flower and not slow" -n 0 --durations=0 tests/engine/flower tests/cli/test_flower.py $(SELECT)
 
 test-flower-slow: $(TOOLS) ## those with bad lines, wrong clocks, stragglers and private rounds on real nodes
 	timeout 1800 $(BIN)/python -m pytest -m "flower and slow" -n 0 --durations=0 tests/engine/flower tests/cli/test_flower.py
