@@ -53,7 +53,9 @@ def measure(work: Work, options: argparse.Namespace) -> dict[str, Any]:
             for name in taken if repeat % 2 else reversed(taken):
                 folder = place / f"{name}-{repeat}"
                 taken[name].append(VARIANTS[name](values, work.clients, folder))
-    shas = {run["sha256"] for runs in taken.values() for run in runs}
+    # Where a site did not answer in time, the model is another one, and rightly so.
+    whole = [run for runs in taken.values() for run in runs if not run["absent"]]
+    shas = {run["sha256"] for run in whole}
     if len(shas) != 1:
         raise SystemExit(f"the engines disagree: {shas}")
     return {
@@ -87,7 +89,7 @@ def in_pool(values: dict[str, Any], sites: int, folder: Path) -> dict[str, Any]:
     began = time.monotonic()
     command = [sys.executable, "-m", "fedbb", "run", str(folder / "recipe.json"), "--quiet"]
     with subprocess.Popen([*command, "--out", str(path)]) as process:
-        first = _until_first_round(path, began)
+        first = _until_first_round(path, began, process)
     if process.returncode:
         raise SystemExit("the run in the pool failed")
     return {**_run(path), "first": first}
@@ -96,9 +98,13 @@ def in_pool(values: dict[str, Any], sites: int, folder: Path) -> dict[str, Any]:
 VARIANTS = {"pool": in_pool, "Flower": on_flower}
 
 
-def _until_first_round(path: Path, began: float) -> float:
+def _until_first_round(
+    path: Path, began: float, process: subprocess.Popen[bytes] | None = None
+) -> float:
     lines = path / "rounds.jsonl"
     while not (lines.exists() and lines.stat().st_size):
+        if process is not None and process.poll():
+            raise SystemExit("the run in the pool failed before its first round")
         if time.monotonic() - began > 600:
             raise SystemExit(f"no round in {path} after ten minutes")
         time.sleep(0.02)
@@ -107,8 +113,11 @@ def _until_first_round(path: Path, began: float) -> float:
 
 def _run(path: Path) -> dict[str, Any]:
     folder = RunFolder(path)
-    seconds = [sum(record["seconds"].values()) for record in folder.records()]
-    return {"later": seconds[1:], "sha256": folder.read_json("summary.json")["sha256"]}
+    records = folder.records()
+    seconds = [sum(record["seconds"].values()) for record in records]
+    absent = [{"round": r["round"], **absence} for r in records for absence in r["absent"]]
+    sha256 = folder.read_json("summary.json")["sha256"]
+    return {"later": seconds[1:], "sha256": sha256, "absent": absent}
 
 
 def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -117,6 +126,7 @@ def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     summary = {
         "later": results.spread(later),
         "first": results.spread([run["first"] for run in runs]),
+        "absent": [absence for run in runs for absence in run["absent"]],
     }
     if "up" in runs[0]:
         summary["up"] = results.spread([run["up"] for run in runs])

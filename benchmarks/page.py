@@ -166,7 +166,15 @@ def flower(result: Result) -> str:
         "bytes a round, to · from all sites",
     )
     note = f"{result['repeats']} runs of {result['rounds']} rounds, in bold the ratio to the pool"
-    return table(head, rows) + _made(result, note)
+    return table(head, rows) + _made(result, note + _absences(result))
+
+
+def _absences(result: Result) -> str:
+    """Tell of answers that did not come, whose rounds count for the time they took."""
+    absent = [one for case in result["cases"] for one in case["Flower"]["absent"]]
+    asked = sum(case["sites"] for case in result["cases"]) * result["repeats"] * result["rounds"]
+    reasons = ", ".join(dict.fromkeys(one["reason"] for one in absent))
+    return f"; {len(absent)} of {asked} answers did not come ({reasons})" if absent else ""
 
 
 def growth(result: Result) -> str:

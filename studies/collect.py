@@ -12,20 +12,16 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from fedbb.files import replacing
 from fedbb.recipes.grid import Cell, Grid, read_grid
 from fedbb.report.grid_runs import CellRun, State, finished_run, read_cells
 from fedbb.report.result import RunResult
 from fedbb.report.tables import summary_of
+from studies.kept import RESULTS, Row, read_rows
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "results"
 TABLES = ("cells", "classes", "curves")
 DIGITS = 5
-
-Row = dict[str, Any]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -46,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def collect(path: Path, runs: Path, out: Path, note: str | None = None) -> None:
     """Write what a grid's finished cells gave, beside what is kept of others."""
-    kept = {name: _read(out / f"{name}.csv") for name in TABLES}
+    kept = {name: read_rows(out / f"{name}.csv") for name in TABLES}
     folders = [folder.name for folder in runs.iterdir() if folder.is_dir()]
     grid = _with_seeds(path, [row["cell"] for row in kept["cells"]] + folders)
     found = [cell for cell in read_cells(grid, runs) if cell.state is State.FINISHED]
@@ -57,13 +53,13 @@ def collect(path: Path, runs: Path, out: Path, note: str | None = None) -> None:
     }
     out.mkdir(parents=True, exist_ok=True)
     for name in TABLES:
-        _write(out / f"{name}.csv", _merge(grid, kept[name], made[name]))
+        write_rows(out / f"{name}.csv", _merge(grid, kept[name], made[name]))
     _about(out, path, grid, found, note)
 
 
 def missing(path: Path, out: Path) -> list[Cell]:
     """Return the cells of a grid that nothing is kept of."""
-    kept = {row["cell"] for row in _read(out / "cells.csv")}
+    kept = {row["cell"] for row in read_rows(out / "cells.csv")}
     return [cell for cell in read_grid(path).cells if cell.name not in kept]
 
 
@@ -120,7 +116,7 @@ def _merge(grid: Grid, kept: Sequence[Row], made: Sequence[Row]) -> list[Row]:
 
 
 def _about(out: Path, path: Path, grid: Grid, found: Sequence[CellRun], note: str | None) -> None:
-    rows = _read(out / "cells.csv")
+    rows = read_rows(out / "cells.csv")
     place = out / "about.json"
     before = json.loads(place.read_text("utf-8")) if place.exists() else {}
     made_with = [_origin(finished_run(cell)) for cell in found] + before.get("made with", [])
@@ -144,14 +140,8 @@ def _origin(run: RunResult) -> dict[str, str]:
     return {name: run.environment[name] for name in names}
 
 
-def _read(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
-def _write(path: Path, rows: Sequence[Row]) -> None:
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write lines as a CSV file, whole or not at all."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import importlib.util
 import io
 import json
 import re
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from studies import collect as collect_script
 
 from fedbb.recipes.grid import read_grid
 from fedbb.runs.grid import run_grid
@@ -35,9 +35,6 @@ CELLS = {
     "rates-resnet11": 16,
     "rates-small-cnn": 32,
 }
-SPEC = importlib.util.spec_from_file_location("collect", FOLDER / "collect.py")
-SCRIPT = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(SCRIPT)
 CHOOSING = ("plus-candidates", "rates-chest", "rates-resnet11", "rates-small-cnn")
 each_grid = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
@@ -122,7 +119,7 @@ def collect(*words):
     """Call the script with these words, and return what it prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        SCRIPT.main([str(word) for word in words])
+        collect_script.main([str(word) for word in words])
     return out.getvalue()
 
 

@@ -11,6 +11,7 @@ from fedbb.aggregation.merging import Merge, average, normalized_average
 from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss
+from fedbb.losses.calibrated import Calibrated, Calibration
 from fedbb.losses.class_balanced import ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.focal import Focal
@@ -26,6 +27,9 @@ PLAIN_LOSS = CrossEntropy()
 BY_SAMPLES = BySamples()
 PAPER_LOSS = PNB()
 PAPER_WEIGHTING = ClientBalanced()
+PLUS_LOSS = PNB(mu="unit", class_factor="effective")
+PLUS_CALIBRATION = Calibration()
+PLUS_WEIGHTING = ClientBalanced(gamma=0.5)
 CALIBRATED = LogitCalibrated()
 FOCAL = Focal()
 CLASS_BALANCED = ClassBalanced()
@@ -123,6 +127,15 @@ def fedbb_printed(loss: PNB = PAPER_LOSS, gamma: float = 1.0) -> Method:
     return Method("FedBB-printed", loss=loss, weighting=ClientBalanced(gamma, reading="printed"))
 
 
+def fedbb_plus(
+    loss: PNB = PLUS_LOSS,
+    calibration: Calibration = PLUS_CALIBRATION,
+    weighting: ClientBalanced = PLUS_WEIGHTING,
+) -> Method:
+    """FedBB with a mean weight of one, on logits calibrated for absent and rare classes."""
+    return Method("FedBB-plus", loss=Calibrated(loss, calibration), weighting=weighting)
+
+
 def harmonize(base: Method, balancing: Method) -> Method:
     """Keep how `base` regularizes and merges; take how `balancing` scores and weighs."""
     name = f"{base.name}+{balancing.name}"
@@ -144,6 +157,7 @@ BALANCING: dict[str, Callable[..., Method]] = {
     "fedavg-scaled": fedavg_scaled,
     "fedbb": fedbb,
     "fedbb-printed": fedbb_printed,
+    "fedbb-plus": fedbb_plus,
     "pnb": pnb,
     "cbr": cbr,
 }

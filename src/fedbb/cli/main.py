@@ -23,6 +23,7 @@ VERBS = (
     "audit",
     "report",
     "compare",
+    "personalize",
     "track",
     "flower",
     "methods",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -32,10 +32,16 @@ class Worker:
 
 
 class Crew:
-    """So many workers with one setup; `handle` is the shared memory that the setup speaks of."""
+    """So many workers with one setup; `handle` is the shared memory that the setup speaks of.
 
-    def __init__(self, setup: bytes, handle: int, size: int) -> None:
-        self._setup, self._handle = setup, handle
+    `when_busy` is called once all of them have started and some have work: until the first answer
+    this process has nothing to do, and before it would take their cores.
+    """
+
+    def __init__(
+        self, setup: bytes, handle: int, size: int, when_busy: Callable[[], None] | None = None
+    ) -> None:
+        self._setup, self._handle, self._when_busy = setup, handle, when_busy
         self._version = 0
         self._deaths_before_ready = 0
         self._workers = [self._start(number) for number in range(size)]
@@ -56,6 +62,9 @@ class Crew:
                 for worker in self._workers:
                     if worker.ready and worker.busy is None and waiting:
                         self._hand(worker, waiting.popleft(), tasks, state)
+                if self._when_busy and all(worker.ready for worker in self._workers):
+                    self._when_busy()
+                    self._when_busy = None
                 for worker in self._heard():
                     number, answer = worker.busy, _receive(worker)
                     if answer is None:

@@ -74,9 +74,9 @@ class Pool:
         )
         # Over the shared arrays, so that the caller may let go of its own.
         self.shares = setup.shares(self._block.arrays())
-        self._crew = Crew(pack(setup), self._block.handle, self.workers)
-        # While the workers start, this process would only wait.
-        Thread(target=metrics.prepare, name="scoring").start()
+        # The first scores need imports that take as long as torch's.
+        importing = Thread(target=metrics.prepare, name="scoring")
+        self._crew = Crew(pack(setup), self._block.handle, self.workers, importing.start)
 
     def introduce(self) -> list[ClientCard]:
         """Return the card of every client."""

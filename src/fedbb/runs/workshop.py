@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from fedbb.aggregation.krum import Krum
+from fedbb.data.dataset import Dataset
 from fedbb.engine.base import ask_all
 from fedbb.engine.inline import Inline
 from fedbb.engine.memory import MemoryStore
@@ -17,6 +18,7 @@ from fedbb.errors import RunError
 from fedbb.evaluation.scorer import Scorer
 from fedbb.joining import Guard, Join, OpenJoin
 from fedbb.methods import Method
+from fedbb.models.base import NetworkModule
 from fedbb.recipes.defense import least_answers
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState
@@ -78,13 +80,7 @@ def open_workshop(
     clients = chosen_number(len(federation.partition.clients), recipe.rounds.participation)
     if recipe.engine == "auto" and clients == 1:
         workers = 0  # nothing to do side by side
-    # Workers place the network on a device; here it is only a state to begin with.
-    placed = replace(plan, device="cpu") if workers else plan
-    wanted = recipe.model.projection
-    projection = method.needs.projection if wanted is None else wanted
-    model = make_network(
-        recipe.model.name, federation.dataset, placed, seed=recipe.seed, projection=projection
-    )
+    model = network_of(recipe, federation.dataset, method, workers)
     first = snapshot(model)
     engine = Inline(model, federation.shares, method, plan, store)
     batch = recipe.evaluation.batch_size
@@ -96,6 +92,15 @@ def open_workshop(
         # The pool reads shared copies; what is only held here would be held twice.
         del engine, federation
         yield Workshop(joining(recipe, pool), pool, first, pool.dated, workers)
+
+
+def network_of(recipe: Recipe, dataset: Dataset, method: Method, workers: int) -> NetworkModule:
+    """Return the network that a recipe's run begins with."""
+    # Workers place the network on a device; here it is only a state to begin with.
+    plan = replace(plan_of(recipe), device="cpu") if workers else plan_of(recipe)
+    wanted = recipe.model.projection
+    projection = method.needs.projection if wanted is None else wanted
+    return make_network(recipe.model.name, dataset, plan, seed=recipe.seed, projection=projection)
 
 
 def guard_of(recipe: Recipe) -> Guard:

@@ -118,6 +118,36 @@ def test_a_line_to_the_server_that_breaks_is_not_blamed_on_a_site():
         exchange(grid)
 
 
+def test_a_superlink_in_trouble_is_asked_again(caplog):
+    grid = echo()
+    pull, troubles = grid.pull_messages, [500, 503]
+
+    def fail_at_first(numbers):
+        if troubles:
+            request = httpx.Request("POST", "https://server/pull-messages")
+            response = httpx.Response(troubles.pop(), request=request)
+            response.raise_for_status()
+        return pull(numbers)
+
+    grid.pull_messages = fail_at_first
+    with caplog.at_level(logging.WARNING, "fedbb"):
+        found = dict(exchange(grid))
+    assert not any(isinstance(outcome, Failure) for outcome in found.values())
+    assert len(found) == 3
+    assert caplog.text.count("is asked again") == 2
+
+
+def test_a_superlink_that_refuses_ends_the_exchange():
+    grid = echo()
+
+    def refuse(numbers):
+        httpx.Response(403, request=httpx.Request("POST", "https://server")).raise_for_status()
+
+    grid.pull_messages = refuse
+    with pytest.raises(httpx.HTTPStatusError):
+        exchange(grid)
+
+
 def test_rests_grow_with_the_wait_but_not_beyond_what_is_left():
     post = Post(echo(), poll=0.2)
     assert post._pause(0.0, 100.0) == 0.2

@@ -110,8 +110,11 @@ class Post:
         """
         try:
             found = list(self.grid.pull_messages([number]))
-        except httpx.HTTPError:
-            raise
+        except httpx.HTTPError as error:
+            if not _is_passing(error):
+                raise
+            log.warning("the SuperLink could not answer and is asked again: %s", _line(error))
+            return []
         except Exception as error:
             return [Failure(f"its answer cannot be read: {_line(error)}")]
         outcomes: list[RecordDict | Failure] = []
@@ -143,6 +146,11 @@ class Post:
                 self._late.pop(number, None)
                 if not isinstance(outcome, Failure):
                     log.warning("%s: a late answer to %s was dropped", late.who, late.what)
+
+
+def _is_passing(error: httpx.HTTPError) -> bool:
+    """Tell whether the SuperLink itself was in trouble, as when its database is locked."""
+    return isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500
 
 
 def _reason(error: Error) -> str:

@@ -73,6 +73,19 @@ def is_worth_telling(record: logging.LogRecord) -> bool:
     return not any(words in record.getMessage() for words in ROUTINE)
 
 
+def wait_for_database() -> None:
+    """Let requests wait a minute for the database, as long as a node is held for connected.
+
+    Flower gives up after five seconds. With ten nodes on two cores that was too short: a node's
+    answer was lost for good, and another node ended.
+    """
+    from flwr.supercore import sql_mixin
+    from flwr.supercore.constant import SQLITE_PRAGMAS
+
+    where: Any = sql_mixin
+    where.SQLITE_PRAGMAS = tuple({**dict(SQLITE_PRAGMAS), "busy_timeout": "60000"}.items())
+
+
 def main() -> None:
     """Start the SuperLink."""
     from flwr.superlink import extensions
@@ -85,6 +98,7 @@ def main() -> None:
         return (Middleware(FromHere), *others())
 
     extensions.get_middleware = outermost
+    wait_for_database()
     for name in ("flwr", "uvicorn.access"):
         logging.getLogger(name).addFilter(is_worth_telling)
     flower_superlink()

@@ -25,7 +25,7 @@ class Mark:
     """How one method is drawn; marker and line tell it apart where colors cannot."""
 
     color: str
-    marker: str
+    marker: str | tuple[int, int, int]
     line: str
 
 
@@ -34,6 +34,7 @@ OWN = {
     "fedavg-scaled": Mark(ORANGE, "s", "--"),
     "fedbb": Mark(GREEN, "D", "-"),
     "fedbb-printed": Mark(SKY, "v", "-."),
+    "fedbb-plus": Mark(GREEN, (4, 1, 0), "--"),
     "pnb": Mark(PURPLE, "^", ":"),
     "cbr": Mark(VERMILION, "P", "--"),
     "fedprox": Mark(SKY, "<", "--"),

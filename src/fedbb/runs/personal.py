@@ -1,0 +1,204 @@
+"""A finished run seen from its clients: the shared model, that trained on, and one of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedbb.engine import nursery
+from fedbb.engine.base import Engine
+from fedbb.engine.inline import Inline
+from fedbb.engine.pool import Pool
+from fedbb.errors import RunError
+from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.personal import own_accuracy
+from fedbb.evaluation.scorer import Scorer
+from fedbb.methods import build_method, fedavg
+from fedbb.recipes.reader import make_recipe
+from fedbb.recipes.spec import Recipe
+from fedbb.records import FloatArray, ModelState, Task
+from fedbb.rounds import Score
+from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.division import is_division
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.memories import MemoryFiles
+from fedbb.runs.prepare import Federation, prepare
+from fedbb.runs.workshop import network_of, plan_of, wanted_workers
+from fedbb.state import snapshot
+from fedbb.training.plan import Job, LocalPlan
+from fedbb.training.threads import threads
+
+TOGETHER = 16
+"""Clients whose models are held at once."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Served:
+    """Accuracies on data mixed as a client's own, by several models; NaN where undefined.
+
+    `shared` is the run's final model; `adapted` that model after some epochs on the client's
+    images; `alone` a model trained on these only, from the run's start and for as many epochs as
+    its rounds had in all; `ceiling` the final model of another run. The last two are None unless
+    asked for.
+    """
+
+    client: int
+    samples: int
+    classes: int
+    shared: float
+    adapted: float
+    alone: float | None = None
+    ceiling: float | None = None
+
+    def as_json(self) -> dict[str, float | None]:
+        """Return plain numbers, with None for NaN."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+def personalize(
+    path: Path,
+    *,
+    epochs: int = 1,
+    alone: bool = False,
+    ceiling: Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[Served]:
+    """Return how a finished run serves each of its clients.
+
+    Clients train by the plain loss and otherwise as in the run, whatever its method was: what is
+    compared is the model they begin with. `ceiling` is another finished run on the same classes,
+    such as a central one. `progress` hears how many of all trainings are done.
+    """
+    folder = RunFolder(path)
+    recipe, final = _finished(folder)
+    number = wanted_workers(recipe, workers)
+    if number:
+        nursery.prepare()
+    with threads(recipe.local.threads):
+        federation = prepare(recipe)
+        if not is_division(folder, federation.partition):
+            raise RunError(f"{path}: the recipe now divides the data in another way")
+        task = federation.dataset.task
+        if task is Task.MULTILABEL:
+            raise RunError(
+                f"{path} is multi-label: a client's own mixture of labels is defined for "
+                "multi-class data only"
+            )
+        above = None if ceiling is None else _recall(ceiling, federation.dataset.classes)
+        counts = [share.count().positive for share in federation.shares]
+        count = _Counter((1 + alone) * len(counts), progress)
+        adapting = replace(plan_of(recipe), epochs=epochs)
+        # Their own rounds of random numbers: after the run's last, and before its first.
+        with _open(recipe, federation, adapting, number) as bench:
+            shared = bench.recall(final)
+            adapted = list(bench.train(final, recipe.rounds.number + 1, recipe.seed, count))
+        lonely: list[FloatArray] = []
+        if alone:
+            whole = replace(adapting, epochs=recipe.rounds.number * recipe.local.epochs)
+            with _open(recipe, federation, whole, number) as bench:
+                lonely = list(bench.train(bench.first, 0, recipe.seed, count))
+    return [
+        Served(
+            client=client,
+            samples=len(federation.partition.clients[client]),
+            classes=int((cases > 0).sum()),
+            shared=own_accuracy(shared, cases),
+            adapted=own_accuracy(adapted[client], cases),
+            alone=own_accuracy(lonely[client], cases) if alone else None,
+            ceiling=None if above is None else own_accuracy(above, cases),
+        )
+        for client, cases in enumerate(counts)
+    ]
+
+
+def _finished(folder: RunFolder) -> tuple[Recipe, ModelState]:
+    if not folder.is_run():
+        raise RunError(f"{folder.path} holds no run")
+    recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
+    if recipe.privacy != "none":
+        raise RunError(f"{folder.path} is private: nobody may see how it serves a single client")
+    if recipe.engine == "central":
+        raise RunError(f"{folder.path} was trained in one place and has no clients")
+    final = folder.file("final.safetensors")
+    if not final.exists():
+        raise RunError(f"{folder.path} is unfinished; go on with: fedbb run --resume {folder.path}")
+    return recipe, load_checkpoint(final).state
+
+
+def _recall(path: Path, classes: Sequence[str]) -> FloatArray:
+    """Return the recall of a finished run's last round on test data, by class."""
+    folder = RunFolder(path)
+    if not folder.file("summary.json").exists():
+        raise RunError(f"{path} holds no finished run")
+    if folder.read_json("federation.json")["classes"] != list(classes):
+        raise RunError(f"{path} knows other classes")
+    final = folder.read_json("summary.json")["final"]["scores"]["test"]
+    return Scores.from_json(final).per_class["recall"]
+
+
+def _plain(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
+
+
+@dataclass
+class _Counter:
+    """Counts trainings for whoever wants to hear of them."""
+
+    whole: int
+    progress: Progress | None
+    done: int = 0
+
+    def __call__(self) -> None:
+        self.done += 1
+        if self.progress:
+            self.progress(self.done, self.whole)
+
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """Where every client can train from a state, and the result be scored."""
+
+    engine: Engine
+    score: Score
+    first: ModelState
+    clients: int
+
+    def recall(self, state: ModelState) -> FloatArray:
+        """Return the recall (C,) of a state on test data."""
+        return self.score(state)["test"].per_class["recall"]
+
+    def train(
+        self, state: ModelState, number: int, seed: int, count: Callable[[], None]
+    ) -> Iterator[FloatArray]:
+        """Yield the recall of the state trained on by each client, in client order."""
+        jobs = [Job(client, number, seed, state) for client in range(self.clients)]
+        for start in range(0, self.clients, TOGETHER):
+            for update in list(self.engine.train(jobs[start : start + TOGETHER])):
+                yield self.recall(update.state)
+                count()
+
+
+@contextmanager
+def _open(
+    recipe: Recipe, federation: Federation, plan: LocalPlan, workers: int
+) -> Iterator[_Bench]:
+    method = build_method(recipe.method.name, recipe.method.options)
+    model = network_of(recipe, federation.dataset, method, workers)
+    first, clients = snapshot(model), len(federation.partition.clients)
+    scored = {"test": federation.scored["test"]}
+    batch = recipe.evaluation.batch_size
+    with TemporaryDirectory() as folder:
+        engine = Inline(model, federation.shares, fedavg(), plan, MemoryFiles(Path(folder)))
+        if not workers:
+            scorer = Scorer(model, federation.dataset, scored, batch, plan.device)
+            yield _Bench(engine, scorer, first, clients)
+            return
+        with Pool(engine, scored, batch_size=batch, workers=workers) as pool:
+            yield _Bench(pool, pool, first, clients)

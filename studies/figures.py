@@ -1,0 +1,120 @@
+"""Draws the study's figures for docs/figures: scores by method and data, scores by rate."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fedbb.report.plots.canvas import (
+    BLUE,
+    GREEN,
+    MUTED,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    WIDTH,
+    Heading,
+    new_panels,
+    save_png,
+    themed,
+)
+from fedbb.report.spread import spread_of
+from studies.kept import RESULTS, ROOT, Kept, read_kept
+
+FIGURES = ROOT / "docs" / "figures"
+COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY)
+MARKERS = "osD^vP"
+BY_ROW = {
+    "natural-images": ("test accuracy", "CIFAR-10 by label skew"),
+    "chest-xrays": ("test auroc", "Chest X-rays by size and label skew"),
+    "ablations": ("test accuracy", "Parts and settings of FedBB, CIFAR-10, δ = 0.1"),
+    "plus-candidates": ("validation accuracy", "Candidates for a better FedBB"),
+}
+BY_RATE = {
+    "rates-small-cnn": ("validation accuracy", "Rates, small CNN, CIFAR-10"),
+    "rates-resnet11": ("validation accuracy", "Rates, ResNet-11, CIFAR-10"),
+    "rates-chest": ("validation auroc", "Rates, small CNN, chest X-rays"),
+}
+
+
+def main() -> None:
+    """Draw the figures of all grids that something is kept of."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=FIGURES)
+    options = parser.parse_args()
+    for drawings, draw in ((BY_ROW, by_row), (BY_RATE, by_rate)):
+        for name, (measure, title) in drawings.items():
+            kept = read_kept(name, options.results)
+            if kept is not None:
+                path = options.out / f"study-{name}.png"
+                save_png(draw(kept, measure, title), path)
+                print("written to", path)
+
+
+@themed
+def by_row(kept: Kept, measure: str, title: str) -> Figure:
+    """Draw a measure of every row, a panel for each column; small dots are seeds."""
+    labels = kept.grid.axes[kept.grid.rows]
+    places = kept.places()
+    width = WIDTH * max(1.0, 0.55 * len(places) + 0.35)
+    heading = Heading(title, "last round; small dots: seeds, large ones: their mean")
+    titles = [", ".join(at.values()) for at in places]
+    figure, panels = new_panels(heading, 0.24 * len(labels) + 0.6, titles, width)
+    for number, (axes, at) in enumerate(zip(panels, places, strict=True)):
+        for height, label in enumerate(labels):
+            values = [100 * v for v in kept.scores(measure, {kept.grid.rows: label, **at}).values()]
+            own = label.startswith("FedBB")
+            axes.plot(values, [height] * len(values), "o", color=MUTED, markersize=2.5, zorder=3)
+            if values:
+                color = GREEN if own else ORANGE if "control" in label else BLUE
+                mean = spread_of(values).mean
+                axes.plot([mean], [height], "D" if own else "o", color=color, markersize=6.0)
+        axes.set_yticks(range(len(labels)), labels if number == 0 else [""] * len(labels))
+        axes.set_ylim(len(labels) - 0.5, -0.5)
+        axes.set_xlabel(_axis(measure))
+    return figure
+
+
+@themed
+def by_rate(kept: Kept, measure: str, title: str) -> Figure:
+    """Draw a measure over the learning rates, a line for each row; small dots are seeds."""
+    (axis,) = kept.grid.columns
+    rates, labels = kept.grid.axes[axis], kept.grid.axes[kept.grid.rows]
+    keys = [
+        Line2D([], [], color=color, marker=marker, label=label, markersize=5.0)
+        for color, marker, label in zip(COLORS, MARKERS, labels, strict=False)
+    ]
+    heading = Heading(title, "last round; small dots: seeds, lines: their mean", keys)
+    figure, (axes,) = new_panels(heading, 2.6, [""], 1.5 * WIDTH)
+    for key, label in zip(keys, labels, strict=True):
+        points = []
+        for place, rate in enumerate(rates):
+            found = kept.scores(measure, {kept.grid.rows: label, axis: rate}).values()
+            values = [100 * value for value in found]
+            axes.plot([place] * len(values), values, "o", color=key.get_color(), markersize=2.5)
+            if values:
+                points.append((place, spread_of(values).mean))
+        axes.plot(
+            [place for place, _ in points],
+            [mean for _, mean in points],
+            color=key.get_color(),
+            marker=key.get_marker(),
+            markersize=5.0,
+        )
+    axes.set_xticks(range(len(rates)), rates)
+    axes.set_xlabel("learning rate")
+    axes.set_ylabel(_axis(measure))
+    return figure
+
+
+def _axis(measure: str) -> str:
+    return f"{measure.replace('_', ' ').replace('auroc', 'AUROC')}, points"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Puts the study's tables into docs/results.md, between its markers."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.page import fill
+
+from studies import personal, tables
+from studies.kept import RESULTS, ROOT, Kept, read_kept, read_rows
+
+NOT_RUN = "*Not run yet.*"
+CONTROL = "FedAvg-scaled (control)"
+OURS = (
+    ("FedBB", "FedAvg"),
+    ("FedBB", CONTROL),
+    ("FedBB as printed", CONTROL),
+    (CONTROL, "FedAvg"),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A grid as the page shows it: its number there, what is shown, and who is set beside whom."""
+
+    number: str
+    grid: str
+    measures: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...] = ()
+    choosing: bool = False
+
+
+PARTS = (
+    Part(
+        "1", "natural-images", ("test accuracy",), (*OURS, ("FedLC", "FedAvg"), ("FedBB", "FedLC"))
+    ),
+    Part("2", "chest-xrays", ("test auroc", "test average_precision"), OURS),
+    Part("6a", "rates-small-cnn", ("validation accuracy",), choosing=True),
+    Part("6b", "rates-resnet11", ("validation accuracy",), choosing=True),
+    Part("6c", "rates-chest", ("validation auroc",), choosing=True),
+    Part("7a", "plus-candidates", ("validation accuracy",)),
+    Part("4a", "ablations", ("test accuracy",)),
+    Part("4b", "harmonized", ("test accuracy",)),
+    Part("4c", "hundred-clients", ("test accuracy",), OURS[:2]),
+    Part("5", "central-losses", ("test accuracy", "test auroc", "test average_precision")),
+    Part("3", "many-classes", ("test accuracy",), (*OURS[:2], ("FedLC", "FedAvg"))),
+    Part("8", "ceiling", ("test accuracy",)),
+)
+
+
+def main() -> None:
+    """Fill every place of the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
+    options = parser.parse_args()
+    text = options.page.read_text(encoding="utf-8")
+    for part in PARTS:
+        kept = read_kept(part.grid, options.results)
+        text = fill(text, part.grid, NOT_RUN if kept is None else shown(part, kept))
+    served = read_rows(options.results / personal.FILE)
+    text = fill(text, "personal", personal.table(served) if served else NOT_RUN)
+    options.page.write_text(text, encoding="utf-8")
+    print("written to", options.page)
+
+
+def shown(part: Part, kept: Kept) -> str:
+    """Return the tables of a part, and how they came to be."""
+    blocks = []
+    for place, measure in enumerate(part.measures):
+        number = part.number + "abc"[place] if len(part.measures) > 1 else part.number
+        blocks.append(f"**{measure.replace('_', ' ').capitalize()}**")
+        blocks.append(tables.scores(kept, measure, number))
+        if part.pairs:
+            blocks.append(tables.differences(kept, measure, part.pairs))
+        if part.choosing:
+            best = tables.chosen(kept, measure)
+            told = ", ".join(f"{label} {rate}" for label, rate in best.items())
+            blocks.append(f"Highest: {told}.")
+    blocks.append(tables.origin(kept))
+    return "\n\n".join(blocks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""How the models of the study serve each client: shared, trained on, alone, and a ceiling."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedbb.recipes.grid import Cell, read_grid
+from fedbb.report.spread import spread_of
+from fedbb.runs.personal import Served, personalize
+from studies.collect import write_rows
+from studies.kept import GRIDS, RESULTS, Row, read_rows
+from studies.tables import markdown, told
+
+FILE = "personal.csv"
+METHODS = ("FedAvg", "FedBB")
+DATA = {"δ = 0.1": "CIFAR-10", "LT, δ = 0.5": "LT-CIFAR-10"}
+"""Columns of natural-images.toml, and the row of ceiling.toml that has the same images."""
+
+MODELS = {
+    "shared": "shared model",
+    "adapted": "and an epoch of its own",
+    "alone": "alone",
+    "ceiling": "central",
+}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure what is not kept yet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path, help="where the cells of natural-images lie")
+    parser.add_argument("ceilings", type=Path, help="where the cells of ceiling lie")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args(words)
+    path = options.results / FILE
+    rows = read_rows(path)
+    for cell in wanted():
+        if any(row["cell"] == cell.name for row in rows):
+            continue
+        ceiling = options.ceilings / _central(cell).name
+        if not all((run / "summary.json").exists() for run in (options.runs / cell.name, ceiling)):
+            print(f"{cell.title}: its run or the central one is not finished")
+            continue
+        served = personalize(
+            options.runs / cell.name, alone=not _lonely(rows, cell), ceiling=ceiling
+        )
+        rows += _rows(cell, _with_known(served, _lonely(rows, cell)))
+        write_rows(path, rows)
+        print(f"{cell.title}: kept")
+
+
+def wanted() -> list[Cell]:
+    """Return the cells that are looked at."""
+    cells = read_grid(GRIDS / "natural-images.toml").cells
+    return [c for c in cells if c.at["data"] in DATA and c.at["method"] in METHODS]
+
+
+def table(rows: Sequence[Row], number: str = "8") -> str:
+    """Return mean and worst client of each model, mean ± deviation over seeds."""
+    lines = []
+    places = [(data, method) for data in DATA for method in METHODS]
+    for place, (data, method) in enumerate(places, start=1):
+        own = [row for row in rows if (row["data"], row["method"]) == (data, method)]
+        seeds = sorted({int(row["seed"]) for row in own})
+        cells = []
+        for model in MODELS:
+            by_seed = [[float(r[model]) for r in own if int(r["seed"]) == s] for s in seeds]
+            means = {s: spread_of(v).mean for s, v in zip(seeds, by_seed, strict=True)}
+            worst = {s: min(v) for s, v in zip(seeds, by_seed, strict=True)}
+            cells.append(f"{told(means, len(seeds))}; {told(worst, len(seeds))}")
+        lines.append([f"{number}.{place}", data, method, *cells])
+    return markdown(["row", "data", "method", *MODELS.values()], lines)
+
+
+def _central(cell: Cell) -> Cell:
+    row = DATA[cell.at["data"]]
+    cells = read_grid(GRIDS / "ceiling.toml", seeds=[cell.seed]).cells
+    return next(central for central in cells if central.at["data"] == row)
+
+
+def _lonely(rows: Sequence[Row], cell: Cell) -> list[Row]:
+    """Return the kept clients of another method on the same data and seed: alone, all are alike."""
+    same = [r for r in rows if (r["data"], int(r["seed"])) == (cell.at["data"], cell.seed)]
+    return [row for row in same if row["method"] == same[0]["method"]]
+
+
+def _with_known(served: Sequence[Served], lonely: Sequence[Row]) -> list[Served]:
+    if not lonely:
+        return list(served)
+    return [
+        replace(one, alone=float(row["alone"])) for one, row in zip(served, lonely, strict=True)
+    ]
+
+
+def _rows(cell: Cell, served: Sequence[Served]) -> Iterator[Row]:
+    for one in served:
+        scores = {model: round(getattr(one, model), 5) for model in MODELS}
+        held = {"client": one.client, "images": one.samples, "classes": one.classes}
+        yield {"cell": cell.name, **cell.at, "seed": cell.seed, **held, **scores}
+
+
+if __name__ == "__main__":
+    main()

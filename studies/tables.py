@@ -1,0 +1,156 @@
+"""Tables of Markdown from what is kept of the study: scores, differences by seed, origin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from fedbb.report.spread import Spread, spread_of
+from studies.kept import Kept
+
+MISSING = "–"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def told(values: Mapping[int, float], whole: int) -> str:
+    """Return mean ± deviation over seeds, in points, and how many seeds if not all."""
+    if not values:
+        return MISSING
+    spread = spread_of(100 * value for value in values.values())
+    few = f" ({len(values)} of {whole} seeds)" if len(values) < whole else ""
+    return f"{spread.mean:.1f}{_deviation(spread)}{few}"
+
+
+def scores(kept: Kept, measure: str, number: str) -> str:
+    """Return mean ± deviation over seeds of a measure, a numbered row for each of the grid's."""
+    places = kept.places()
+    head = ["row", kept.grid.rows, *(_title(at, measure) for at in places)]
+    whole = _most(kept, measure)
+    rows = []
+    for place, label in enumerate(kept.grid.axes[kept.grid.rows], start=1):
+        found = [kept.scores(measure, {kept.grid.rows: label, **at}) for at in places]
+        rows.append([f"{number}.{place}", label, *(told(values, whole) for values in found)])
+    return markdown(head, rows)
+
+
+def differences(kept: Kept, measure: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """Return one row's scores less another's, paired by seed, for pairs of row labels."""
+    places = kept.places()
+    head = ["difference, paired by seed", *(_title(at, measure) for at in places)]
+    rows = []
+    for one, other in pairs:
+        cells = [_difference(kept, measure, at, one, other) for at in places]
+        rows.append([f"{one} − {other}", *cells])
+    return markdown(head, rows)
+
+
+def chosen(kept: Kept, measure: str) -> dict[str, str]:
+    """Return for each row the column whose mean is highest, among those that have every seed."""
+    (axis,) = kept.grid.columns
+    whole = _most(kept, measure)
+    best = {}
+    for label in kept.grid.axes[kept.grid.rows]:
+        found = {
+            column: kept.scores(measure, {kept.grid.rows: label, axis: column})
+            for column in kept.grid.axes[axis]
+        }
+        means = {c: spread_of(v.values()).mean for c, v in found.items() if len(v) == whole}
+        if means:
+            best[label] = max(means, key=lambda column: means[column])
+    return best
+
+
+def by_class(kept: Kept, measure: str, at: Mapping[str, str], labels: Sequence[str]) -> str:
+    """Return a measure of each class, mean ± deviation over seeds, for some rows of the grid."""
+    cells = {row["cell"]: row for row in kept.cells}
+    found: dict[str, dict[str, list[float]]] = {}
+    cases: dict[str, list[float]] = {}
+    for row in kept.classes:
+        cell = cells.get(row["cell"], {})
+        if any(cell.get(axis) != label for axis, label in at.items()) or not row[measure]:
+            continue
+        label = cell[kept.grid.rows]
+        found.setdefault(row["class"], {}).setdefault(label, []).append(float(row[measure]))
+        cases.setdefault(row["class"], []).append(float(row["train cases"]))
+    rows = [
+        [
+            name,
+            f"{spread_of(cases[name]).mean:.0f}",
+            *(told(dict(enumerate(found[name].get(label, []))), 0) for label in labels),
+        ]
+        for name in sorted(found, key=lambda name: -spread_of(cases[name]).mean)
+    ]
+    return markdown(["class", "training cases", *labels], rows)
+
+
+def origin(kept: Kept) -> str:
+    """Return how a table came to be, and what of it was not run."""
+    about = kept.about
+    seeds = sorted({int(row["seed"]) for row in kept.cells})
+    versions = "; ".join(
+        f"fedbb {made['fedbb']}, torch {made['torch']}, numpy {made['numpy']}, "
+        f"Python {made['python']}, {made['cores']} cores, {made['vectors']}"
+        for made in about["made with"]
+    )
+    lines = [
+        f"`{about['command']}`, seeds {', '.join(map(str, seeds))}; {len(kept.cells)} of "
+        f"{len(kept.grid.cells)} cells; {about['core hours']} core hours, a cell on each of two "
+        f"cores; {versions}."
+    ]
+    finished = {row["cell"] for row in kept.cells}
+    left = [cell for cell in kept.grid.cells if cell.name not in finished]
+    if left:
+        lines.append(f"Not run: {_listed(left)}.")
+    if about["note"]:
+        lines.append(about["note"])
+    return " ".join(lines)
+
+
+def _listed(left: Sequence[object], most: int = 12) -> str:
+    titles = [cell.title for cell in left]  # type: ignore[attr-defined]
+    more = f" and {len(titles) - most} more" if len(titles) > most else ""
+    return ", ".join(titles[:most]) + more
+
+
+def _difference(kept: Kept, measure: str, at: Mapping[str, str], one: str, other: str) -> str:
+    own, base = (kept.scores(measure, {kept.grid.rows: row, **at}) for row in (one, other))
+    gaps = [100 * (own[seed] - base[seed]) for seed in own if seed in base]
+    if not gaps:
+        return MISSING
+    spread = spread_of(gaps)
+    ahead = sum(gap > 0 for gap in gaps)
+    return f"{spread.mean:+.1f}{_deviation(spread)}, {_verdict(spread, ahead)}"
+
+
+def _verdict(spread: Spread, ahead: int) -> str:
+    """Tell who is ahead, and how surely."""
+    if spread.number == 1:
+        return "one seed"
+    behind = spread.number - ahead
+    if min(ahead, behind) > 0 or abs(spread.mean) < spread.deviation:
+        return f"tie ({ahead} of {spread.number} ahead)"
+    return f"{'ahead' if ahead else 'behind'} on {max(ahead, behind)} of {spread.number}"
+
+
+def _deviation(spread: Spread) -> str:
+    return "" if math.isnan(spread.deviation) else f" ± {spread.deviation:.1f}"
+
+
+def _most(kept: Kept, measure: str) -> int:
+    """Return how many seeds the best-filled place of the table has."""
+    labels = kept.grid.axes[kept.grid.rows]
+    sizes = [
+        len(kept.scores(measure, {kept.grid.rows: label, **at}))
+        for label in labels
+        for at in kept.places()
+    ]
+    return max(sizes, default=0)
+
+
+def _title(at: Mapping[str, str], measure: str) -> str:
+    return ", ".join(at.values()) if at else measure.replace("_", " ")

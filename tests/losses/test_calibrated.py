@@ -1,0 +1,80 @@
+"""Calibrated logits before any loss: FedLC where that is plain, with PNB's weights where not."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedbb.imbalance.counts import count_labels
+from fedbb.losses.calibrated import Calibrated, Calibration
+from fedbb.losses.cross_entropy import CrossEntropy
+from fedbb.losses.logit_calibrated import LogitCalibrated, margins
+from fedbb.losses.pnb import PNB, weigh
+from fedbb.records import Task
+
+TARGETS = torch.tensor([0, 0, 0, 1, 1, 3])
+COUNTS = count_labels(np.repeat([0, 1, 3], [600, 80, 3]), Task.MULTICLASS, 4)
+LOGITS = torch.tensor(np.random.default_rng(0).normal(size=(6, 4)))
+
+
+def calibrated(loss, margin=1.0):
+    return Calibrated(loss, Calibration(margin)).bind(COUNTS, Task.MULTICLASS).double()
+
+
+@pytest.mark.parametrize("margin", [0.0, 1.0, 10.0])
+def test_before_the_plain_loss_it_is_fedlc(margin):
+    plain = calibrated(CrossEntropy(), margin)(LOGITS, TARGETS)
+    fedlc = LogitCalibrated(tau=margin).bind(COUNTS, Task.MULTICLASS).double()
+    assert plain.item() == fedlc(LOGITS, TARGETS).item()
+
+
+def test_before_pnb_it_is_a_weighted_softmax_over_present_classes_by_hand():
+    spec = PNB(beta=0.999, mu="unit", class_factor="effective")
+    present = COUNTS.positive > 0
+    lowered = LOGITS.numpy()[:, present] - margins(COUNTS.positive, 2.0)[present]
+    logs = lowered - np.log(np.exp(lowered).sum(axis=1, keepdims=True))
+    places = {0: 0, 1: 1, 3: 2}
+    weights = weigh(spec, COUNTS, Task.MULTICLASS).positive
+    expected = [-weights[y] * logs[i, places[y]] for i, y in enumerate(TARGETS.tolist())]
+    found = calibrated(spec, 2.0)(LOGITS, TARGETS).item()
+    assert found == pytest.approx(np.mean(expected), rel=1e-6)
+
+
+def test_absent_classes_get_no_gradient():
+    logits = LOGITS.clone().requires_grad_()
+    calibrated(PNB())(logits, TARGETS).backward()
+    assert torch.all(logits.grad[:, 2] == 0)
+    assert torch.all(logits.grad[:, [0, 1, 3]] != 0)
+
+
+def test_multi_label_data_has_no_softmax_to_calibrate():
+    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    counts = count_labels(rows.numpy(), Task.MULTILABEL, 2)
+    logits = torch.tensor([[0.3, -1.0], [2.0, 0.1], [-0.5, 0.7]])
+    spec = Calibrated(PNB(), Calibration(10.0))
+    bound = spec.bind(counts, Task.MULTILABEL)
+    assert bound(logits, rows) == PNB().bind(counts, Task.MULTILABEL)(logits, rows)
+    assert spec.mean_weight(counts, Task.MULTILABEL) > 0
+    assert spec.suits(Task.MULTILABEL)
+
+
+def test_a_client_of_one_class_learns_nothing_and_is_told():
+    alone = count_labels(np.zeros(9, dtype=np.int64), Task.MULTICLASS, 3)
+    spec = Calibrated(CrossEntropy(), Calibration())
+    logits = torch.randn(4, 3, requires_grad=True)
+    spec.bind(alone, Task.MULTICLASS)(logits, torch.zeros(4, dtype=torch.int64)).backward()
+    assert torch.all(logits.grad == 0)
+    assert spec.mean_weight(alone, Task.MULTICLASS) == 0
+    assert "learns nothing" in spec.remarks(alone, Task.MULTICLASS)[0]
+    assert spec.mean_weight(COUNTS, Task.MULTICLASS) == 1
+    assert spec.remarks(COUNTS, Task.MULTICLASS) == []
+
+
+@pytest.mark.parametrize("margin", [-0.1, float("inf"), float("nan")])
+def test_a_margin_that_is_none_is_refused(margin):
+    with pytest.raises(ValueError, match="margin must be a finite number of at least 0"):
+        Calibration(margin)
+
+
+def test_logits_of_another_number_of_classes_are_refused():
+    with pytest.raises(ValueError, match="the loss knows 4 classes, the logits 3"):
+        calibrated(CrossEntropy())(LOGITS[:, :3], TARGETS)

@@ -1,0 +1,135 @@
+"""The study's page: means, paired differences and what was not run, told from what is kept."""
+
+import csv
+import json
+
+import pytest
+from studies import figures, page, tables
+from studies.kept import read_kept
+
+from fedbb.recipes.grid import read_grid
+from small_grid import write_grid
+
+VALUES = {
+    ("FedAvg", "η = 0.05"): (0.50, 0.54),
+    ("FedAvg", "η = 0.1"): (0.60, 0.60),
+    ("FedBB", "η = 0.05"): (0.56, 0.58),
+    ("FedBB", "η = 0.1"): (0.55, 0.65),
+}
+MADE = {
+    "fedbb": "1",
+    "torch": "2",
+    "numpy": "3",
+    "python": "3.11",
+    "cores": "2",
+    "vectors": "AVX2",
+}
+
+
+def keep(folder, left_out=()):
+    """Write a small grid and what would be kept of it; return the latter."""
+    grid = write_grid(folder)
+    lines = []
+    for cell in read_grid(grid).cells:
+        if cell.title not in left_out:
+            score = VALUES[cell.at["method"], cell.at["rate"]][cell.seed]
+            row = {"cell": cell.name, **cell.at, "seed": cell.seed, "test accuracy": score}
+            lines.append(row)
+    out = folder / "kept" / "small"
+    out.mkdir(parents=True)
+    write_rows(out / "cells.csv", lines)
+    cases = {"cat": 10, "dog": 90}
+    classes = [
+        {"cell": row["cell"], "class": name, "train cases": number, "recall": row["test accuracy"]}
+        for row in lines
+        for name, number in cases.items()
+    ]
+    write_rows(out / "classes.csv", classes)
+    about = {"command": "fedbb sweep small", "core hours": 1.5, "note": "", "made with": [MADE]}
+    (out / "about.json").write_text(json.dumps(about), "utf-8")
+    return read_kept("small", folder / "kept", folder)
+
+
+def write_rows(path, rows):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def test_scores_are_mean_and_deviation_in_points_with_numbered_rows(tmp_path):
+    assert tables.scores(keep(tmp_path), "test accuracy", "1") == "\n".join(
+        [
+            "| row | method | η = 0.05 | η = 0.1 |",
+            "| --- | --- | --- | --- |",
+            "| 1.1 | FedAvg | 52.0 ± 2.8 | 60.0 ± 0.0 |",
+            "| 1.2 | FedBB | 57.0 ± 1.4 | 60.0 ± 7.1 |",
+        ]
+    )
+
+
+def test_cells_with_fewer_seeds_say_so_and_empty_ones_show_a_dash(tmp_path):
+    left = ("FedAvg · η = 0.05 · seed 1", "FedBB · η = 0.1 · seed 0", "FedBB · η = 0.1 · seed 1")
+    kept = keep(tmp_path, left)
+    text = tables.scores(kept, "test accuracy", "1")
+    assert "| 1.1 | FedAvg | 50.0 (1 of 2 seeds) |" in text
+    assert "| 1.2 | FedBB | 57.0 ± 1.4 | – |" in text
+    told = tables.origin(kept)
+    assert f"Not run: {', '.join(left)}." in told
+    assert "5 of 8 cells; 1.5 core hours" in told
+
+
+def test_differences_are_paired_by_seed_and_ties_are_called_so(tmp_path):
+    text = tables.differences(keep(tmp_path), "test accuracy", [("FedBB", "FedAvg")])
+    assert (
+        "| FedBB − FedAvg | +5.0 ± 1.4, ahead on 2 of 2 | +0.0 ± 7.1, tie (1 of 2 ahead) |" in text
+    )
+    turned = tables.differences(keep_again(tmp_path), "test accuracy", [("FedAvg", "FedBB")])
+    assert "-5.0 ± 1.4, behind on 2 of 2" in turned
+
+
+def keep_again(folder):
+    return read_kept("small", folder / "kept", folder)
+
+
+def test_one_seed_is_no_verdict(tmp_path):
+    kept = keep(tmp_path, ("FedAvg · η = 0.05 · seed 1",))
+    text = tables.differences(kept, "test accuracy", [("FedBB", "FedAvg")])
+    assert "| +6.0, one seed |" in text
+
+
+def test_a_rate_is_chosen_by_its_mean_among_those_with_every_seed(tmp_path):
+    kept = keep(tmp_path, ("FedBB · η = 0.1 · seed 0",))
+    assert tables.chosen(kept, "test accuracy") == {"FedAvg": "η = 0.1", "FedBB": "η = 0.05"}
+
+
+def test_classes_are_listed_from_the_most_frequent(tmp_path):
+    text = tables.by_class(keep(tmp_path), "recall", {"rate": "η = 0.05"}, ["FedBB", "FedAvg"])
+    assert text.splitlines()[2:] == [
+        "| dog | 90 | 57.0 ± 1.4 | 52.0 ± 2.8 |",
+        "| cat | 10 | 57.0 ± 1.4 | 52.0 ± 2.8 |",
+    ]
+
+
+def test_nothing_kept_is_none(tmp_path):
+    assert read_kept("small", tmp_path, tmp_path) is None
+
+
+def test_the_page_has_a_place_for_every_part_and_shows_what_is_kept():
+    text = (page.ROOT / "docs" / "results.md").read_text("utf-8")
+    for part in page.PARTS:
+        kept = read_kept(part.grid)
+        content = page.NOT_RUN if kept is None else page.shown(part, kept)
+        assert f"<!-- {part.grid} -->\n{content}\n<!-- /{part.grid} -->" in text
+
+
+@pytest.mark.parametrize("draw", [figures.by_row, figures.by_rate])
+def test_figures_show_every_mean(tmp_path, draw):
+    figure = draw(keep(tmp_path), "test accuracy", "Small")
+    drawn = {
+        round(float(value), 6)
+        for axes in figure.axes
+        for line in axes.lines
+        for value in (line.get_xdata() if draw is figures.by_row else line.get_ydata())
+    }
+    assert {52.0, 60.0, 57.0} <= drawn
