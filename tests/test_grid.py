@@ -40,8 +40,16 @@ def grid_recipe(folder, method, task, participation):
     return make_recipe({**small_values(path), **changes, "seed": recipe.seed})
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.3])
-@pytest.mark.parametrize(("method", "task"), TASKS)
+SHARES = (1.0, 0.3)
+# Every pair with one share of the clients here, in turns; with the other among the slow ones.
+CASES = [
+    pytest.param(*pair, share, marks=[pytest.mark.slow] if (place + turn) % 2 else [])
+    for place, pair in enumerate(TASKS)
+    for turn, share in enumerate(SHARES)
+]
+
+
+@pytest.mark.parametrize(("method", "task", "participation"), CASES)
 def test_a_pair_takes_three_rounds_and_resumes_to_the_bit(tmp_path, method, task, participation):
     recipe = grid_recipe(tmp_path, method, task, participation)
     whole = list(run(recipe, tmp_path / "whole"))

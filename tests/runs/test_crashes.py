@@ -34,7 +34,7 @@ def test_clients_that_remember_are_killed_and_resumed_with_their_memory(tmp_path
     assert len(set(sums)) == 1
 
 
-@pytest.mark.parametrize("method", ["fedbb", "moon"])
+@pytest.mark.parametrize("method", ["fedbb", pytest.param("moon", marks=pytest.mark.slow)])
 def test_a_crash_before_any_single_write_ends_with_the_same_model(tmp_path, method):
     rounds = {"number": 2, "participation": 0.4}
     recipe = small_recipe(tmp_path, method={"name": method}, rounds=rounds)

@@ -47,7 +47,7 @@ def test_a_recipe_gives_the_inline_engines_bits(method, federation, started):
 
 
 def test_a_node_killed_in_mid_round_costs_one_client_and_comes_back(federation, tmp_path):
-    recipe = small_recipe(tmp_path, rounds={"number": 4})
+    recipe = small_recipe(tmp_path, rounds={"number": 3})
     path, node = tmp_path / "flower", federation.nodes[1]
     run = start(federation, recipe, path)
     wait_for_job(federation, node.name)
