@@ -26,6 +26,7 @@ def test_a_run_killed_at_twenty_random_moments_ends_with_the_same_model(tmp_path
     assert len(set(sums)) == 1
 
 
+@pytest.mark.slow
 def test_clients_that_remember_are_killed_and_resumed_with_their_memory(tmp_path):
     rounds = {"number": 10, "participation": 0.7}
     recipe = small_recipe(tmp_path, method={"name": "moon+fedbb"}, rounds=rounds)

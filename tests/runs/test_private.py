@@ -113,6 +113,7 @@ def test_a_round_that_was_unmasked_but_not_saved_is_repeated_to_the_bit(tmp_path
     assert len(RunFolder(tmp_path / "part").read_json(AUDIT)["rounds"]) == 2
 
 
+@pytest.mark.slow
 def test_a_private_run_killed_at_random_moments_ends_with_the_same_model(tmp_path):
     sums = drive(tmp_path, recipe_of(tmp_path, rounds={"number": 6}), "kill", "5")
     assert len(sums) > 1
