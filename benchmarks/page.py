@@ -103,11 +103,11 @@ def start(result: Result) -> str:
             NAMES.get(model, model),
             results.told(measured["ratio"]),
             results.told(measured["beyond_torch"]),
-            results.told(measured["trained"]),
+            results.told(measured["begun"]),
         )
         for model, measured in result["models"].items()
     ]
-    head = ("network", "time / `import torch`", "seconds beyond it", "of which before scoring")
+    head = ("network", "time / `import torch`", "seconds beyond it", "of which before training")
     return table(head, rows) + _made(result, f"{result['repeats']} repeats")
 
 

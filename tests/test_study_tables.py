@@ -4,7 +4,7 @@ import csv
 import json
 
 import pytest
-from studies import figures, page, tables
+from studies import figures, page, personal, tables
 from studies.kept import read_kept
 
 from fedbb.recipes.grid import read_grid
@@ -121,6 +121,28 @@ def test_the_page_has_a_place_for_every_part_and_shows_what_is_kept():
         kept = read_kept(part.grid)
         content = page.NOT_RUN if kept is None else page.shown(part, kept)
         assert f"<!-- {part.grid} -->\n{content}\n<!-- /{part.grid} -->" in text
+
+
+def test_clients_are_told_by_their_mean_and_by_the_worst_of_them():
+    rows = [
+        {"data": "δ = 0.1", "method": method, "seed": seed}
+        | dict.fromkeys(personal.MODELS, 0.2 * client + 0.1 * seed)
+        for method in personal.METHODS
+        for seed in (0, 1)
+        for client in (1, 3)
+    ]
+    lines = personal.table(rows).splitlines()
+    assert (
+        lines[2]
+        == "| 8.1 | δ = 0.1 | FedAvg | " + " | ".join(["45.0 ± 7.1; 25.0 ± 7.1"] * 4) + " |"
+    )
+    assert lines[4] == "| 8.3 | LT, δ = 0.5 | FedAvg | " + " | ".join(["–; –"] * 4) + " |"
+
+
+def test_what_is_personalized_are_both_methods_on_every_seed_of_two_columns():
+    cells = personal.wanted()
+    assert len(cells) == 12
+    assert {cell.at["method"] for cell in cells} == {"FedAvg", "FedBB"}
 
 
 @pytest.mark.parametrize("draw", [figures.by_row, figures.by_rate])
