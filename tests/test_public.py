@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -53,13 +52,8 @@ def test_public_names_are_sorted_and_listed_once():
     assert fedbb.__all__ == sorted(set(fedbb.__all__))
 
 
-def test_all_that_is_imported_is_public():
-    visible = {
-        name
-        for name, value in vars(fedbb).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    assert visible == set(fedbb.__all__)
+def test_all_that_shows_is_public():
+    assert {name for name in dir(fedbb) if not name.startswith("_")} == set(fedbb.__all__)
 
 
 @pytest.mark.parametrize("name", fedbb.__all__)
@@ -101,13 +95,31 @@ def test_there_are_examples_in_docstrings_to_run():
     assert sum(len(test.examples) for module in modules for test in finder.find(module)) >= 4
 
 
-def test_importing_fedbb_loads_nothing_heavier_than_torch_and_numpy():
-    script = "import sys, fedbb; print(*{name.partition('.')[0] for name in sys.modules})"
+def loaded_by(statement):
+    """Return the packages that are loaded after a statement, in a process of its own."""
+    script = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     command = [sys.executable, "-W", "error", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    loaded = set(done.stdout.split())
+    return set(done.stdout.split())
+
+
+def test_names_of_fedbb_load_nothing_heavier_than_torch_and_numpy():
+    loaded = loaded_by("from fedbb import *")
     assert {"torch", "numpy", "fedbb"} <= loaded
     assert not loaded & HEAVY
+
+
+def test_importing_fedbb_or_its_command_line_alone_takes_no_seconds_for_torch():
+    assert not loaded_by("import fedbb") & {"torch", "numpy"}
+    assert not loaded_by("import fedbb.cli.main") & {"torch", "numpy"}
+
+
+def test_every_public_name_has_a_home_and_others_are_refused():
+    assert set(fedbb._HOMES) == set(fedbb.__all__) <= set(dir(fedbb))
+    for name in fedbb.__all__:
+        assert getattr(fedbb, name).__module__ == fedbb._HOMES[name]
+    with pytest.raises(AttributeError, match="module 'fedbb' has no attribute 'PNBLos'"):
+        fedbb.PNBLos  # noqa: B018
 
 
 @pytest.mark.parametrize("name", [name for name in fedbb.__all__ if name.endswith("Error")])

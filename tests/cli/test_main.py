@@ -1,7 +1,10 @@
 import subprocess
 import sys
 
+import pytest
+
 from fedbb import __version__
+from fedbb.cli import main as command_line
 
 
 def test_the_package_runs_as_a_module():
@@ -15,3 +18,21 @@ def test_bad_input_ends_with_a_message_and_code_2(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert done.stderr == f"fedbb: {tmp_path} holds no run\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "cores", "begun"),
+    [
+        (["run", "recipe.toml"], 2, 1),
+        (["run", "recipe.toml"], 1, 0),
+        (["run", "--help"], 2, 0),
+        (["show", "run"], 2, 0),
+        ([], 2, 0),
+    ],
+)
+def test_workers_begin_at_once_where_there_will_be_some(words, cores, begun, monkeypatch):
+    calls = []
+    monkeypatch.setattr(command_line.nursery, "prepare", lambda: calls.append(words))
+    monkeypatch.setattr(command_line, "usable_cores", lambda: cores)
+    command_line._begin_workers(words)
+    assert len(calls) == begun

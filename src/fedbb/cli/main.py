@@ -11,6 +11,8 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from fedbb import __version__
+from fedbb.engine import nursery
+from fedbb.engine.cores import usable_cores
 from fedbb.errors import FedbbError
 
 VERBS = (
@@ -77,11 +79,18 @@ def root(
 
 def main() -> None:
     """Run the command line."""
+    _begin_workers(sys.argv[1:])
     try:
         app()
     except FedbbError as error:
         print(f"fedbb: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _begin_workers(words: list[str]) -> None:
+    """Let workers of verbs that have some import torch beside this process, not after it."""
+    if words[:1] == ["run"] and "--help" not in words and usable_cores() > 1:
+        nursery.prepare()
 
 
 if __name__ == "__main__":
