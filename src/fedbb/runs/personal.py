@@ -82,15 +82,7 @@ def personalize(
     if number:
         nursery.prepare()
     with threads(recipe.local.threads):
-        federation = prepare(recipe)
-        if not is_division(folder, federation.partition):
-            raise RunError(f"{path}: the recipe now divides the data in another way")
-        task = federation.dataset.task
-        if task is Task.MULTILABEL:
-            raise RunError(
-                f"{path} is multi-label: a client's own mixture of labels is defined for "
-                "multi-class data only"
-            )
+        federation = _federation(folder, recipe)
         above = None if ceiling is None else _recall(ceiling, federation.dataset.classes)
         counts = [share.count().positive for share in federation.shares]
         count = _Counter((1 + alone) * len(counts), progress)
@@ -130,6 +122,19 @@ def _finished(folder: RunFolder) -> tuple[Recipe, ModelState]:
     if not final.exists():
         raise RunError(f"{folder.path} is unfinished; go on with: fedbb run --resume {folder.path}")
     return recipe, load_checkpoint(final).state
+
+
+def _federation(folder: RunFolder, recipe: Recipe) -> Federation:
+    """Return the run's data as its clients share it."""
+    federation = prepare(recipe)
+    if not is_division(folder, federation.partition):
+        raise RunError(f"{folder.path}: the recipe now divides the data in another way")
+    if federation.dataset.task is Task.MULTILABEL:
+        raise RunError(
+            f"{folder.path} is multi-label: a client's own mixture of labels is defined for "
+            "multi-class data only"
+        )
+    return federation
 
 
 def _recall(path: Path, classes: Sequence[str]) -> FloatArray:
