@@ -41,10 +41,18 @@ def grid_recipe(folder, method, task, participation):
 
 
 SHARES = (1.0, 0.3)
-# Every pair with one share of the clients here, in turns; with the other among the slow ones.
+# Every method alone, and every pair on multi-class data, with one share of the clients here, in
+# turns; the others are among the slow ones.
 CASES = [
-    pytest.param(*pair, share, marks=[pytest.mark.slow] if (place + turn) % 2 else [])
-    for place, pair in enumerate(TASKS)
+    pytest.param(
+        name,
+        task,
+        share,
+        marks=[pytest.mark.slow]
+        if (place + turn) % 2 or ("+" in name and task == Task.MULTILABEL)
+        else [],
+    )
+    for place, (name, task) in enumerate(TASKS)
     for turn, share in enumerate(SHARES)
 ]
 
