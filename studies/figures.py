@@ -24,6 +24,7 @@ from fedbb.report.plots.canvas import (
 )
 from fedbb.report.spread import spread_of
 from studies.kept import RESULTS, ROOT, Kept, read_kept
+from studies.tables import spelled
 
 FIGURES = ROOT / "docs" / "figures"
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY)
@@ -69,11 +70,15 @@ def by_row(kept: Kept, measure: str, title: str) -> Figure:
         for height, label in enumerate(labels):
             values = [100 * v for v in kept.scores(measure, {kept.grid.rows: label, **at}).values()]
             own = label.startswith("FedBB")
-            axes.plot(values, [height] * len(values), "o", color=MUTED, markersize=2.5, zorder=3)
             if values:
+                dots = [height] * len(values)
+                axes.plot(values, dots, "o", color=MUTED, markersize=2.5, zorder=3)
                 color = GREEN if own else ORANGE if "control" in label else BLUE
                 mean = spread_of(values).mean
                 axes.plot([mean], [height], "D" if own else "o", color=color, markersize=6.0)
+        if not axes.lines:
+            axes.set_xticks([])
+            axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color=MUTED)
         axes.set_yticks(range(len(labels)), labels if number == 0 else [""] * len(labels))
         axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_xlabel(_axis(measure))
@@ -113,7 +118,7 @@ def by_rate(kept: Kept, measure: str, title: str) -> Figure:
 
 
 def _axis(measure: str) -> str:
-    return f"{measure.replace('_', ' ').replace('auroc', 'AUROC')}, points"
+    return f"{spelled(measure)}, points"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,15 @@ OURS = (
 
 
 @dataclass(frozen=True)
+class Classes:
+    """What is shown of each class: measures, in one column of the table, of some of its rows."""
+
+    measures: tuple[str, ...]
+    at: Mapping[str, str]
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Part:
     """A grid as the page shows it: its number there, what is shown, and who is set beside whom."""
 
@@ -30,13 +40,24 @@ class Part:
     measures: tuple[str, ...]
     pairs: tuple[tuple[str, str], ...] = ()
     choosing: bool = False
+    classes: Classes | None = None
 
 
 PARTS = (
     Part(
         "1", "natural-images", ("test accuracy",), (*OURS, ("FedLC", "FedAvg"), ("FedBB", "FedLC"))
     ),
-    Part("2", "chest-xrays", ("test auroc", "test average_precision"), OURS),
+    Part(
+        "2",
+        "chest-xrays",
+        ("test auroc", "test average_precision"),
+        OURS,
+        classes=Classes(
+            ("auroc", "average_precision"),
+            {"skew": "sizes, δ = 0.5"},
+            ("FedAvg", "FedBB as printed", "FedBB", CONTROL),
+        ),
+    ),
     Part("6a", "rates-small-cnn", ("validation accuracy",), choosing=True),
     Part("6b", "rates-resnet11", ("validation accuracy",), choosing=True),
     Part("6c", "rates-chest", ("validation auroc",), choosing=True),
@@ -71,7 +92,8 @@ def shown(part: Part, kept: Kept) -> str:
     blocks = []
     for place, measure in enumerate(part.measures):
         number = part.number + "abc"[place] if len(part.measures) > 1 else part.number
-        blocks.append(f"**{measure.replace('_', ' ').capitalize()}**")
+        name = tables.spelled(measure)
+        blocks.append(f"**{name[0].upper()}{name[1:]}**")
         blocks.append(tables.scores(kept, measure, number))
         if part.pairs:
             blocks.append(tables.differences(kept, measure, part.pairs))
@@ -79,8 +101,17 @@ def shown(part: Part, kept: Kept) -> str:
             best = tables.chosen(kept, measure)
             told = ", ".join(f"{label} {rate}" for label, rate in best.items())
             blocks.append(f"Highest: {told}.")
+    if part.classes is not None:
+        blocks += _by_class(part.classes, kept)
     blocks.append(tables.origin(kept))
     return "\n\n".join(blocks)
+
+
+def _by_class(classes: Classes, kept: Kept) -> Iterator[str]:
+    place = ", ".join(classes.at.values())
+    for measure in classes.measures:
+        yield f"**Test {tables.spelled(measure)} of each class, {place}**"
+        yield tables.by_class(kept, measure, classes.at, classes.rows)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedbb.recipes.grid import Cell
 from fedbb.report.spread import Spread, spread_of
 from studies.kept import Kept
 
@@ -17,6 +19,11 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def spelled(measure: str) -> str:
+    """Return a measure's name as people write it."""
+    return measure.replace("_", " ").replace("auroc", "AUROC")
+
+
 def told(values: Mapping[int, float], whole: int) -> str:
     """Return mean ± deviation over seeds, in points, and how many seeds if not all."""
     if not values:
@@ -27,15 +34,35 @@ def told(values: Mapping[int, float], whole: int) -> str:
 
 
 def scores(kept: Kept, measure: str, number: str) -> str:
-    """Return mean ± deviation over seeds of a measure, a numbered row for each of the grid's."""
-    places = kept.places()
+    """Return mean ± deviation over seeds of a measure, a numbered row for each of the grid's.
+
+    The highest mean of each column is bold.
+    """
+    places, labels = kept.places(), kept.grid.axes[kept.grid.rows]
     head = ["row", kept.grid.rows, *(_title(at, measure) for at in places)]
     whole = _most(kept, measure)
-    rows = []
-    for place, label in enumerate(kept.grid.axes[kept.grid.rows], start=1):
-        found = [kept.scores(measure, {kept.grid.rows: label, **at}) for at in places]
-        rows.append([f"{number}.{place}", label, *(told(values, whole) for values in found)])
+    columns = []
+    for at in places:
+        found = [kept.scores(measure, {kept.grid.rows: label, **at}) for label in labels]
+        columns.append(_with_highest_bold(found, whole))
+    rows = [
+        [f"{number}.{place}", label, *cells]
+        for place, (label, *cells) in enumerate(zip(labels, *columns, strict=True), start=1)
+    ]
     return markdown(head, rows)
+
+
+def _with_highest_bold(found: Sequence[Mapping[int, float]], whole: int) -> list[str]:
+    # Fewer seeds are other partitions, so a mean over some of them is not set beside the others.
+    compared = [len(values) == whole > 0 for values in found]
+    means = [round(100 * spread_of(values.values()).mean, 1) for values in found]
+    best = max((mean for mean, fair in zip(means, compared, strict=True) if fair), default=None)
+    return [
+        f"**{told(values, whole)}**"
+        if fair and mean == best and sum(compared) > 1
+        else told(values, whole)
+        for values, mean, fair in zip(found, means, compared, strict=True)
+    ]
 
 
 def differences(kept: Kept, measure: str, pairs: Sequence[tuple[str, str]]) -> str:
@@ -111,10 +138,12 @@ def origin(kept: Kept) -> str:
     return " ".join(lines)
 
 
-def _listed(left: Sequence[object], most: int = 12) -> str:
-    titles = [cell.title for cell in left]  # type: ignore[attr-defined]
-    more = f" and {len(titles) - most} more" if len(titles) > most else ""
-    return ", ".join(titles[:most]) + more
+def _listed(left: Sequence[Cell], most: int = 6) -> str:
+    """Name the cells, or count them by seed if they are many."""
+    if len(left) <= most:
+        return ", ".join(cell.title for cell in left)
+    counted = Counter(cell.seed for cell in left)
+    return ", ".join(f"{number} cells of seed {seed}" for seed, number in sorted(counted.items()))
 
 
 def _difference(kept: Kept, measure: str, at: Mapping[str, str], one: str, other: str) -> str:
@@ -153,4 +182,4 @@ def _most(kept: Kept, measure: str) -> int:
 
 
 def _title(at: Mapping[str, str], measure: str) -> str:
-    return ", ".join(at.values()) if at else measure.replace("_", " ")
+    return ", ".join(at.values()) if at else spelled(measure)

@@ -62,10 +62,16 @@ def test_scores_are_mean_and_deviation_in_points_with_numbered_rows(tmp_path):
         [
             "| row | method | η = 0.05 | η = 0.1 |",
             "| --- | --- | --- | --- |",
-            "| 1.1 | FedAvg | 52.0 ± 2.8 | 60.0 ± 0.0 |",
-            "| 1.2 | FedBB | 57.0 ± 1.4 | 60.0 ± 7.1 |",
+            "| 1.1 | FedAvg | 52.0 ± 2.8 | **60.0 ± 0.0** |",
+            "| 1.2 | FedBB | **57.0 ± 1.4** | **60.0 ± 7.1** |",
         ]
     )
+
+
+def test_a_mean_over_fewer_seeds_is_not_called_the_highest(tmp_path):
+    text = tables.scores(keep(tmp_path, ("FedBB · η = 0.05 · seed 0",)), "test accuracy", "1")
+    assert "| FedAvg | 52.0 ± 2.8 |" in text
+    assert "| FedBB | 58.0 (1 of 2 seeds) |" in text
 
 
 def test_cells_with_fewer_seeds_say_so_and_empty_ones_show_a_dash(tmp_path):
@@ -77,6 +83,12 @@ def test_cells_with_fewer_seeds_say_so_and_empty_ones_show_a_dash(tmp_path):
     told = tables.origin(kept)
     assert f"Not run: {', '.join(left)}." in told
     assert "5 of 8 cells; 1.5 core hours" in told
+
+
+def test_many_cells_that_were_not_run_are_counted_by_seed(tmp_path):
+    titles = [cell.title for cell in read_grid(write_grid(tmp_path)).cells]
+    told = tables.origin(keep(tmp_path, titles[:7]))
+    assert "Not run: 4 cells of seed 0, 3 cells of seed 1." in told
 
 
 def test_differences_are_paired_by_seed_and_ties_are_called_so(tmp_path):
@@ -109,6 +121,13 @@ def test_classes_are_listed_from_the_most_frequent(tmp_path):
         "| dog | 90 | 57.0 ± 1.4 | 52.0 ± 2.8 |",
         "| cat | 10 | 57.0 ± 1.4 | 52.0 ± 2.8 |",
     ]
+
+
+def test_a_part_may_show_its_classes(tmp_path):
+    classes = page.Classes(("recall",), {"rate": "η = 0.05"}, ("FedBB",))
+    part = page.Part("1", "small", ("test accuracy",), classes=classes)
+    text = page.shown(part, keep(tmp_path))
+    assert "**Test recall of each class, η = 0.05**\n\n| class | training cases | FedBB |" in text
 
 
 def test_nothing_kept_is_none(tmp_path):
