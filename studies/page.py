@@ -89,7 +89,7 @@ def main() -> None:
 
 def shown(part: Part, kept: Kept) -> str:
     """Return the tables of a part, and how they came to be."""
-    blocks = []
+    blocks = [tables.scale(kept)]
     for place, measure in enumerate(part.measures):
         number = part.number + "abc"[place] if len(part.measures) > 1 else part.number
         name = tables.spelled(measure)

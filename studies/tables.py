@@ -115,6 +115,26 @@ def by_class(kept: Kept, measure: str, at: Mapping[str, str], labels: Sequence[s
     return markdown(["class", "training cases", *labels], rows)
 
 
+def scale(kept: Kept) -> str:
+    """Return what was trained, for how long and in which steps, over all cells of the grid."""
+    recipes = [cell.recipe for cell in kept.grid.cells]
+    images = {int(row["train images"]) for row in kept.cells}
+    parts = [
+        f"network {_any(r.model.name for r in recipes)}",
+        f"{_any(f'{number:,}' for number in sorted(images))} training images",
+        f"{_any(r.rounds.number for r in recipes)} rounds of "
+        f"{_any(r.local.epochs for r in recipes)} local epochs",
+        f"batches of {_any(r.local.batch_size for r in recipes)}",
+        f"learning rate {_any(r.local.lr for r in recipes)}",
+        f"momentum {_any(r.local.momentum for r in recipes)}",
+    ]
+    return f"{kept.grid.caption} Scale: {', '.join(parts)}."
+
+
+def _any(values: Iterable[object]) -> str:
+    return " or ".join(dict.fromkeys(str(value) for value in values))
+
+
 def origin(kept: Kept) -> str:
     """Return how a table came to be, and what of it was not run."""
     about = kept.about

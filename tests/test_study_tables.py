@@ -34,6 +34,7 @@ def keep(folder, left_out=()):
         if cell.title not in left_out:
             score = VALUES[cell.at["method"], cell.at["rate"]][cell.seed]
             row = {"cell": cell.name, **cell.at, "seed": cell.seed, "test accuracy": score}
+            row["train images"] = 1000 + cell.seed
             lines.append(row)
     out = folder / "kept" / "small"
     out.mkdir(parents=True)
@@ -128,6 +129,12 @@ def test_a_part_may_show_its_classes(tmp_path):
     part = page.Part("1", "small", ("test accuracy",), classes=classes)
     text = page.shown(part, keep(tmp_path))
     assert "**Test recall of each class, η = 0.05**\n\n| class | training cases | FedBB |" in text
+
+
+def test_the_scale_names_all_that_differs_between_cells(tmp_path):
+    told = tables.scale(keep(tmp_path))
+    assert "1,000 or 1,001 training images" in told
+    assert "learning rate 0.05 or 0.1" in told
 
 
 def test_nothing_kept_is_none(tmp_path):
