@@ -52,6 +52,11 @@ def test_a_source_says_all_that_a_name_with_arguments_says() -> None:
     assert by_name.train.images.tolist() == by_source.train.images.tolist()
 
 
+def test_a_path_may_be_a_string(tmp_path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.npz"):
+        load_dataset("nih-cxr14", path=str(tmp_path / "nowhere.npz"))
+
+
 def test_downloads_of_a_data_set_have_a_folder_of_their_own(monkeypatch) -> None:
     monkeypatch.setenv("FEDBB_DATA", "/somewhere")
     assert Source("cifar10").folder == Path("/somewhere/cifar10")

@@ -120,14 +120,15 @@ def load_dataset(
     source: Source | str,
     *,
     seed: int = 0,
-    root: Path | None = None,
-    path: Path | None = None,
+    root: Path | str | None = None,
+    path: Path | str | None = None,
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Load a data set by name, or as a `Source` says, which then holds all the rest."""
     if isinstance(source, str):
-        source = Source(source, root, path, seed, options or {}, progress)
+        folder, file = (None if place is None else Path(place) for place in (root, path))
+        source = Source(source, folder, file, seed, options or {}, progress)
     entry = find_entry(source.name)
     if source.path is not None and entry.origin == "embedded":
         raise DataError(f"{source.name} is embedded and takes no path; got {source.path}")
