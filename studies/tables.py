@@ -173,7 +173,8 @@ def _difference(kept: Kept, measure: str, at: Mapping[str, str], one: str, other
         return MISSING
     spread = spread_of(gaps)
     ahead = sum(gap > 0 for gap in gaps)
-    return f"{spread.mean:+.1f}{_deviation(spread)}, {_verdict(spread, ahead)}"
+    mean = f"{spread.mean:+.1f}".replace("-", "−")
+    return f"{mean}{_deviation(spread)}, {_verdict(spread, ahead)}"
 
 
 def _verdict(spread: Spread, ahead: int) -> str:

@@ -98,7 +98,7 @@ def test_differences_are_paired_by_seed_and_ties_are_called_so(tmp_path):
         "| FedBB − FedAvg | +5.0 ± 1.4, ahead on 2 of 2 | +0.0 ± 7.1, tie (1 of 2 ahead) |" in text
     )
     turned = tables.differences(keep_again(tmp_path), "test accuracy", [("FedAvg", "FedBB")])
-    assert "-5.0 ± 1.4, behind on 2 of 2" in turned
+    assert "−5.0 ± 1.4, behind on 2 of 2" in turned
 
 
 def keep_again(folder):
