@@ -20,7 +20,10 @@ from fedbb.report.result import RunResult
 from fedbb.report.tables import summary_of
 from studies.kept import RESULTS, Row, read_rows
 
-TABLES = ("cells", "classes", "curves")
+TABLES = ("cells", "classes", "curves", "diverged")
+NO_NUMBER = "the loss is "
+"""What the message of a run says that diverged; other failures may pass and are not kept."""
+
 DIGITS = 5
 
 
@@ -45,21 +48,26 @@ def collect(path: Path, runs: Path, out: Path, note: str | None = None) -> None:
     kept = {name: read_rows(out / f"{name}.csv") for name in TABLES}
     folders = [folder.name for folder in runs.iterdir() if folder.is_dir()]
     grid = _with_seeds(path, [row["cell"] for row in kept["cells"]] + folders)
-    found = [cell for cell in read_cells(grid, runs) if cell.state is State.FINISHED]
+    all_cells = read_cells(grid, runs)
+    found = [cell for cell in all_cells if cell.state is State.FINISHED]
+    failed = [cell for cell in all_cells if cell.state is State.FAILED]
     made = {
         "cells": [_cell_row(cell) for cell in found],
         "classes": [row for cell in found for row in _class_rows(cell)],
         "curves": [row for cell in found for row in _curve_rows(cell)],
+        "diverged": [_diverged_row(cell) for cell in failed if NO_NUMBER in cell.message],
     }
     out.mkdir(parents=True, exist_ok=True)
     for name in TABLES:
-        write_rows(out / f"{name}.csv", _merge(grid, kept[name], made[name]))
+        rows = _merge(grid, kept[name], made[name])
+        if rows or name != "diverged":
+            write_rows(out / f"{name}.csv", rows)
     _about(out, path, grid, found, note)
 
 
 def missing(path: Path, out: Path) -> list[Cell]:
     """Return the cells of a grid that nothing is kept of."""
-    kept = {row["cell"] for row in read_rows(out / "cells.csv")}
+    kept = {row["cell"] for name in ("cells", "diverged") for row in read_rows(out / f"{name}.csv")}
     return [cell for cell in read_grid(path).cells if cell.name not in kept]
 
 
@@ -84,6 +92,11 @@ def _cell_row(found: CellRun) -> Row:
     row |= {"best round": best.number, "best by": f"{summary.chosen_on} {summary.metric}"}
     row |= {f"best {name}": _round(value) for name, value in best.scores["test"].macro.items()}
     return row | {"seconds": round(run.seconds, 1), "sha256": summary.sha256}
+
+
+def _diverged_row(found: CellRun) -> Row:
+    labels = {"cell": found.cell.name, **found.cell.at, "seed": found.cell.seed}
+    return labels | {"why": found.message}
 
 
 def _class_rows(found: CellRun) -> Iterator[Row]:

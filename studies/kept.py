@@ -20,12 +20,16 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A grid, the lines of its finished cells, of their classes, and what is told about them."""
+    """A grid, the lines of its finished cells, of their classes, and what is told about them.
+
+    `diverged` are the cells that ended because their loss was no number any more.
+    """
 
     name: str
     grid: Grid
     cells: list[Row]
     classes: list[Row]
+    diverged: list[Row]
     about: dict[str, Any]
 
     def scores(self, measure: str, at: Mapping[str, str]) -> dict[int, float]:
@@ -33,8 +37,12 @@ class Kept:
         return {
             int(row["seed"]): float(row[measure])
             for row in self.cells
-            if all(row[axis] == label for axis, label in at.items()) and row.get(measure)
+            if _is_at(row, at) and row.get(measure)
         }
+
+    def losses(self, at: Mapping[str, str]) -> int:
+        """Return how many cells at these labels diverged."""
+        return sum(_is_at(row, at) for row in self.diverged)
 
     def places(self) -> list[dict[str, str]]:
         """Return the labels of each column of the table; one without labels if there is none."""
@@ -51,9 +59,14 @@ def read_kept(name: str, results: Path = RESULTS, grids: Path = GRIDS) -> Kept |
         return None
     about = json.loads((folder / "about.json").read_text("utf-8"))
     grid = read_grid(grids / f"{name}.toml")
-    return Kept(
-        name, grid, read_rows(folder / "cells.csv"), read_rows(folder / "classes.csv"), about
+    cells, classes, diverged = (
+        read_rows(folder / f"{table}.csv") for table in ("cells", "classes", "diverged")
     )
+    return Kept(name, grid, cells, classes, diverged, about)
+
+
+def _is_at(row: Row, at: Mapping[str, str]) -> bool:
+    return all(row[axis] == label for axis, label in at.items())
 
 
 def read_rows(path: Path) -> list[Row]:

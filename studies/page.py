@@ -94,7 +94,7 @@ def shown(part: Part, kept: Kept) -> str:
         number = part.number + "abc"[place] if len(part.measures) > 1 else part.number
         name = tables.spelled(measure)
         blocks.append(f"**{name[0].upper()}{name[1:]}**")
-        blocks.append(tables.scores(kept, measure, number))
+        blocks.append(tables.scores(kept, measure, number, choosing=part.choosing))
         if part.pairs:
             blocks.append(tables.differences(kept, measure, part.pairs))
         if part.choosing:

@@ -24,45 +24,45 @@ def spelled(measure: str) -> str:
     return measure.replace("_", " ").replace("auroc", "AUROC")
 
 
-def told(values: Mapping[int, float], whole: int) -> str:
+def told(values: Mapping[int, float], whole: int, diverged: int = 0) -> str:
     """Return mean ± deviation over seeds, in points, and how many seeds if not all."""
     if not values:
-        return MISSING
+        return "diverged" if diverged else MISSING
     spread = spread_of(100 * value for value in values.values())
-    few = f" ({len(values)} of {whole} seeds)" if len(values) < whole else ""
+    others = f", {diverged} diverged" if diverged else ""
+    few = f" ({len(values)} of {whole} seeds{others})" if len(values) < whole else ""
     return f"{spread.mean:.1f}{_deviation(spread)}{few}"
 
 
-def scores(kept: Kept, measure: str, number: str) -> str:
+def scores(kept: Kept, measure: str, number: str, *, choosing: bool = False) -> str:
     """Return mean ± deviation over seeds of a measure, a numbered row for each of the grid's.
 
-    The highest mean of each column is bold.
+    The highest mean of each column is bold; that of each row where columns are to choose from.
     """
     places, labels = kept.places(), kept.grid.axes[kept.grid.rows]
     head = ["row", kept.grid.rows, *(_title(at, measure) for at in places)]
     whole = _most(kept, measure)
-    columns = []
-    for at in places:
-        found = [kept.scores(measure, {kept.grid.rows: label, **at}) for label in labels]
-        columns.append(_with_highest_bold(found, whole))
-    rows = [
-        [f"{number}.{place}", label, *cells]
-        for place, (label, *cells) in enumerate(zip(labels, *columns, strict=True), start=1)
-    ]
+    spots = [[{kept.grid.rows: label, **at} for at in places] for label in labels]
+    means = [[_mean(kept.scores(measure, spot), whole) for spot in row] for row in spots]
+    rows = []
+    for place, (label, row) in enumerate(zip(labels, spots, strict=True)):
+        cells = [f"{number}.{place + 1}", label]
+        for column, spot in enumerate(row):
+            beside = means[place] if choosing else [others[column] for others in means]
+            cell = told(kept.scores(measure, spot), whole, kept.losses(spot))
+            cells.append(f"**{cell}**" if _is_highest(means[place][column], beside) else cell)
+        rows.append(cells)
     return markdown(head, rows)
 
 
-def _with_highest_bold(found: Sequence[Mapping[int, float]], whole: int) -> list[str]:
-    # Fewer seeds are other partitions, so a mean over some of them is not set beside the others.
-    compared = [len(values) == whole > 0 for values in found]
-    means = [round(100 * spread_of(values.values()).mean, 1) for values in found]
-    best = max((mean for mean, fair in zip(means, compared, strict=True) if fair), default=None)
-    return [
-        f"**{told(values, whole)}**"
-        if fair and mean == best and sum(compared) > 1
-        else told(values, whole)
-        for values, mean, fair in zip(found, means, compared, strict=True)
-    ]
+def _mean(values: Mapping[int, float], whole: int) -> float:
+    """Return the mean as it is shown, NaN for fewer seeds: these are other partitions."""
+    return round(100 * spread_of(values.values()).mean, 1) if len(values) == whole else math.nan
+
+
+def _is_highest(mean: float, beside: Sequence[float]) -> bool:
+    others = [other for other in beside if not math.isnan(other)]
+    return len(others) > 1 and mean == max(others)
 
 
 def differences(kept: Kept, measure: str, pairs: Sequence[tuple[str, str]]) -> str:
@@ -149,10 +149,11 @@ def origin(kept: Kept) -> str:
         f"{len(kept.grid.cells)} cells; {about['core hours']} core hours, a cell on each of two "
         f"cores; {versions}."
     ]
-    finished = {row["cell"] for row in kept.cells}
+    finished = {row["cell"] for row in [*kept.cells, *kept.diverged]}
     left = [cell for cell in kept.grid.cells if cell.name not in finished]
     if left:
         lines.append(f"Not run: {_listed(left)}.")
+    lines += [f"{row['cell']} diverged: {row['why']}." for row in kept.diverged]
     if about["note"]:
         lines.append(about["note"])
     return " ".join(lines)
@@ -163,7 +164,10 @@ def _listed(left: Sequence[Cell], most: int = 6) -> str:
     if len(left) <= most:
         return ", ".join(cell.title for cell in left)
     counted = Counter(cell.seed for cell in left)
-    return ", ".join(f"{number} cells of seed {seed}" for seed, number in sorted(counted.items()))
+    return ", ".join(
+        f"{number} {'cell' if number == 1 else 'cells'} of seed {seed}"
+        for seed, number in sorted(counted.items())
+    )
 
 
 def _difference(kept: Kept, measure: str, at: Mapping[str, str], one: str, other: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 from studies import collect as collect_script
 
 from fedbb.recipes.grid import read_grid
+from fedbb.runs.failed import note_failure
 from fedbb.runs.grid import run_grid
 from fedbb.runs.runner import run
 from small_grid import write_grid
@@ -182,3 +183,21 @@ def test_a_cell_of_other_settings_is_not_kept(finished, tmp_path):
     empty.mkdir()
     collect(changed, empty, "--results", tmp_path)
     assert {row["rate"] for row in rows(tmp_path / "small/cells.csv")} == {"η = 0.05"}
+
+
+def test_a_cell_that_diverges_is_kept_as_such_and_one_that_fails_otherwise_is_not(tmp_path):
+    path = write_grid(tmp_path, change=lambda text: text.replace('lr" = 0.1 ', 'lr" = 1e30 '))
+    runs = tmp_path / "runs"
+    for _ in run_grid(read_grid(path, seeds=[0]), runs, workers=1):
+        pass
+    other = read_grid(path, seeds=[1]).cells[0].name
+    note_failure(runs / other, "No space left on device")
+    collect(path, runs, "--results", tmp_path)
+    lost = rows(tmp_path / "small/diverged.csv")
+    assert [(row["method"], row["rate"]) for row in lost] == [
+        ("FedAvg", "η = 0.1"),
+        ("FedBB", "η = 0.1"),
+    ]
+    left = collect(path, "--results", tmp_path, "--missing").split()
+    assert other in left
+    assert not any("seed0" in word for word in left)

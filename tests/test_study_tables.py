@@ -26,12 +26,14 @@ MADE = {
 }
 
 
-def keep(folder, left_out=()):
+def keep(folder, left_out=(), diverged=()):
     """Write a small grid and what would be kept of it; return the latter."""
     grid = write_grid(folder)
-    lines = []
+    lines, lost = [], []
     for cell in read_grid(grid).cells:
-        if cell.title not in left_out:
+        if cell.title in diverged:
+            lost.append({"cell": cell.name, **cell.at, "seed": cell.seed, "why": "no number"})
+        elif cell.title not in left_out:
             score = VALUES[cell.at["method"], cell.at["rate"]][cell.seed]
             row = {"cell": cell.name, **cell.at, "seed": cell.seed, "test accuracy": score}
             row["train images"] = 1000 + cell.seed
@@ -39,6 +41,8 @@ def keep(folder, left_out=()):
     out = folder / "kept" / "small"
     out.mkdir(parents=True)
     write_rows(out / "cells.csv", lines)
+    if lost:
+        write_rows(out / "diverged.csv", lost)
     cases = {"cat": 10, "dog": 90}
     classes = [
         {"cell": row["cell"], "class": name, "train cases": number, "recall": row["test accuracy"]}
@@ -84,6 +88,23 @@ def test_cells_with_fewer_seeds_say_so_and_empty_ones_show_a_dash(tmp_path):
     told = tables.origin(kept)
     assert f"Not run: {', '.join(left)}." in told
     assert "5 of 8 cells; 1.5 core hours" in told
+
+
+def test_what_diverged_is_told_and_does_not_count_as_not_run(tmp_path):
+    lost = ("FedAvg · η = 0.05 · seed 1", "FedBB · η = 0.1 · seed 0", "FedBB · η = 0.1 · seed 1")
+    kept = keep(tmp_path, diverged=lost)
+    text = tables.scores(kept, "test accuracy", "1")
+    assert "| 1.1 | FedAvg | 50.0 (1 of 2 seeds, 1 diverged) |" in text
+    assert "| 1.2 | FedBB | 57.0 ± 1.4 | diverged |" in text
+    told = tables.origin(kept)
+    assert "Not run" not in told
+    assert told.count(" diverged: no number.") == 3
+
+
+def test_the_choice_of_a_row_is_bold_where_columns_are_to_choose_from(tmp_path):
+    text = tables.scores(keep(tmp_path), "test accuracy", "1", choosing=True)
+    assert "| 1.1 | FedAvg | 52.0 ± 2.8 | **60.0 ± 0.0** |" in text
+    assert "| 1.2 | FedBB | 57.0 ± 1.4 | **60.0 ± 7.1** |" in text
 
 
 def test_many_cells_that_were_not_run_are_counted_by_seed(tmp_path):
