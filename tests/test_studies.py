@@ -31,7 +31,7 @@ CELLS = {
     "hundred-clients": 12,
     "many-classes": 24,
     "natural-images": 135,
-    "plus-candidates": 48,
+    "plus-candidates": 68,
     "rates-chest": 24,
     "rates-resnet11": 16,
     "rates-small-cnn": 32,
