@@ -50,7 +50,7 @@ SLOTS = {
     "fedbb-printed": Method("FedBB-printed", PNB(), (), ClientBalanced(reading="printed")),
     "fedbb-plus": Method(
         "FedBB-plus",
-        Calibrated(PNB(mu="unit", class_factor="effective"), Calibration(1.0)),
+        Calibrated(PNB(mu="unit"), Calibration(10.0)),
         weighting=ClientBalanced(gamma=0.5),
     ),
 }
@@ -92,12 +92,7 @@ def test_a_method_asks_for_what_its_penalties_ask_for():
         ("cbr", OF_CBR),
         ("fedbb", OF_PNB | OF_CBR),
         ("fedbb-printed", OF_PNB | {"gamma": 1.0}),
-        (
-            "fedbb-plus",
-            OF_PNB
-            | OF_CBR
-            | {"mu": "unit", "class_factor": "effective", "gamma": 0.5, "margin": 1.0},
-        ),
+        ("fedbb-plus", OF_PNB | OF_CBR | {"mu": "unit", "gamma": 0.5, "margin": 10.0}),
     ],
 )
 def test_hyper_parameters_are_those_of_the_slots_with_the_papers_values(name, defaults):
@@ -115,9 +110,7 @@ def test_options_reach_the_slot_they_belong_to():
     assert method.weighting == ClientBalanced(gamma=0.5, floor=0.01)
     assert build_method("fedavg-scaled", {"mu": 5.0}).loss == ScaledCrossEntropy(PNB(mu=5.0))
     plus = build_method("fedbb-plus", {"margin": 2.0, "beta": 0.0, "gamma": 0.0})
-    assert plus.loss == Calibrated(
-        PNB(beta=0.0, mu="unit", class_factor="effective"), Calibration(2.0)
-    )
+    assert plus.loss == Calibrated(PNB(beta=0.0, mu="unit"), Calibration(2.0))
     printed = build_method("fedbb-printed", {"gamma": 0.25, "tau": 10.0})
     assert printed.weighting == ClientBalanced(0.25, reading="printed")
     assert printed.loss == PNB(tau=10.0)

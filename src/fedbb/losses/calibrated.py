@@ -21,7 +21,7 @@ class Calibration:
     At 0 classes the client does not hold drop out of its softmax all the same.
     """
 
-    margin: float = 1.0
+    margin: float = 10.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.margin < float("inf"):
