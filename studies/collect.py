@@ -60,7 +60,7 @@ def collect(path: Path, runs: Path, out: Path, note: str | None = None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name in TABLES:
         rows = _merge(grid, kept[name], made[name])
-        if rows or name != "diverged":
+        if rows or kept[name]:
             write_rows(out / f"{name}.csv", rows)
     _about(out, path, grid, found, note)
 

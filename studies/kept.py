@@ -40,7 +40,7 @@ class Kept:
             if _is_at(row, at) and row.get(measure)
         }
 
-    def losses(self, at: Mapping[str, str]) -> int:
+    def count_diverged(self, at: Mapping[str, str]) -> int:
         """Return how many cells at these labels diverged."""
         return sum(_is_at(row, at) for row in self.diverged)
 

@@ -49,7 +49,7 @@ def scores(kept: Kept, measure: str, number: str, *, choosing: bool = False) -> 
         cells = [f"{number}.{place + 1}", label]
         for column, spot in enumerate(row):
             beside = means[place] if choosing else [others[column] for others in means]
-            cell = told(kept.scores(measure, spot), whole, kept.losses(spot))
+            cell = told(kept.scores(measure, spot), whole, kept.count_diverged(spot))
             cells.append(f"**{cell}**" if _is_highest(means[place][column], beside) else cell)
         rows.append(cells)
     return markdown(head, rows)

@@ -32,7 +32,7 @@ CELLS = {
     "many-classes": 24,
     "natural-images": 150,
     "plus-candidates": 68,
-    "rates-chest": 24,
+    "rates-chest": 30,
     "rates-resnet11": 16,
     "rates-small-cnn": 32,
 }
