@@ -46,15 +46,70 @@ def test_absent_classes_get_no_gradient():
     assert torch.all(logits.grad[:, [0, 1, 3]] != 0)
 
 
-def test_multi_label_data_has_no_softmax_to_calibrate():
-    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-    counts = count_labels(rows.numpy(), Task.MULTILABEL, 2)
-    logits = torch.tensor([[0.3, -1.0], [2.0, 0.1], [-0.5, 0.7]])
-    spec = Calibrated(PNB(), Calibration(10.0))
-    bound = spec.bind(counts, Task.MULTILABEL)
-    assert bound(logits, rows) == PNB().bind(counts, Task.MULTILABEL)(logits, rows)
-    assert spec.mean_weight(counts, Task.MULTILABEL) > 0
-    assert spec.suits(Task.MULTILABEL)
+ROWS = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+LABELS = count_labels(ROWS.numpy(), Task.MULTILABEL, 3)
+SCORES = torch.tensor(np.random.default_rng(1).normal(size=(4, 3)))
+
+
+def of_labels(loss, margin=1.0):
+    return Calibrated(loss, Calibration(margin)).bind(LABELS, Task.MULTILABEL).double()
+
+
+def test_a_label_is_a_softmax_over_its_cases_and_those_against_it():
+    pairs = torch.stack((torch.zeros(4, dtype=torch.float64), SCORES[:, 1]), dim=1)
+    counts = count_labels(np.repeat([0, 1], [3, 1]), Task.MULTICLASS, 2)
+    softmax = LogitCalibrated(tau=5.0).bind(counts, Task.MULTICLASS).double()
+    one = count_labels(ROWS[:, 1:2].numpy(), Task.MULTILABEL, 1)
+    label = Calibrated(CrossEntropy(), Calibration(5.0)).bind(one, Task.MULTILABEL).double()
+    expected = softmax(pairs, ROWS[:, 1].long()).item()
+    assert label(SCORES[:, 1:2], ROWS[:, 1:2]).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_labels_as_often_as_not_have_no_margin():
+    halved = Calibrated(PNB(), Calibration(10.0)).bind(LABELS, Task.MULTILABEL).margin
+    assert halved[0] == 0
+    assert halved[1] > 0
+
+
+@pytest.mark.parametrize("kind", [0.0, 1.0])
+def test_a_label_of_one_kind_of_case_is_settled(kind):
+    rows = ROWS.clone()
+    rows[:, 2] = kind
+    counts = count_labels(rows.numpy(), Task.MULTILABEL, 3)
+    bound = Calibrated(CrossEntropy(), Calibration()).bind(counts, Task.MULTILABEL).double()
+    logits = SCORES.clone().requires_grad_()
+    loss = bound(logits, rows)
+    loss.backward()
+    assert torch.all(logits.grad[:, 2] == 0)
+    assert torch.all(logits.grad[:, :2] != 0)
+    other = SCORES.clone()
+    other[:, 2] = 3.0
+    assert bound(other, rows).item() == loss.item() < 1
+
+
+def test_without_margins_labels_of_both_kinds_are_scored_as_they_are():
+    counts = count_labels(ROWS[:, :2].numpy(), Task.MULTILABEL, 2)
+    bound = Calibrated(PNB(), Calibration(0.0)).bind(counts, Task.MULTILABEL)
+    plain = PNB().bind(counts, Task.MULTILABEL)
+    assert bound(SCORES[:, :2], ROWS[:, :2]) == plain(SCORES[:, :2], ROWS[:, :2])
+
+
+def test_unknown_labels_count_nowhere():
+    rows = ROWS.clone()
+    rows[0, 0] = float("nan")
+    logits = SCORES.clone().requires_grad_()
+    of_labels(PNB())(logits, rows).backward()
+    assert logits.grad[0, 0] == 0
+    assert torch.all(torch.isfinite(logits.grad))
+
+
+def test_a_client_whose_labels_are_all_of_one_kind_learns_nothing_and_is_told():
+    empty = count_labels(np.zeros((4, 3)), Task.MULTILABEL, 3)
+    spec = Calibrated(CrossEntropy(), Calibration())
+    assert spec.mean_weight(empty, Task.MULTILABEL) == 0
+    assert "learns nothing" in spec.remarks(empty, Task.MULTILABEL)[0]
+    assert spec.mean_weight(LABELS, Task.MULTILABEL) == 1
+    assert spec.remarks(LABELS, Task.MULTILABEL) == []
 
 
 def test_a_client_of_one_class_learns_nothing_and_is_told():

@@ -1,24 +1,30 @@
-"""Any loss on calibrated logits: FedLC's margins before another loss than cross-entropy."""
+"""Any loss on calibrated logits: FedLC's margins before another loss than cross-entropy.
+
+Multi-label data has a softmax of two for each label, its cases and those against it, which is
+calibrated in the same way; FedLC's paper knows multi-class data alone, so that part is ours.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
 from fedbb.losses.entries import check_classes, widen
-from fedbb.losses.logit_calibrated import calibrate, margins
-from fedbb.records import LabelCounts, Task
+from fedbb.losses.logit_calibrated import FAR, calibrate, margins
+from fedbb.records import FloatArray, LabelCounts, Task
 
 
 @dataclass(frozen=True)
 class Calibration:
     """How far logits are calibrated: the factor on FedLC's margins, which FedLC calls τ.
 
-    At 0 classes the client does not hold drop out of its softmax all the same.
+    At 0 classes the client does not hold drop out of its softmax all the same, and so do labels
+    that it holds one kind of case of.
     """
 
     margin: float = 10.0
@@ -30,7 +36,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Another loss on calibrated logits; as it is for multi-label data, which has no softmax."""
+    """Another loss on calibrated logits."""
 
     loss: Loss
     calibration: Calibration
@@ -41,18 +47,22 @@ class Calibrated:
 
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return the other loss for these counts, behind their margins."""
-        inner = self.loss.bind(counts, task)
+        strength = self.calibration.margin
         if task is Task.MULTILABEL:
-            return inner
-        margin = torch.from_numpy(margins(counts.positive, self.calibration.margin))
-        return CalibratedLoss(inner, margin.to(torch.get_default_dtype()))
+            margin = case_margins(counts, strength)
+        else:
+            margin = margins(counts.positive, strength)
+        kept = torch.from_numpy(margin).to(torch.get_default_dtype())
+        return CalibratedLoss(self.loss.bind(counts, task), kept, task)
 
     def mean_weight(self, counts: LabelCounts, task: Task) -> float:
-        """Return the other loss's, or zero on a client of a single class, which has no loss."""
+        """Return the other loss's, or zero on a client that has nothing to compare."""
         return 0.0 if _alone(counts, task) else self.loss.mean_weight(counts, task)
 
     def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
         """Tell of a client that learns nothing, and what the other loss tells."""
+        if _alone(counts, task) and task is Task.MULTILABEL:
+            return ["every class has one kind of case only: it learns nothing"]
         if _alone(counts, task):
             return ["it holds one class only, which is compared with no other: it learns nothing"]
         return self.loss.remarks(counts, task)
@@ -63,18 +73,43 @@ class CalibratedLoss(nn.Module):
 
     margin: Tensor
 
-    def __init__(self, inner: nn.Module, margin: Tensor) -> None:
+    def __init__(self, inner: nn.Module, margin: Tensor, task: Task) -> None:
         super().__init__()
         self.inner = inner
+        self.calibrate = calibrate_labels if task is Task.MULTILABEL else calibrate
         self.register_buffer("margin", margin)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Score logits (N, C) against class numbers (N,)."""
+        """Score logits (N, C) against targets, (N,) or (N, C)."""
         check_classes(logits, self.margin.shape[0])
         logits = widen(logits)
-        loss: Tensor = self.inner(calibrate(logits, self.margin.to(logits)), targets)
+        loss: Tensor = self.inner(self.calibrate(logits, self.margin.to(logits)), targets)
         return loss
 
 
+def case_margins(counts: LabelCounts, strength: float) -> FloatArray:
+    """Return what a label's cases have over the cases against it: strength·(p^(−1/4) − n^(−1/4)).
+
+    Infinite for a label of one kind of case, with the sign that settles it as it is.
+    """
+    margin = np.where(counts.positive > 0, -np.inf, np.inf)
+    both = _both(counts)
+    positive, negative = counts.positive[both], counts.negative[both]
+    margin[both] = strength * (positive**-0.25 - negative**-0.25)
+    return margin
+
+
+def calibrate_labels(logits: Tensor, margin: Tensor) -> Tensor:
+    """Return logits less their margins; labels of one kind are settled and get no gradient."""
+    settled = margin.isinf()
+    return torch.where(settled, -FAR * margin.sign(), logits - margin.masked_fill(settled, 0.0))
+
+
 def _alone(counts: LabelCounts, task: Task) -> bool:
-    return task is Task.MULTICLASS and np.count_nonzero(counts.positive) == 1
+    if task is Task.MULTILABEL:
+        return not _both(counts).any()
+    return bool(np.count_nonzero(counts.positive) == 1)
+
+
+def _both(counts: LabelCounts) -> npt.NDArray[np.bool_]:
+    return (counts.positive > 0) & (counts.negative > 0)
