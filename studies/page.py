@@ -1,4 +1,4 @@
-"""Puts the study's tables into docs/results.md, between its markers."""
+"""Puts the study's tables into docs/results.md and README.md, between their markers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from studies.kept import RESULTS, ROOT, Kept, read_kept, read_rows
 
 NOT_RUN = "*Not run yet.*"
 CONTROL = "FedAvg-scaled (control)"
+MAIN = ("FedAvg", "FedProx", "MOON", "FedNova", "FedAlign", "FedLC", "FedBB", CONTROL, "FedBB-plus")
 OURS = (
     ("FedBB", "FedAvg"),
     ("FedBB", CONTROL),
@@ -62,6 +63,7 @@ PARTS = (
     Part("6b", "rates-resnet11", ("validation accuracy",), choosing=True),
     Part("6c", "rates-chest", ("validation auroc",), choosing=True),
     Part("7a", "plus-candidates", ("validation accuracy",)),
+    Part("7b", "plus-candidates-chest", ("validation auroc",)),
     Part("4a", "ablations", ("test accuracy",)),
     Part("4b", "harmonized", ("test accuracy",)),
     Part("4c", "hundred-clients", ("test accuracy",), OURS[:2]),
@@ -70,12 +72,19 @@ PARTS = (
     Part("8", "ceiling", ("test accuracy",)),
 )
 
+HEADLINES = {
+    "natural-images": ("1", "test accuracy"),
+    "chest-xrays": ("2a", "test auroc"),
+}
+"""What the README shows: the number that the table has on the page, and its measure."""
+
 
 def main() -> None:
-    """Fill every place of the page."""
+    """Fill every place of the page and of the README."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     options = parser.parse_args()
     text = options.page.read_text(encoding="utf-8")
     for part in PARTS:
@@ -84,7 +93,12 @@ def main() -> None:
     served = read_rows(options.results / personal.FILE)
     text = fill(text, "personal", personal.table(served) if served else NOT_RUN)
     options.page.write_text(text, encoding="utf-8")
-    print("written to", options.page)
+    front = options.readme.read_text(encoding="utf-8")
+    for grid in HEADLINES:
+        kept = read_kept(grid, options.results)
+        front = fill(front, grid, NOT_RUN if kept is None else headline(grid, kept))
+    options.readme.write_text(front, encoding="utf-8")
+    print("written to", options.page, "and", options.readme)
 
 
 def shown(part: Part, kept: Kept) -> str:
@@ -105,6 +119,12 @@ def shown(part: Part, kept: Kept) -> str:
         blocks += _by_class(part.classes, kept)
     blocks.append(tables.origin(kept))
     return "\n\n".join(blocks)
+
+
+def headline(grid: str, kept: Kept) -> str:
+    """Return the table of a part without the rows that only its page needs."""
+    number, measure = HEADLINES[grid]
+    return tables.scores(kept, measure, number, only=MAIN)
 
 
 def _by_class(classes: Classes, kept: Kept) -> Iterator[str]:

@@ -34,19 +34,31 @@ def told(values: Mapping[int, float], whole: int, diverged: int = 0) -> str:
     return f"{spread.mean:.1f}{_deviation(spread)}{few}"
 
 
-def scores(kept: Kept, measure: str, number: str, *, choosing: bool = False) -> str:
+def scores(
+    kept: Kept,
+    measure: str,
+    number: str,
+    *,
+    choosing: bool = False,
+    only: Sequence[str] | None = None,
+) -> str:
     """Return mean ± deviation over seeds of a measure, a numbered row for each of the grid's.
 
     The highest mean of each column is bold; that of each row where columns are to choose from.
+    With `only` these rows alone are shown and compared, under the numbers they have among all.
     """
-    places, labels = kept.places(), kept.grid.axes[kept.grid.rows]
+    places, whole = kept.places(), _most(kept, measure)
     head = ["row", kept.grid.rows, *(_title(at, measure) for at in places)]
-    whole = _most(kept, measure)
+    labels = {
+        label: f"{number}.{place}"
+        for place, label in enumerate(kept.grid.axes[kept.grid.rows], start=1)
+        if only is None or label in only
+    }
     spots = [[{kept.grid.rows: label, **at} for at in places] for label in labels]
     means = [[_mean(kept.scores(measure, spot), whole) for spot in row] for row in spots]
     rows = []
     for place, (label, row) in enumerate(zip(labels, spots, strict=True)):
-        cells = [f"{number}.{place + 1}", label]
+        cells = [labels[label], label]
         for column, spot in enumerate(row):
             beside = means[place] if choosing else [others[column] for others in means]
             cell = told(kept.scores(measure, spot), whole, kept.count_diverged(spot))

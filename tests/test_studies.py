@@ -32,11 +32,18 @@ CELLS = {
     "many-classes": 24,
     "natural-images": 150,
     "plus-candidates": 68,
+    "plus-candidates-chest": 32,
     "rates-chest": 30,
     "rates-resnet11": 16,
     "rates-small-cnn": 32,
 }
-CHOOSING = ("plus-candidates", "rates-chest", "rates-resnet11", "rates-small-cnn")
+CHOOSING = (
+    "plus-candidates",
+    "plus-candidates-chest",
+    "rates-chest",
+    "rates-resnet11",
+    "rates-small-cnn",
+)
 each_grid = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 

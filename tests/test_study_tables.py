@@ -170,6 +170,23 @@ def test_the_page_has_a_place_for_every_part_and_shows_what_is_kept():
         assert f"<!-- {part.grid} -->\n{content}\n<!-- /{part.grid} -->" in text
 
 
+def test_the_readme_shows_what_is_kept():
+    text = (page.ROOT / "README.md").read_text("utf-8")
+    for grid in page.HEADLINES:
+        content = page.headline(grid, read_kept(grid))
+        assert f"<!-- {grid} -->\n{content}\n<!-- /{grid} -->" in text
+
+
+def test_rows_alone_keep_their_numbers_and_are_compared_with_each_other(tmp_path):
+    assert tables.scores(keep(tmp_path), "test accuracy", "1", only=["FedBB"]) == "\n".join(
+        [
+            "| row | method | η = 0.05 | η = 0.1 |",
+            "| --- | --- | --- | --- |",
+            "| 1.2 | FedBB | 57.0 ± 1.4 | 60.0 ± 7.1 |",
+        ]
+    )
+
+
 def test_clients_are_told_by_their_mean_and_by_the_worst_of_them():
     rows = [
         {"data": "δ = 0.1", "method": method, "seed": seed}
