@@ -31,7 +31,7 @@ CELLS = {
     "hundred-clients": 12,
     "many-classes": 24,
     "natural-images": 150,
-    "plus-candidates": 68,
+    "plus-candidates": 72,
     "plus-candidates-chest": 32,
     "rates-chest": 30,
     "rates-resnet11": 16,
