@@ -21,6 +21,16 @@ OURS = (
     ("FedBB as printed", CONTROL),
     (CONTROL, "FedAvg"),
 )
+PLUS = (
+    ("FedBB-plus", "FedAvg"),
+    ("FedBB-plus", "FedBB"),
+    ("FedBB-plus", CONTROL),
+)
+CANDIDATES = (
+    ("Plus: no PNB, margin 10", "FedAvg"),
+    ("Plus: α, margin 10", "Plus: no PNB, margin 10"),
+    ("Plus: no PNB, margin 10", "FedLC, τ = 10"),
+)
 
 
 @dataclass(frozen=True)
@@ -46,13 +56,22 @@ class Part:
 
 PARTS = (
     Part(
-        "1", "natural-images", ("test accuracy",), (*OURS, ("FedLC", "FedAvg"), ("FedBB", "FedLC"))
+        "1",
+        "natural-images",
+        ("test accuracy",),
+        (
+            *OURS,
+            ("FedLC", "FedAvg"),
+            ("FedBB", "FedLC"),
+            *PLUS,
+            ("FedBB-plus", "FedLC"),
+        ),
     ),
     Part(
         "2",
         "chest-xrays",
         ("test auroc", "test average_precision"),
-        OURS,
+        (*OURS, *PLUS),
         classes=Classes(
             ("auroc", "average_precision"),
             {"skew": "sizes, δ = 0.5"},
@@ -62,8 +81,14 @@ PARTS = (
     Part("6a", "rates-small-cnn", ("validation accuracy",), choosing=True),
     Part("6b", "rates-resnet11", ("validation accuracy",), choosing=True),
     Part("6c", "rates-chest", ("validation auroc",), choosing=True),
-    Part("7a", "plus-candidates", ("validation accuracy",)),
-    Part("7b", "plus-candidates-chest", ("validation auroc",)),
+    Part(
+        "6d",
+        "own-rates-chest",
+        ("test auroc", "test average_precision"),
+        (("FedBB", "FedAvg"), ("FedBB", "FedBB, unit mean weight"), *PLUS[:2]),
+    ),
+    Part("7a", "plus-candidates", ("validation accuracy",), CANDIDATES),
+    Part("7b", "plus-candidates-chest", ("validation auroc",), CANDIDATES[:2]),
     Part("4a", "ablations", ("test accuracy",)),
     Part("4b", "harmonized", ("test accuracy",)),
     Part("4c", "hundred-clients", ("test accuracy",), OURS[:2]),

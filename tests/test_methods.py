@@ -27,6 +27,7 @@ ROWS = F.one_hot(LABELS, 3).float()
 LOGITS = torch.linspace(-2, 2, 30).reshape(10, 3)
 OF_PNB = {"beta": 0.9999, "tau": 1.0, "mu": 4.0, "class_factor": "alpha", "alpha_min": 0.0}
 OF_CBR = {"gamma": 1.0, "reading": "share-std", "floor": 1e-3}
+OF_PLUS = {"beta": 0.0, "mu": "unit", "gamma": 0.5, "margin": 10.0}
 
 
 def client(task: Task) -> tuple[LabelCounts, torch.Tensor]:
@@ -50,7 +51,7 @@ SLOTS = {
     "fedbb-printed": Method("FedBB-printed", PNB(), (), ClientBalanced(reading="printed")),
     "fedbb-plus": Method(
         "FedBB-plus",
-        Calibrated(PNB(mu="unit"), Calibration(10.0)),
+        Calibrated(PNB(beta=0.0, mu="unit"), Calibration(10.0)),
         weighting=ClientBalanced(gamma=0.5),
     ),
 }
@@ -92,7 +93,7 @@ def test_a_method_asks_for_what_its_penalties_ask_for():
         ("cbr", OF_CBR),
         ("fedbb", OF_PNB | OF_CBR),
         ("fedbb-printed", OF_PNB | {"gamma": 1.0}),
-        ("fedbb-plus", OF_PNB | OF_CBR | {"mu": "unit", "gamma": 0.5, "margin": 10.0}),
+        ("fedbb-plus", OF_PNB | OF_CBR | OF_PLUS),
     ],
 )
 def test_hyper_parameters_are_those_of_the_slots_with_the_papers_values(name, defaults):
@@ -109,8 +110,8 @@ def test_options_reach_the_slot_they_belong_to():
     assert method.loss == PNB(beta=0.99, mu="unit")
     assert method.weighting == ClientBalanced(gamma=0.5, floor=0.01)
     assert build_method("fedavg-scaled", {"mu": 5.0}).loss == ScaledCrossEntropy(PNB(mu=5.0))
-    plus = build_method("fedbb-plus", {"margin": 2.0, "beta": 0.0, "gamma": 0.0})
-    assert plus.loss == Calibrated(PNB(beta=0.0, mu="unit"), Calibration(2.0))
+    plus = build_method("fedbb-plus", {"margin": 2.0, "beta": 0.9, "gamma": 0.0})
+    assert plus.loss == Calibrated(PNB(beta=0.9, mu="unit"), Calibration(2.0))
     printed = build_method("fedbb-printed", {"gamma": 0.25, "tau": 10.0})
     assert printed.weighting == ClientBalanced(0.25, reading="printed")
     assert printed.loss == PNB(tau=10.0)

@@ -23,6 +23,7 @@ def test_a_floor_under_alpha_lets_that_client_learn():
 def test_a_saturated_beta_is_remarked_on():
     # β = 0.6: E is at its ceiling 2.5 for all of these counts, so every α is one half.
     assert "re-weights nothing" in PNB(beta=0.6).remarks(counts(50, 400, 30), Task.MULTICLASS)[0]
+    assert PNB(beta=0.0).remarks(counts(50, 400, 30), Task.MULTICLASS) == []  # that is what 0 says
     assert PNB(beta=0.9999).remarks(counts(50, 400, 30), Task.MULTICLASS) == []
 
 

@@ -76,6 +76,8 @@ class PNB:
                 "every class has one kind of case only, so PNB gives all weight 0 "
                 "and the client learns nothing"
             ]
+        if self.beta == 0:
+            return []
         uneven = (counts.positive > 0) & (counts.positive != counts.negative)
         if uneven.any() and np.all(np.abs(weights.alpha_positive[uneven] - 0.5) < SATURATED):
             return [f"β = {self.beta:g} saturates: every α is one half, so PNB re-weights nothing"]
