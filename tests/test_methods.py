@@ -27,7 +27,7 @@ ROWS = F.one_hot(LABELS, 3).float()
 LOGITS = torch.linspace(-2, 2, 30).reshape(10, 3)
 OF_PNB = {"beta": 0.9999, "tau": 1.0, "mu": 4.0, "class_factor": "alpha", "alpha_min": 0.0}
 OF_CBR = {"gamma": 1.0, "reading": "share-std", "floor": 1e-3}
-OF_PLUS = {"beta": 0.0, "mu": "unit", "gamma": 0.5, "margin": 10.0}
+OF_PLUS = {"beta": 0.0, "mu": "unit", "gamma": 0.5, "margin": 10.0, "label_margin": 0.0}
 
 
 def client(task: Task) -> tuple[LabelCounts, torch.Tensor]:

@@ -52,7 +52,8 @@ SCORES = torch.tensor(np.random.default_rng(1).normal(size=(4, 3)))
 
 
 def of_labels(loss, margin=1.0):
-    return Calibrated(loss, Calibration(margin)).bind(LABELS, Task.MULTILABEL).double()
+    spec = Calibrated(loss, Calibration(label_margin=margin))
+    return spec.bind(LABELS, Task.MULTILABEL).double()
 
 
 def test_a_label_is_a_softmax_over_its_cases_and_those_against_it():
@@ -60,13 +61,14 @@ def test_a_label_is_a_softmax_over_its_cases_and_those_against_it():
     counts = count_labels(np.repeat([0, 1], [3, 1]), Task.MULTICLASS, 2)
     softmax = LogitCalibrated(tau=5.0).bind(counts, Task.MULTICLASS).double()
     one = count_labels(ROWS[:, 1:2].numpy(), Task.MULTILABEL, 1)
-    label = Calibrated(CrossEntropy(), Calibration(5.0)).bind(one, Task.MULTILABEL).double()
+    spec = Calibrated(CrossEntropy(), Calibration(label_margin=5.0))
+    label = spec.bind(one, Task.MULTILABEL).double()
     expected = softmax(pairs, ROWS[:, 1].long()).item()
     assert label(SCORES[:, 1:2], ROWS[:, 1:2]).item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_labels_as_often_as_not_have_no_margin():
-    halved = Calibrated(PNB(), Calibration(10.0)).bind(LABELS, Task.MULTILABEL).margin
+    halved = of_labels(PNB(), 10.0).margin
     assert halved[0] == 0
     assert halved[1] > 0
 
@@ -89,7 +91,7 @@ def test_a_label_of_one_kind_of_case_is_settled(kind):
 
 def test_without_margins_labels_of_both_kinds_are_scored_as_they_are():
     counts = count_labels(ROWS[:, :2].numpy(), Task.MULTILABEL, 2)
-    bound = Calibrated(PNB(), Calibration(0.0)).bind(counts, Task.MULTILABEL)
+    bound = Calibrated(PNB(), Calibration(10.0)).bind(counts, Task.MULTILABEL)
     plain = PNB().bind(counts, Task.MULTILABEL)
     assert bound(SCORES[:, :2], ROWS[:, :2]) == plain(SCORES[:, :2], ROWS[:, :2])
 
@@ -124,10 +126,11 @@ def test_a_client_of_one_class_learns_nothing_and_is_told():
     assert spec.remarks(COUNTS, Task.MULTICLASS) == []
 
 
+@pytest.mark.parametrize("name", ["margin", "label_margin"])
 @pytest.mark.parametrize("margin", [-0.1, float("inf"), float("nan")])
-def test_a_margin_that_is_none_is_refused(margin):
-    with pytest.raises(ValueError, match="margin must be a finite number of at least 0"):
-        Calibration(margin)
+def test_a_margin_that_is_none_is_refused(name, margin):
+    with pytest.raises(ValueError, match=f"^{name} must be a finite number of at least 0"):
+        Calibration(**{name: margin})
 
 
 def test_logits_of_another_number_of_classes_are_refused():

@@ -23,15 +23,18 @@ from fedbb.records import FloatArray, LabelCounts, Task
 class Calibration:
     """How far logits are calibrated: the factor on FedLC's margins, which FedLC calls τ.
 
-    At 0 classes the client does not hold drop out of its softmax all the same, and so do labels
-    that it holds one kind of case of.
+    `margin` is for classes, `label_margin` for the labels of multi-label data, where margins have
+    brought nothing so far. At 0 classes the client does not hold drop out of its softmax all the
+    same, and so do labels that it holds one kind of case of.
     """
 
     margin: float = 10.0
+    label_margin: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.margin < float("inf"):
-            raise ValueError(f"margin must be a finite number of at least 0, not {self.margin}")
+        for name, value in (("margin", self.margin), ("label_margin", self.label_margin)):
+            if not 0.0 <= value < float("inf"):
+                raise ValueError(f"{name} must be a finite number of at least 0, not {value}")
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,10 @@ class Calibrated:
 
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return the other loss for these counts, behind their margins."""
-        strength = self.calibration.margin
         if task is Task.MULTILABEL:
-            margin = case_margins(counts, strength)
+            margin = case_margins(counts, self.calibration.label_margin)
         else:
-            margin = margins(counts.positive, strength)
+            margin = margins(counts.positive, self.calibration.margin)
         kept = torch.from_numpy(margin).to(torch.get_default_dtype())
         return CalibratedLoss(self.loss.bind(counts, task), kept, task)
 
