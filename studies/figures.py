@@ -69,7 +69,7 @@ def by_row(kept: Kept, measure: str, title: str) -> Figure:
     for number, (axes, at) in enumerate(zip(panels, places, strict=True)):
         for height, label in enumerate(labels):
             values = [100 * v for v in kept.scores(measure, {kept.grid.rows: label, **at}).values()]
-            own = label.startswith("FedBB")
+            own = label.startswith(("FedBB", "Plus"))
             if values:
                 dots = [height] * len(values)
                 axes.plot(values, dots, "o", color=MUTED, markersize=2.5, zorder=3)
