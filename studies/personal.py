@@ -15,7 +15,7 @@ from studies.kept import GRIDS, RESULTS, Row, read_rows
 from studies.tables import markdown, told
 
 FILE = "personal.csv"
-METHODS = ("FedAvg", "FedBB")
+METHODS = ("FedAvg", "FedBB", "FedBB-plus")
 DATA = {"δ = 0.1": "CIFAR-10", "LT, δ = 0.5": "LT-CIFAR-10"}
 """Columns of natural-images.toml, and the row of ceiling.toml that has the same images."""
 

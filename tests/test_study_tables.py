@@ -200,13 +200,13 @@ def test_clients_are_told_by_their_mean_and_by_the_worst_of_them():
         lines[2]
         == "| 8.1 | δ = 0.1 | FedAvg | " + " | ".join(["45.0 ± 7.1; 25.0 ± 7.1"] * 4) + " |"
     )
-    assert lines[4] == "| 8.3 | LT, δ = 0.5 | FedAvg | " + " | ".join(["–; –"] * 4) + " |"
+    assert lines[5] == "| 8.4 | LT, δ = 0.5 | FedAvg | " + " | ".join(["–; –"] * 4) + " |"
 
 
-def test_what_is_personalized_are_both_methods_on_every_seed_of_two_columns():
+def test_what_is_personalized_are_three_methods_on_every_seed_of_two_columns():
     cells = personal.wanted()
-    assert len(cells) == 12
-    assert {cell.at["method"] for cell in cells} == {"FedAvg", "FedBB"}
+    assert len(cells) == 18
+    assert {cell.at["method"] for cell in cells} == {"FedAvg", "FedBB", "FedBB-plus"}
 
 
 @pytest.mark.parametrize("draw", [figures.by_row, figures.by_rate])
