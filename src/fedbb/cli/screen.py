@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from fedbb.cli.options import print_json
+from fedbb.evaluation.collapse import is_collapsed
 from fedbb.recipes.spec import Recipe
 
 Record = dict[str, Any]
@@ -27,6 +28,10 @@ COLUMNS = {
     "average_precision": "avg. prec.",
 }
 ROWS = 15
+COLLAPSED = (
+    "warning: the final model gives every test sample the same scores; "
+    "a lower local.lr or method mu may help"
+)
 
 
 class Screen(Protocol):
@@ -205,10 +210,12 @@ def ending(summary: dict[str, Any], folder: Path) -> str:
     """Return the closing words of a run."""
     metric, best, final = summary["metric"], summary["best"], summary["final"]
     name = COLUMNS[metric]
+    dead = f"{COLLAPSED}\n" if is_collapsed(final["scores"]["test"]["per_class"]) else ""
     return (
         f"final {name} {percent(final['scores']['test']['macro'][metric])} "
         f"(round {final['round']}); best {percent(best['scores']['test']['macro'][metric])} "
         f"(round {best['round']}, chosen on {best['chosen_on']} data)\n"
+        f"{dead}"
         f"run folder: {folder}"
     )
 
