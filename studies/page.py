@@ -12,6 +12,7 @@ from benchmarks.page import fill
 from studies import personal, tables
 from studies.kept import RESULTS, ROOT, Kept, read_kept, read_rows
 
+LETTERS = "abcdefgh"
 NOT_RUN = "*Not run yet.*"
 CONTROL = "FedAvg-scaled (control)"
 MAIN = ("FedAvg", "FedProx", "MOON", "FedNova", "FedAlign", "FedLC", "FedBB", CONTROL, "FedBB-plus")
@@ -94,7 +95,7 @@ PARTS = (
     Part("4c", "hundred-clients", ("test accuracy",), OURS[:2]),
     Part("5", "central-losses", ("test accuracy", "test auroc", "test average_precision")),
     Part("3", "many-classes", ("test accuracy",), (*OURS[:2], ("FedLC", "FedAvg"))),
-    Part("8", "ceiling", ("test accuracy",)),
+    Part("8b", "ceiling", ("test accuracy",)),
 )
 
 HEADLINES = {
@@ -130,7 +131,7 @@ def shown(part: Part, kept: Kept) -> str:
     """Return the tables of a part, and how they came to be."""
     blocks = [tables.scale(kept)]
     for place, measure in enumerate(part.measures):
-        number = part.number + "abc"[place] if len(part.measures) > 1 else part.number
+        number = numbered(part, place)
         name = tables.spelled(measure)
         blocks.append(f"**{name[0].upper()}{name[1:]}**")
         blocks.append(tables.scores(kept, measure, number, choosing=part.choosing))
@@ -144,6 +145,15 @@ def shown(part: Part, kept: Kept) -> str:
         blocks += _by_class(part.classes, kept)
     blocks.append(tables.origin(kept))
     return "\n\n".join(blocks)
+
+
+def numbered(part: Part, place: int) -> str:
+    """Return the number of a part's table: 2a, 2b for the tables of part 2, 6d, 6e for part 6d's."""
+    if len(part.measures) == 1:
+        return part.number
+    if part.number[-1].isdigit():
+        return f"{part.number}{LETTERS[place]}"
+    return f"{part.number[:-1]}{LETTERS[LETTERS.index(part.number[-1]) + place]}"
 
 
 def headline(grid: str, kept: Kept) -> str:

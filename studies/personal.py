@@ -57,7 +57,7 @@ def wanted() -> list[Cell]:
     return [c for c in cells if c.at["data"] in DATA and c.at["method"] in METHODS]
 
 
-def table(rows: Sequence[Row], number: str = "8") -> str:
+def table(rows: Sequence[Row], number: str = "8a") -> str:
     """Return mean and worst client of each model, mean ± deviation over seeds."""
     lines = []
     places = [(data, method) for data in DATA for method in METHODS]

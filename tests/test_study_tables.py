@@ -170,6 +170,12 @@ def test_the_page_has_a_place_for_every_part_and_shows_what_is_kept():
         assert f"<!-- {part.grid} -->\n{content}\n<!-- /{part.grid} -->" in text
 
 
+def test_no_two_tables_have_the_same_number():
+    shown = [page.numbered(p, place) for p in page.PARTS for place in range(len(p.measures))]
+    assert len({*shown, "8a"}) == len(shown) + 1
+    assert {"1", "2a", "2b", "6c", "6d", "6e", "7a"} <= {*shown}
+
+
 def test_the_readme_shows_what_is_kept():
     text = (page.ROOT / "README.md").read_text("utf-8")
     for grid in page.HEADLINES:
@@ -198,9 +204,9 @@ def test_clients_are_told_by_their_mean_and_by_the_worst_of_them():
     lines = personal.table(rows).splitlines()
     assert (
         lines[2]
-        == "| 8.1 | δ = 0.1 | FedAvg | " + " | ".join(["45.0 ± 7.1; 25.0 ± 7.1"] * 4) + " |"
+        == "| 8a.1 | δ = 0.1 | FedAvg | " + " | ".join(["45.0 ± 7.1; 25.0 ± 7.1"] * 4) + " |"
     )
-    assert lines[5] == "| 8.4 | LT, δ = 0.5 | FedAvg | " + " | ".join(["–; –"] * 4) + " |"
+    assert lines[5] == "| 8a.4 | LT, δ = 0.5 | FedAvg | " + " | ".join(["–; –"] * 4) + " |"
 
 
 def test_what_is_personalized_are_three_methods_on_every_seed_of_two_columns():
