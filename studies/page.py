@@ -148,7 +148,7 @@ def shown(part: Part, kept: Kept) -> str:
 
 
 def numbered(part: Part, place: int) -> str:
-    """Return the number of a part's table: 2a, 2b for the tables of part 2, 6d, 6e for part 6d's."""
+    """Return a table's number: 2a, 2b for those of part 2, 6d, 6e for those of part 6d."""
     if len(part.measures) == 1:
         return part.number
     if part.number[-1].isdigit():
