@@ -92,9 +92,14 @@ PARTS = (
     Part("7b", "plus-candidates-chest", ("validation auroc",), CANDIDATES[:2]),
     Part("4a", "ablations", ("test accuracy",)),
     Part("4b", "harmonized", ("test accuracy",)),
-    Part("4c", "hundred-clients", ("test accuracy",), OURS[:2]),
+    Part("4c", "hundred-clients", ("test accuracy",), (*OURS[:2], *PLUS, ("FedBB-plus", "FedLC"))),
     Part("5", "central-losses", ("test accuracy", "test auroc", "test average_precision")),
-    Part("3", "many-classes", ("test accuracy",), (*OURS[:2], ("FedLC", "FedAvg"))),
+    Part(
+        "3",
+        "many-classes",
+        ("test accuracy",),
+        (*OURS[:2], ("FedLC", "FedAvg"), *PLUS, ("FedBB-plus", "FedLC")),
+    ),
     Part("8b", "ceiling", ("test accuracy",)),
 )
 
