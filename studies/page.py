@@ -16,6 +16,7 @@ LETTERS = "abcdefgh"
 NOT_RUN = "*Not run yet.*"
 CONTROL = "FedAvg-scaled (control)"
 MAIN = ("FedAvg", "FedProx", "MOON", "FedNova", "FedAlign", "FedLC", "FedBB", CONTROL, "FedBB-plus")
+CHEST = ("test auroc", "test average_precision", "test balanced_accuracy")
 OURS = (
     ("FedBB", "FedAvg"),
     ("FedBB", CONTROL),
@@ -71,7 +72,7 @@ PARTS = (
     Part(
         "2",
         "chest-xrays",
-        ("test auroc", "test average_precision"),
+        CHEST,
         (*OURS, *PLUS),
         classes=Classes(
             ("auroc", "average_precision"),
@@ -85,7 +86,7 @@ PARTS = (
     Part(
         "6d",
         "own-rates-chest",
-        ("test auroc", "test average_precision"),
+        CHEST,
         (("FedBB", "FedAvg"), ("FedBB", "FedBB, unit mean weight"), *PLUS[:2]),
     ),
     Part("7a", "plus-candidates", ("validation accuracy",), CANDIDATES),
