@@ -90,7 +90,12 @@ PARTS = (
         (("FedBB", "FedAvg"), ("FedBB", "FedBB, unit mean weight"), *PLUS[:2]),
     ),
     Part("7a", "plus-candidates", ("validation accuracy",), CANDIDATES),
-    Part("7b", "plus-candidates-chest", ("validation auroc",), CANDIDATES[:2]),
+    Part(
+        "7b",
+        "plus-candidates-chest",
+        ("validation auroc", "validation balanced_accuracy"),
+        CANDIDATES[:2],
+    ),
     Part("4a", "ablations", ("test accuracy",)),
     Part("4b", "harmonized", ("test accuracy",)),
     Part("4c", "hundred-clients", ("test accuracy",), (*OURS[:2], *PLUS, ("FedBB-plus", "FedLC"))),
