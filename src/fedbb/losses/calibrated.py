@@ -18,14 +18,19 @@ from fedbb.losses.entries import check_classes, widen
 from fedbb.losses.logit_calibrated import FAR, calibrate, margins
 from fedbb.records import FloatArray, LabelCounts, Task
 
+ALONE = {
+    Task.MULTICLASS: "it holds one class only, which is compared with no other: it learns nothing",
+    Task.MULTILABEL: "every class has one kind of case only: it learns nothing",
+}
+
 
 @dataclass(frozen=True)
 class Calibration:
     """How far logits are calibrated: the factor on FedLC's margins, which FedLC calls τ.
 
-    `margin` is for classes, `label_margin` for the labels of multi-label data, where margins have
-    brought nothing so far. At 0 classes the client does not hold drop out of its softmax all the
-    same, and so do labels that it holds one kind of case of.
+    `margin` is for classes, `label_margin` for the labels of multi-label data. At 0 classes the
+    client does not hold drop out of its softmax all the same, and so do labels that it holds one
+    kind of case of.
     """
 
     margin: float = 10.0
@@ -63,11 +68,7 @@ class Calibrated:
 
     def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
         """Tell of a client that learns nothing, and what the other loss tells."""
-        if _alone(counts, task) and task is Task.MULTILABEL:
-            return ["every class has one kind of case only: it learns nothing"]
-        if _alone(counts, task):
-            return ["it holds one class only, which is compared with no other: it learns nothing"]
-        return self.loss.remarks(counts, task)
+        return [ALONE[task]] if _alone(counts, task) else self.loss.remarks(counts, task)
 
 
 class CalibratedLoss(nn.Module):
