@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.page import fill
 
-from studies import personal, tables
+from studies import personal, tables, thresholds
 from studies.kept import RESULTS, ROOT, Kept, read_kept, read_rows
 
 LETTERS = "abcdefgh"
@@ -127,8 +127,9 @@ def main() -> None:
     for part in PARTS:
         kept = read_kept(part.grid, options.results)
         text = fill(text, part.grid, NOT_RUN if kept is None else shown(part, kept))
-    served = read_rows(options.results / personal.FILE)
-    text = fill(text, "personal", personal.table(served) if served else NOT_RUN)
+    for name, beside in {"personal": personal, "thresholds": thresholds}.items():
+        rows = read_rows(options.results / beside.FILE)
+        text = fill(text, name, beside.table(rows) if rows else NOT_RUN)
     options.page.write_text(text, encoding="utf-8")
     front = options.readme.read_text(encoding="utf-8")
     for grid in HEADLINES:
