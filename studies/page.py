@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.page import fill
 
-from studies import personal, tables, thresholds
+from studies import personal, shifted, tables, thresholds
 from studies.kept import RESULTS, ROOT, Kept, read_kept, read_rows
 
 LETTERS = "abcdefgh"
@@ -127,9 +127,10 @@ def main() -> None:
     for part in PARTS:
         kept = read_kept(part.grid, options.results)
         text = fill(text, part.grid, NOT_RUN if kept is None else shown(part, kept))
-    for name, beside in {"personal": personal, "thresholds": thresholds}.items():
+    for beside in (personal, shifted, thresholds):
         rows = read_rows(options.results / beside.FILE)
-        text = fill(text, name, beside.table(rows) if rows else NOT_RUN)
+        table = beside.table(rows) if rows else NOT_RUN
+        text = fill(text, beside.FILE.removesuffix(".csv"), table)
     options.page.write_text(text, encoding="utf-8")
     front = options.readme.read_text(encoding="utf-8")
     for grid in HEADLINES:

@@ -1,10 +1,12 @@
-"""Thresholds for the study's X-ray models: what is chosen, and what one half gives."""
+"""The study's final models seen once more: at other thresholds, and with shifted logits."""
 
 import numpy as np
 import pytest
-from studies import thresholds
+from studies import shifted, thresholds
+from studies.final import look, measure_new
+from studies.kept import read_rows
 
-from small_run import finish, make_recipe, small_values
+from small_run import finish, make_recipe, small_recipe, small_values
 
 
 def test_the_threshold_chosen_divides_cases_best_and_of_equals_is_the_lowest():
@@ -55,3 +57,35 @@ def test_the_table_has_a_line_for_each_method_of_each_column():
     assert len(lines) == 10
     told = " | ".join(["55.0 ± 7.1 (2 of 3 seeds)"] * 3)
     assert lines[7] == f"| 6g.6 | labels, δ = 0.5 | FedBB | {told} |"
+
+
+def test_a_shift_is_by_the_logarithm_of_the_share_of_a_class(tmp_path):
+    recipe = small_recipe(tmp_path, method={"name": "fedavg"}, rounds={"number": 2})
+    summary, _ = finish(recipe, tmp_path / "run")
+    scores = shifted.measure(recipe, tmp_path / "run")
+    assert scores["plain"] == summary["final"]["scores"]["test"]["macro"]["accuracy"]
+    federation, logits = look(recipe, tmp_path / "run")
+    labels = federation.dataset.train.labels
+    share = np.array([(labels == c).mean() for c in range(3)])
+    said = np.argmax(logits["test"] - np.log(share), axis=1)
+    expected = np.mean(said == federation.scored["test"].labels)
+    assert scores["shifted"] == pytest.approx(expected)
+
+
+def test_only_what_is_finished_and_not_kept_is_measured(tmp_path, capsys):
+    cells = thresholds.wanted()[:2]
+    folder = tmp_path / "runs" / cells[0].name
+    folder.mkdir(parents=True)
+    (folder / "summary.json").touch()
+    words = [str(tmp_path / "runs"), "--results", str(tmp_path)]
+    seen = []
+
+    def measure(recipe, run):
+        seen.append(run)
+        return {"half": 0.123456}
+
+    for _ in range(2):
+        measure_new(cells, "kept.csv", measure, words)
+    assert seen == [folder]
+    assert read_rows(tmp_path / "kept.csv")[0]["half"] == "0.12346"
+    assert capsys.readouterr().out.count("its run is not finished") == 2
