@@ -29,6 +29,7 @@ from studies.tables import spelled
 FIGURES = ROOT / "docs" / "figures"
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY)
 MARKERS = "osD^vP"
+KINDS = {"baselines": ("o", BLUE), "control": ("s", ORANGE), "FedBB and its parts": ("D", GREEN)}
 BY_ROW = {
     "natural-images": ("test accuracy", "CIFAR-10 by label skew"),
     "chest-xrays": ("test auroc", "Chest X-rays by size and label skew"),
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--out", type=Path, default=FIGURES)
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     for drawings, draw in ((BY_ROW, by_row), (BY_RATE, by_rate)):
         for name, (measure, title) in drawings.items():
             kept = read_kept(name, options.results)
@@ -63,19 +65,26 @@ def by_row(kept: Kept, measure: str, title: str) -> Figure:
     labels = kept.grid.axes[kept.grid.rows]
     places = kept.places()
     width = WIDTH * max(1.0, 0.55 * len(places) + 0.35)
-    heading = Heading(title, "last round; small dots: seeds, large ones: their mean")
+    keys = [
+        Line2D([], [], color=color, marker=marker, label=kind, linestyle="", markersize=6.0)
+        for kind, (marker, color) in KINDS.items()
+    ]
+    heading = Heading(title, "last round; small dots: seeds, large ones: their mean", keys)
     titles = [", ".join(at.values()) for at in places]
     figure, panels = new_panels(heading, 0.24 * len(labels) + 0.6, titles, width)
     for number, (axes, at) in enumerate(zip(panels, places, strict=True)):
         for height, label in enumerate(labels):
             values = [100 * v for v in kept.scores(measure, {kept.grid.rows: label, **at}).values()]
-            own = label.startswith(("FedBB", "Plus"))
-            if values:
+            if len(values) > 1:
                 dots = [height] * len(values)
                 axes.plot(values, dots, "o", color=MUTED, markersize=2.5, zorder=3)
-                color = GREEN if own else ORANGE if "control" in label else BLUE
-                mean = spread_of(values).mean
-                axes.plot([mean], [height], "D" if own else "o", color=color, markersize=6.0)
+            if values:
+                (marker, color), mean = KINDS[_kind(label)], spread_of(values).mean
+                axes.plot([mean], [height], marker, color=color, markersize=6.0)
+            if lost := kept.count_diverged({kept.grid.rows: label, **at}):
+                note = f"{lost} diverged"
+                side = axes.get_yaxis_transform()
+                axes.text(0.98, height, note, transform=side, ha="right", va="center", color=MUTED)
         if not axes.lines:
             axes.set_xticks([])
             axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color=MUTED)
@@ -115,6 +124,13 @@ def by_rate(kept: Kept, measure: str, title: str) -> Figure:
     axes.set_xlabel("learning rate")
     axes.set_ylabel(_axis(measure))
     return figure
+
+
+def _kind(label: str) -> str:
+    if "control" in label:
+        return "control"
+    base = label.startswith(("Fed", "MOON")) and not label.startswith("FedBB")
+    return "baselines" if base else "FedBB and its parts"
 
 
 def _axis(measure: str) -> str:
