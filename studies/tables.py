@@ -188,19 +188,20 @@ def _difference(kept: Kept, measure: str, at: Mapping[str, str], one: str, other
     if not gaps:
         return MISSING
     spread = spread_of(gaps)
-    ahead = sum(gap > 0 for gap in gaps)
+    if not any(gaps):
+        return "equal"
     mean = f"{spread.mean:+.1f}".replace("-", "−")
-    return f"{mean}{_deviation(spread)}, {_verdict(spread, ahead)}"
+    return f"{mean}{_deviation(spread)}, {_verdict(spread, gaps)}"
 
 
-def _verdict(spread: Spread, ahead: int) -> str:
+def _verdict(spread: Spread, gaps: Sequence[float]) -> str:
     """Tell who is ahead, and how surely."""
     if spread.number == 1:
         return "one seed"
-    behind = spread.number - ahead
-    if min(ahead, behind) > 0 or abs(spread.mean) < spread.deviation:
+    ahead, behind = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
+    if max(ahead, behind) < spread.number or abs(spread.mean) < spread.deviation:
         return f"tie ({ahead} of {spread.number} ahead)"
-    return f"{'ahead' if ahead else 'behind'} on {max(ahead, behind)} of {spread.number}"
+    return f"{'ahead' if ahead else 'behind'} on {spread.number} of {spread.number}"
 
 
 def _deviation(spread: Spread) -> str:

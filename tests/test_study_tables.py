@@ -122,6 +122,17 @@ def test_differences_are_paired_by_seed_and_ties_are_called_so(tmp_path):
     assert "−5.0 ± 1.4, behind on 2 of 2" in turned
 
 
+def test_a_method_is_neither_ahead_nor_behind_where_scores_are_equal(tmp_path):
+    kept = keep(tmp_path)
+    same = tables.differences(kept, "test accuracy", [("FedBB", "FedBB")])
+    assert "| FedBB − FedBB | equal | equal |" in same
+    # Equal on one of two seeds: not behind on both.
+    for row in kept.cells:
+        row["test accuracy"] = 0.5 if row["seed"] == "0" or row["method"] == "FedBB" else 0.6
+    half = tables.differences(kept, "test accuracy", [("FedBB", "FedAvg")])
+    assert "tie (0 of 2 ahead)" in half
+
+
 def keep_again(folder):
     return read_kept("small", folder / "kept", folder)
 
