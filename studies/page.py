@@ -89,6 +89,18 @@ PARTS = (
         CHEST,
         (("FedBB", "FedAvg"), ("FedBB", "FedBB, unit mean weight"), *PLUS[:2]),
     ),
+    Part(
+        "6h",
+        "own-rates-resnet11",
+        ("test accuracy",),
+        (
+            ("FedBB, 0.01", "FedAvg, 0.01"),
+            ("FedBB, unit mean weight, 0.003", "FedAvg, 0.01"),
+            ("FedLC, 0.03", "FedAvg, 0.01"),
+            ("FedBB, 0.01", "FedLC, 0.03"),
+            ("FedBB-plus, 0.01", "FedLC, 0.03"),
+        ),
+    ),
     Part("7a", "plus-candidates", ("validation accuracy",), CANDIDATES),
     Part(
         "7b",

@@ -32,6 +32,7 @@ CELLS = {
     "many-classes": 30,
     "natural-images": 165,
     "own-rates-chest": 24,
+    "own-rates-resnet11": 14,
     "plus-candidates": 72,
     "plus-candidates-chest": 32,
     "rates-chest": 30,
