@@ -7,6 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from fedbb.report.plots.canvas import (
     BLUE,
@@ -14,8 +15,6 @@ from fedbb.report.plots.canvas import (
     MUTED,
     ORANGE,
     PURPLE,
-    SKY,
-    VERMILION,
     WIDTH,
     Heading,
     new_panels,
@@ -27,8 +26,15 @@ from studies.kept import RESULTS, ROOT, Kept, read_kept
 from studies.tables import spelled
 
 FIGURES = ROOT / "docs" / "figures"
-COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY)
-MARKERS = "osD^vP"
+METHODS = {
+    "FedAvg": ("o", BLUE),
+    "FedLC": ("^", PURPLE),
+    "FedBB": ("D", GREEN),
+    "FedBB, unit mean weight": ("s", ORANGE),
+}
+APART = 0.04
+"""How far apart the methods of one rate stand, in steps between rates, so that none is hidden."""
+
 KINDS = {"baselines": ("o", BLUE), "control": ("s", ORANGE), "FedBB and its parts": ("D", GREEN)}
 BY_ROW = {
     "natural-images": ("test accuracy", "CIFAR-10 by label skew"),
@@ -68,8 +74,12 @@ def by_row(kept: Kept, measure: str, title: str) -> Figure:
     keys = [
         Line2D([], [], color=color, marker=marker, label=kind, linestyle="", markersize=6.0)
         for kind, (marker, color) in KINDS.items()
+        if kind in map(_kind, labels)
     ]
-    heading = Heading(title, "last round; small dots: seeds, large ones: their mean", keys)
+    told = "last round; small dots: seeds, large ones: their mean"
+    if len(places) > 1:
+        told += "; each panel has its own scale"
+    heading = Heading(title, told, keys)
     titles = [", ".join(at.values()) for at in places]
     figure, panels = new_panels(heading, 0.24 * len(labels) + 0.6, titles, width)
     for number, (axes, at) in enumerate(zip(panels, places, strict=True)):
@@ -85,6 +95,7 @@ def by_row(kept: Kept, measure: str, title: str) -> Figure:
                 note = f"{lost} diverged"
                 side = axes.get_yaxis_transform()
                 axes.text(0.98, height, note, transform=side, ha="right", va="center", color=MUTED)
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
         if not axes.lines:
             axes.set_xticks([])
             axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color=MUTED)
@@ -99,20 +110,25 @@ def by_rate(kept: Kept, measure: str, title: str) -> Figure:
     """Draw a measure over the learning rates, a line for each row; small dots are seeds."""
     (axis,) = kept.grid.columns
     rates, labels = kept.grid.axes[axis], kept.grid.axes[kept.grid.rows]
-    keys = [
-        Line2D([], [], color=color, marker=marker, label=label, markersize=5.0)
-        for color, marker, label in zip(COLORS, MARKERS, labels, strict=False)
-    ]
+    keys = []
+    for label in labels:
+        marker, color = METHODS[label]
+        keys.append(Line2D([], [], color=color, marker=marker, label=label, markersize=5.0))
     heading = Heading(title, "last round; small dots: seeds, lines: their mean", keys)
     figure, (axes,) = new_panels(heading, 2.6, [""], 1.5 * WIDTH)
-    for key, label in zip(keys, labels, strict=True):
-        points = []
+    for number, (key, label) in enumerate(zip(keys, labels, strict=True)):
+        points, aside = [], APART * (number - (len(labels) - 1) / 2)
         for place, rate in enumerate(rates):
-            found = kept.scores(measure, {kept.grid.rows: label, axis: rate}).values()
-            values = [100 * value for value in found]
-            axes.plot([place] * len(values), values, "o", color=key.get_color(), markersize=2.5)
+            at = {kept.grid.rows: label, axis: rate}
+            values = [100 * value for value in kept.scores(measure, at).values()]
+            dots = [place + aside] * len(values)
+            axes.plot(dots, values, "o", color=key.get_color(), markersize=2.5)
             if values:
-                points.append((place, spread_of(values).mean))
+                points.append((place + aside, spread_of(values).mean))
+            if lost := kept.count_diverged(at):
+                note = f"{label}: {lost} diverged"
+                top = axes.get_xaxis_transform()
+                axes.text(place, 0.92, note, transform=top, ha="right", color=MUTED)
         axes.plot(
             [place for place, _ in points],
             [mean for _, mean in points],
