@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from fedbb.engine.flower import keeper
@@ -52,12 +51,7 @@ class Group:
         self._keeper = subprocess.Popen(script, stdin=subprocess.PIPE, start_new_session=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._keeper is not None
         self._keeper.communicate()
         for started in self._programs:
