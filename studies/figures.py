@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -83,6 +85,7 @@ def by_row(kept: Kept, measure: str, title: str) -> Figure:
     titles = [", ".join(at.values()) for at in places]
     figure, panels = new_panels(heading, 0.24 * len(labels) + 0.6, titles, width)
     for number, (axes, at) in enumerate(zip(panels, places, strict=True)):
+        notes: list[tuple[int, list[float], str]] = []
         for height, label in enumerate(labels):
             values = [100 * v for v in kept.scores(measure, {kept.grid.rows: label, **at}).values()]
             if len(values) > 1:
@@ -92,9 +95,9 @@ def by_row(kept: Kept, measure: str, title: str) -> Figure:
                 (marker, color), mean = KINDS[_kind(label)], spread_of(values).mean
                 axes.plot([mean], [height], marker, color=color, markersize=6.0)
             if lost := kept.count_diverged({kept.grid.rows: label, **at}):
-                note = f"{lost} diverged"
-                side = axes.get_yaxis_transform()
-                axes.text(0.98, height, note, transform=side, ha="right", va="center", color=MUTED)
+                notes.append((height, values, f"{lost} diverged"))
+        for height, values, note in notes:
+            _note(axes, height, values, note)
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
         if not axes.lines:
             axes.set_xticks([])
@@ -140,6 +143,15 @@ def by_rate(kept: Kept, measure: str, title: str) -> Figure:
     axes.set_xlabel("learning rate")
     axes.set_ylabel(_axis(measure))
     return figure
+
+
+def _note(axes: Axes, height: int, values: Sequence[float], note: str) -> None:
+    """Write a note in a row of a finished panel, on the side where its dots are not."""
+    low, high = axes.get_xlim()
+    left = bool(values) and max(values) > (low + high) / 2
+    place, align = (0.02, "left") if left else (0.98, "right")
+    side = axes.get_yaxis_transform()
+    axes.text(place, height, note, transform=side, ha=align, va="center", color=MUTED)
 
 
 def _kind(label: str) -> str:
