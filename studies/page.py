@@ -108,10 +108,35 @@ PARTS = (
         ("validation auroc", "validation balanced_accuracy"),
         CANDIDATES[:2],
     ),
-    Part("4a", "ablations", ("test accuracy",)),
-    Part("4b", "harmonized", ("test accuracy",)),
+    Part(
+        "4a",
+        "ablations",
+        ("test accuracy",),
+        (
+            ("PNB alone", CONTROL),
+            ("CBR alone, share-std", "FedAvg"),
+            ("CBR alone, printed", "FedAvg"),
+            ("FedBB", "PNB alone"),
+            *((variant, "FedBB") for variant in ("γ = 0.5", "μ = 1", "μ = 2", "μ = unit")),
+            *((variant, "FedBB") for variant in ("β = .99", "τ = 0.1", "β = .99, τ = 0.1")),
+        ),
+    ),
+    Part(
+        "4b",
+        "harmonized",
+        ("test accuracy",),
+        tuple(
+            (f"{base}+FedBB", f"{base}+FedLC")
+            for base in ("FedProx", "MOON", "FedNova", "FedAlign")
+        ),
+    ),
     Part("4c", "hundred-clients", ("test accuracy",), (*OURS[:2], *PLUS, ("FedBB-plus", "FedLC"))),
-    Part("5", "central-losses", ("test accuracy", "test auroc", "test average_precision")),
+    Part(
+        "5",
+        "central-losses",
+        ("test accuracy", "test auroc", "test average_precision"),
+        tuple((loss, "BCE / CE") for loss in ("Focal", "CB", "FedLC", "FedLC, τ = 10", "PNB")),
+    ),
     Part(
         "3",
         "many-classes",

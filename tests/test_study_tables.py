@@ -2,10 +2,11 @@
 
 import csv
 import json
+import re
 
 import pytest
 from studies import figures, page, personal, tables
-from studies.kept import read_kept
+from studies.kept import GRIDS, read_kept
 
 from fedbb.recipes.grid import read_grid
 from small_grid import write_grid
@@ -185,6 +186,28 @@ def test_no_two_tables_have_the_same_number():
     shown = [page.numbered(p, place) for p in page.PARTS for place in range(len(p.measures))]
     assert len({*shown, "8a"}) == len(shown) + 1
     assert {"1", "2a", "2b", "6c", "6d", "6e", "7a"} <= {*shown}
+
+
+@pytest.mark.parametrize("part", page.PARTS, ids=lambda part: part.grid)
+def test_who_is_set_beside_whom_has_a_row(part):
+    grid = read_grid(GRIDS / f"{part.grid}.toml")
+    assert {label for pair in part.pairs for label in pair} <= {*grid.axes[grid.rows]}
+
+
+NUMBER = r"\d[a-h]?\.\d+|\d[a-h]"
+NUMBERS = rf"(?:{NUMBER})(?:(?:,| and| to| beside)\s(?:{NUMBER})\b)*"
+POINTERS = {"docs/results.md": rf"\brows?\s({NUMBERS})", "docs/advice.md": rf"\(({NUMBERS})"}
+
+
+@pytest.mark.parametrize("name", POINTERS)
+def test_a_claim_points_to_rows_that_are_there(name):
+    results = (page.ROOT / "docs" / "results.md").read_text("utf-8")
+    rows = {*re.findall(r"^\| (\d[a-h]?\.\d+) \|", results, re.M)}
+    known = rows | {row.split(".")[0] for row in rows}
+    told = re.findall(POINTERS[name], (page.ROOT / name).read_text("utf-8"))
+    pointed = {number for numbers in told for number in re.findall(NUMBER, numbers)}
+    assert len(pointed) > 20
+    assert pointed <= known
 
 
 def test_the_readme_shows_what_is_kept():
