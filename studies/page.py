@@ -73,7 +73,7 @@ PARTS = (
         "2",
         "chest-xrays",
         CHEST,
-        (*OURS, *PLUS),
+        (*OURS, ("FedBB, unit mean weight", "FedAvg"), *PLUS),
         classes=Classes(
             ("auroc", "average_precision"),
             {"skew": "sizes, δ = 0.5"},
