@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def by_row(kept: Kept, measure: str, title: str) -> Figure:
         for kind, (marker, color) in KINDS.items()
         if kind in map(_kind, labels)
     ]
-    told = "last round; small dots: seeds, large ones: their mean"
+    told = _dots(kept, "large ones")
     if len(places) > 1:
         told += "; each panel has its own scale"
     heading = Heading(title, told, keys)
@@ -117,7 +118,7 @@ def by_rate(kept: Kept, measure: str, title: str) -> Figure:
     for label in labels:
         marker, color = METHODS[label]
         keys.append(Line2D([], [], color=color, marker=marker, label=label, markersize=5.0))
-    heading = Heading(title, "last round; small dots: seeds, lines: their mean", keys)
+    heading = Heading(title, _dots(kept, "lines"), keys)
     figure, (axes,) = new_panels(heading, 2.6, [""], 1.5 * WIDTH)
     for number, (key, label) in enumerate(zip(keys, labels, strict=True)):
         points, aside = [], APART * (number - (len(labels) - 1) / 2)
@@ -143,6 +144,15 @@ def by_rate(kept: Kept, measure: str, title: str) -> Figure:
     axes.set_xlabel("learning rate")
     axes.set_ylabel(_axis(measure))
     return figure
+
+
+def _dots(kept: Kept, means: str) -> str:
+    """Tell what the dots are, and what has too few seeds for them."""
+    seeds = Counter(tuple(row[axis] for axis in kept.grid.axes) for row in kept.cells)
+    if set(seeds.values()) == {1}:
+        return "last round; one seed"
+    alone = "; alone: one seed" if 1 in seeds.values() else ""
+    return f"last round; small dots: seeds, {means}: their mean{alone}"
 
 
 def _note(axes: Axes, height: int, values: Sequence[float], note: str) -> None:

@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+from matplotlib.text import Text
 from studies import figures, page, personal, tables
 from studies.kept import GRIDS, read_kept
 
@@ -259,3 +260,16 @@ def test_figures_show_every_mean(tmp_path, draw):
         for value in (line.get_xdata() if draw is figures.by_row else line.get_ydata())
     }
     assert {52.0, 60.0, 57.0} <= drawn
+
+
+@pytest.mark.parametrize("draw", [figures.by_row, figures.by_rate])
+@pytest.mark.parametrize(
+    ("left_out", "words"),
+    [(4, "last round; one seed"), (1, "their mean; alone: one seed"), (0, "their mean")],
+)
+def test_a_figure_tells_what_rests_on_one_seed(tmp_path, draw, left_out, words):
+    cells = read_grid(write_grid(tmp_path)).cells
+    second = [cell.title for cell in cells if cell.seed == 1]
+    figure = draw(keep(tmp_path, second[:left_out]), "test accuracy", "Small")
+    notes = [text.get_text().split("; each panel")[0] for text in figure.findobj(Text)]
+    assert any(note.endswith(words) for note in notes)
