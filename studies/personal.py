@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from fedbb.recipes.grid import Cell, read_grid
-from fedbb.report.spread import spread_of
 from fedbb.runs.personal import Served, personalize
 from studies.collect import write_rows
 from studies.kept import GRIDS, RESULTS, Row, read_rows
-from studies.tables import markdown, told
+from studies.tables import gap, markdown, told
 
 FILE = "personal.csv"
-METHODS = ("FedAvg", "FedBB", "FedBB-plus")
+METHODS = ("FedAvg", "FedAvg-scaled (control)", "FedBB", "FedBB-plus")
+PAIRS = (("FedBB", "FedAvg"), ("FedBB", METHODS[1]), ("FedBB-plus", "FedAvg"))
 DATA = {"δ = 0.1": "CIFAR-10", "LT, δ = 0.5": "LT-CIFAR-10"}
 """Columns of natural-images.toml, and the row of ceiling.toml that has the same images."""
 
 MODELS = {
     "shared": "shared model",
-    "adapted": "and an epoch of its own",
+    "adapted": "after an epoch of its own",
     "alone": "alone",
     "ceiling": "central",
 }
@@ -58,20 +59,43 @@ def wanted() -> list[Cell]:
 
 
 def table(rows: Sequence[Row], number: str = "8a") -> str:
-    """Return mean and worst client of each model, mean ± deviation over seeds."""
+    """Return mean and worst client of each model, and differences between means, over seeds."""
     lines = []
     places = [(data, method) for data in DATA for method in METHODS]
     for place, (data, method) in enumerate(places, start=1):
-        own = [row for row in rows if (row["data"], row["method"]) == (data, method)]
-        seeds = sorted({int(row["seed"]) for row in own})
         cells = []
         for model in MODELS:
-            by_seed = [[float(r[model]) for r in own if int(r["seed"]) == s] for s in seeds]
-            means = {s: spread_of(v).mean for s, v in zip(seeds, by_seed, strict=True)}
-            worst = {s: min(v) for s, v in zip(seeds, by_seed, strict=True)}
-            cells.append(f"{told(means, len(seeds))}; {told(worst, len(seeds))}")
+            means, worst = (_by_seed(rows, data, method, model, of) for of in (fmean, min))
+            cells.append(f"{told(means, len(means))}; {told(worst, len(worst))}")
         lines.append([f"{number}.{place}", data, method, *cells])
-    return markdown(["row", "data", "method", *MODELS.values()], lines)
+    scores = markdown(["row", "data", "method", *MODELS.values()], lines)
+    return f"{scores}\n\n{_differences(rows)}"
+
+
+def _differences(rows: Sequence[Row]) -> str:
+    """Return the mean over clients of one method less another's, paired by seed."""
+    models = ("shared", "adapted")
+    head = [f"{MODELS[model]}, {data}" for model in models for data in DATA]
+    lines = []
+    for one, other in PAIRS:
+        scores = [
+            [_by_seed(rows, data, method, model, fmean) for method in (one, other)]
+            for model in models
+            for data in DATA
+        ]
+        lines.append([f"{one} − {other}", *(gap(own, base) for own, base in scores)])
+    return markdown(["difference, paired by seed", *head], lines)
+
+
+def _by_seed(
+    rows: Sequence[Row], data: str, method: str, model: str, of: Callable[[list[float]], float]
+) -> dict[int, float]:
+    """Return the mean, or the least, over a method's clients, for each seed."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if (row["data"], row["method"]) == (data, method):
+            found.setdefault(int(row["seed"]), []).append(float(row[model]))
+    return {seed: of(scores) for seed, scores in sorted(found.items())}
 
 
 def _central(cell: Cell) -> Cell:

@@ -184,6 +184,11 @@ def _listed(left: Sequence[Cell], most: int = 6) -> str:
 
 def _difference(kept: Kept, measure: str, at: Mapping[str, str], one: str, other: str) -> str:
     own, base = (kept.scores(measure, {kept.grid.rows: row, **at}) for row in (one, other))
+    return gap(own, base)
+
+
+def gap(own: Mapping[int, float], base: Mapping[int, float]) -> str:
+    """Return by how many points one is ahead of the other, paired by seed, and how surely."""
     gaps = [100 * (own[seed] - base[seed]) for seed in own if seed in base]
     if not gaps:
         return MISSING

@@ -231,7 +231,7 @@ def test_rows_alone_keep_their_numbers_and_are_compared_with_each_other(tmp_path
 def test_clients_are_told_by_their_mean_and_by_the_worst_of_them():
     rows = [
         {"data": "δ = 0.1", "method": method, "seed": seed}
-        | dict.fromkeys(personal.MODELS, 0.2 * client + 0.1 * seed)
+        | dict.fromkeys(personal.MODELS, 0.2 * client + 0.1 * seed + 0.05 * (method == "FedBB"))
         for method in personal.METHODS
         for seed in (0, 1)
         for client in (1, 3)
@@ -241,13 +241,19 @@ def test_clients_are_told_by_their_mean_and_by_the_worst_of_them():
         lines[2]
         == "| 8a.1 | δ = 0.1 | FedAvg | " + " | ".join(["45.0 ± 7.1; 25.0 ± 7.1"] * 4) + " |"
     )
-    assert lines[5] == "| 8a.4 | LT, δ = 0.5 | FedAvg | " + " | ".join(["–; –"] * 4) + " |"
+    assert lines[6] == "| 8a.5 | LT, δ = 0.5 | FedAvg | " + " | ".join(["–; –"] * 4) + " |"
+    (gaps,) = [line for line in lines if line.startswith("| FedBB − FedAvg |")]
+    assert gaps.split(" | ")[1:4] == [
+        "+5.0 ± 0.0, ahead on 2 of 2",
+        "–",
+        "+5.0 ± 0.0, ahead on 2 of 2",
+    ]
 
 
-def test_what_is_personalized_are_three_methods_on_every_seed_of_two_columns():
+def test_what_is_personalized_are_four_methods_on_every_seed_of_two_columns():
     cells = personal.wanted()
-    assert len(cells) == 18
-    assert {cell.at["method"] for cell in cells} == {"FedAvg", "FedBB", "FedBB-plus"}
+    assert len(cells) == 24
+    assert {cell.at["method"] for cell in cells} == {*personal.METHODS}
 
 
 @pytest.mark.parametrize("draw", [figures.by_row, figures.by_rate])
