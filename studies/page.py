@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     options = parser.parse_args()
-    text = options.page.read_text(encoding="utf-8")
+    text = fill(options.page.read_text(encoding="utf-8"), "cost", cost(options.results))
     for part in PARTS:
         kept = read_kept(part.grid, options.results)
         text = fill(text, part.grid, NOT_RUN if kept is None else shown(part, kept))
@@ -175,6 +175,17 @@ def main() -> None:
         front = fill(front, grid, NOT_RUN if kept is None else headline(grid, kept))
     options.readme.write_text(front, encoding="utf-8")
     print("written to", options.page, "and", options.readme)
+
+
+def cost(results: Path = RESULTS) -> str:
+    """Return how many cells all grids have finished, and in which time."""
+    found = [kept for part in PARTS if (kept := read_kept(part.grid, results)) is not None]
+    cells = sum(len(kept.cells) + len(kept.diverged) for kept in found)
+    hours = sum(kept.about["core hours"] for kept in found)
+    return (
+        f"All in all {cells} runs and {hours:.1f} core hours, which makes {hours / 2:.1f} hours "
+        "of wall time, a run on each of two cores."
+    )
 
 
 def shown(part: Part, kept: Kept) -> str:

@@ -177,6 +177,7 @@ def test_nothing_kept_is_none(tmp_path):
 
 def test_the_page_has_a_place_for_every_part_and_shows_what_is_kept():
     text = (page.ROOT / "docs" / "results.md").read_text("utf-8")
+    assert f"<!-- cost -->\n{page.cost()}\n<!-- /cost -->" in text
     for part in page.PARTS:
         kept = read_kept(part.grid)
         content = page.NOT_RUN if kept is None else page.shown(part, kept)
