@@ -16,6 +16,7 @@ LETTERS = "abcdefgh"
 NOT_RUN = "*Not run yet.*"
 CONTROL = "FedAvg-scaled (control)"
 MAIN = ("FedAvg", "FedProx", "MOON", "FedNova", "FedAlign", "FedLC", "FedBB", CONTROL, "FedBB-plus")
+OWN_RATE = "FedBB, own rate (0.003)"
 CHEST = ("test auroc", "test average_precision", "test balanced_accuracy")
 OURS = (
     ("FedBB", "FedAvg"),
@@ -67,6 +68,7 @@ PARTS = (
             ("FedBB", "FedLC"),
             *PLUS,
             ("FedBB-plus", "FedLC"),
+            *((OWN_RATE, other) for other in ("FedBB", "FedAvg", "FedLC", "FedBB-plus")),
         ),
     ),
     Part(

@@ -30,7 +30,7 @@ CELLS = {
     "harmonized": 16,
     "hundred-clients": 15,
     "many-classes": 30,
-    "natural-images": 165,
+    "natural-images": 180,
     "own-rates-chest": 24,
     "own-rates-resnet11": 14,
     "plus-candidates": 72,
