@@ -118,7 +118,10 @@ def by_rate(kept: Kept, measure: str, title: str) -> Figure:
     for label in labels:
         marker, color = METHODS[label]
         keys.append(Line2D([], [], color=color, marker=marker, label=label, markersize=5.0))
-    heading = Heading(title, _dots(kept, "lines"), keys)
+    lost = Counter((row[axis], row[kept.grid.rows]) for row in kept.diverged)
+    told = [f"{label} {number} at {rate}" for (rate, label), number in lost.items()]
+    notes = [_dots(kept, "lines"), *([f"diverged: {'; '.join(told)}"] if told else [])]
+    heading = Heading(title, "\n".join(notes), keys)
     figure, (axes,) = new_panels(heading, 2.6, [""], 1.5 * WIDTH)
     for number, (key, label) in enumerate(zip(keys, labels, strict=True)):
         points, aside = [], APART * (number - (len(labels) - 1) / 2)
@@ -129,10 +132,6 @@ def by_rate(kept: Kept, measure: str, title: str) -> Figure:
             axes.plot(dots, values, "o", color=key.get_color(), markersize=2.5)
             if values:
                 points.append((place + aside, spread_of(values).mean))
-            if lost := kept.count_diverged(at):
-                note = f"{label}: {lost} diverged"
-                top = axes.get_xaxis_transform()
-                axes.text(place, 0.92, note, transform=top, ha="right", color=MUTED)
         axes.plot(
             [place for place, _ in points],
             [mean for _, mean in points],

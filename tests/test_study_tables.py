@@ -280,3 +280,14 @@ def test_a_figure_tells_what_rests_on_one_seed(tmp_path, draw, left_out, words):
     figure = draw(keep(tmp_path, second[:left_out]), "test accuracy", "Small")
     notes = [text.get_text().split("; each panel")[0] for text in figure.findobj(Text)]
     assert any(note.endswith(words) for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [(figures.by_row, "1 diverged"), (figures.by_rate, "diverged: FedBB 1 at η = 0.1")],
+)
+def test_a_figure_tells_what_diverged(tmp_path, draw, words):
+    cells = read_grid(write_grid(tmp_path)).cells
+    lost = [cell.title for cell in cells if cell.seed == 1 and "FedBB · η = 0.1 " in cell.title]
+    figure = draw(keep(tmp_path, diverged=lost), "test accuracy", "Small")
+    assert [words] == [t.get_text() for t in figure.findobj(Text) if "diverged" in t.get_text()]
