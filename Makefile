@@ -17,10 +17,10 @@ test-slow: $(TOOLS) ## run the slow tests as well
 	$(BIN)/python -m pytest -m "not flower"
 
 test-flower: $(TOOLS) ## run the tests on a real Flower server and three nodes (some minutes)
-	timeout 900 $(BIN)/python -m pytest -m "flower and not slow" -n 0 --durations=0 tests/engine/flower tests/cli/test_flower.py $(SELECT)
+	timeout 900 $(BIN)/python -m pytest -m "flower and not slow" -n 0 --durations=0 tests/flower tests/secagg/flower tests/cli/test_flower.py $(SELECT)
 
 test-flower-slow: $(TOOLS) ## those with bad lines, wrong clocks, stragglers and private rounds on real nodes
-	timeout 1800 $(BIN)/python -m pytest -m "flower and slow" -n 0 --durations=0 tests/engine/flower tests/cli/test_flower.py
+	timeout 1800 $(BIN)/python -m pytest -m "flower and slow" -n 0 --durations=0 tests/flower tests/secagg/flower tests/cli/test_flower.py
 
 lint: $(TOOLS) ## check format, lint and types
 	$(BIN)/ruff format --check .

@@ -19,24 +19,24 @@ from typing import Any
 from benchmarks import results
 from benchmarks.child import ROOT
 from benchmarks.page import table
-from fedbb.engine.base import ask_all
-from fedbb.engine.inline import Inline
 from fedbb.errors import DivergedError
-from fedbb.evaluation.scorer import Scorer
-from fedbb.joining import OpenJoin
+from fedbb.evaluation.evaluator import Scorer
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.rng import stream
-from fedbb.rounds import Schedule, Start, go_rounds
+from fedbb.rounds.loop import Schedule, Start, go_rounds
+from fedbb.rounds.round import OpenJoin
+from fedbb.runs.federation import prepare
 from fedbb.runs.network import make_network
-from fedbb.runs.prepare import prepare
-from fedbb.runs.workshop import guard_of, plan_of
+from fedbb.runs.runtime import guard_of, plan_of
+from fedbb.simulation.base import ask_all
+from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
 sys.path.insert(0, str(ROOT / "tests"))
-from attackers import Infiltrated, Spoil, add_noise, flip_labels, move_by, without
+from helpers.attackers import Infiltrated, Spoil, add_noise, flip_labels, move_by, without
 
 NOBODY = "nobody lies"
 AWAY = "the liars stay away"

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.work import BATCH, CLASSES, DECAY, MOMENTUM, RATE, Work
-from fedbb.models.catalogue import build_model
+from fedbb.models.registry import build_model
 
 
 def bare_rounds(work: Work, data: Path, threads: int) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.work import Work, recipe, save_images
-from fedbb.engine.flower.local import LocalFederation
+from fedbb.flower.admin.local import LocalFederation
 from fedbb.runs.folder import RunFolder
 
 SITES = (3, 10)

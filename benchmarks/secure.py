@@ -22,14 +22,14 @@ import numpy as np
 
 from benchmarks import results
 from benchmarks.page import MISSING, fill, table
-from fedbb.privacy.encrypted import EncryptedSum
-from fedbb.privacy.encrypted_party import EncryptedParty
-from fedbb.privacy.journal import FileJournal
-from fedbb.privacy.keys import Identity
-from fedbb.privacy.masked import MaskedSum
-from fedbb.privacy.party import MaskedParty
-from fedbb.privacy.roster import Roster
-from fedbb.privacy.secure_sum import Party, Question, SecureSum
+from fedbb.secagg.bfv.client import EncryptedParty
+from fedbb.secagg.bfv.server import EncryptedSum
+from fedbb.secagg.masked.client import MaskedParty
+from fedbb.secagg.masked.server import MaskedSum
+from fedbb.secagg.primitives.keys import Identity
+from fedbb.secagg.protocol.journal import FileJournal
+from fedbb.secagg.protocol.roster import Roster
+from fedbb.secagg.secure_aggregation import Party, Question, SecureSum
 
 CLIENTS = (5, 10, 50)
 NUMBERS = 600_000

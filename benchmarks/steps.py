@@ -18,13 +18,13 @@ from torch import Tensor
 
 from benchmarks import results
 from benchmarks.work import BATCH, CLASSES, make_images
-from fedbb.engine.malloc import keep_freed_memory
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import fedavg, pnb
-from fedbb.models.catalogue import build_model
+from fedbb.models.registry import build_model
 from fedbb.records import Task
-from fedbb.training.optim import Descent
-from fedbb.training.plan import LocalPlan
+from fedbb.simulation.pool.malloc import keep_freed_memory
+from fedbb.training.config import LocalPlan
+from fedbb.training.sgd import Descent
 
 PAIRS = {"small-cnn": 600, "resnet11": 300, "resnet56": 150}
 LOSS_PAIRS = 2000

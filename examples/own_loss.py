@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbb.data.catalogue import load_dataset
+from fedbb.data.registry import load_dataset
 from fedbb.methods import Method, fedavg
-from fedbb.partition.rules import Rule
+from fedbb.partition.registry import Rule
 from fedbb.records import LabelCounts, Task
-from fedbb.rounds import Schedule
+from fedbb.rounds.loop import Schedule
 from fedbb.runs.simulate import simulate
-from fedbb.training.plan import LocalPlan
+from fedbb.training.config import LocalPlan
 
 
 @dataclass(frozen=True)

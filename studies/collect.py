@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fedbb.files import replacing
-from fedbb.recipes.grid import Cell, Grid, read_grid
+from fedbb._util.files import replacing
+from fedbb.recipes.grid.grid import Cell, Grid, read_grid
 from fedbb.report.grid_runs import CellRun, State, finished_run, read_cells
 from fedbb.report.result import RunResult
 from fedbb.report.tables import summary_of

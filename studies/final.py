@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from fedbb.evaluation.scorer import Scorer
+from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import build_method
-from fedbb.recipes.grid import Cell
+from fedbb.recipes.grid.grid import Cell
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray
 from fedbb.runs.checkpoint import load_checkpoint
-from fedbb.runs.prepare import Federation, prepare
-from fedbb.runs.workshop import network_of
+from fedbb.runs.federation import Federation, prepare
+from fedbb.runs.runtime import network_of
 from fedbb.state import restore
 from fedbb.training.threads import threads
 from studies.collect import write_rows

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from fedbb.recipes.grid import Cell
+from fedbb.recipes.grid.grid import Cell
 from fedbb.report.spread import Spread, spread_of
 from studies.kept import Kept
 

@@ -26,7 +26,7 @@ def final_models(engine: str) -> dict[str, str]:
     """Return the SHA-256 of each case's final model, computed in a process of its own."""
     path = os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
     answer = subprocess.run(
-        [sys.executable, "-m", "digest_runs", engine],
+        [sys.executable, "-m", "helpers.digest_runs", engine],
         capture_output=True,
         text=True,
         env={**os.environ, **INSTRUCTIONS, "PYTHONPATH": path},

@@ -17,30 +17,30 @@ import torch
 from PIL import Image
 from pydantic import BaseModel
 
-from commands import fedbb
 from fedbb.cli.run import run_name
-from fedbb.data.catalogue import CATALOGUE, load_dataset
-from fedbb.data.chexpert import CheXpertOptions
-from fedbb.data.digit_mosaic import MosaicOptions
+from fedbb.data.label_policy import Policy
 from fedbb.data.longtail import tail_sizes
-from fedbb.data.nih_cxr14_options import NihOptions
-from fedbb.data.npz import NpzOptions
-from fedbb.data.table import TableOptions
-from fedbb.data.tiny_imagenet import TinyImageNetOptions
-from fedbb.data.uncertain import Policy
+from fedbb.data.registry import CATALOGUE, load_dataset
+from fedbb.data.sets.chexpert import CheXpertOptions
+from fedbb.data.sets.digit_mosaic import MosaicOptions
+from fedbb.data.sets.nih_cxr14_options import NihOptions
+from fedbb.data.sets.npz import NpzOptions
+from fedbb.data.sets.table import TableOptions
+from fedbb.data.sets.tiny_imagenet import TinyImageNetOptions
 from fedbb.errors import RecipeError
 from fedbb.imbalance.clients import READINGS
 from fedbb.losses.class_balanced import Form
 from fedbb.losses.logit_calibrated import Denominator
 from fedbb.losses.pnb import ClassFactor
 from fedbb.methods import METHODS, hyper_parameters
-from fedbb.models.catalogue import MODELS, build_model
-from fedbb.partition.rules import KINDS
+from fedbb.models.registry import MODELS, build_model
+from fedbb.partition.registry import KINDS
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import EvaluationSpec, Recipe
+from fedbb.runs.federation import prepare
 from fedbb.runs.folder import FILES
-from fedbb.runs.prepare import prepare
+from helpers.commands import fedbb
 
 ROOT = Path(__file__).parents[1]
 RECIPES = (ROOT / "docs" / "recipes.md").read_text("utf-8")

@@ -11,54 +11,62 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "fedbb"
 
-# A module may import those of the rows above its own, and of its own package. `fedbb` is the
-# package's front door: it re-exports what lies below it, and tells the version to those above.
+# A part is a package, a sub-package or a top module. A module belongs to the longest part that its
+# name begins with; it may import its own part and those of the rows above. `fedbb` is the public
+# package: it re-exports names of the rows above it, and gives the version to those below.
 LAYERS = (
-    ("errors", "files", "names", "records", "rng"),
+    ("_util", "errors", "records", "rng"),
     ("data", "imbalance", "partition", "state"),
     ("aggregation", "losses", "models", "penalties"),
     ("methods",),
-    ("evaluation", "inspection", "training"),
-    ("engine",),
-    ("joining",),
-    ("privacy",),
+    ("analysis", "evaluation", "training"),
+    ("simulation",),
     ("rounds",),
+    ("secagg",),
     ("fedbb",),
     ("recipes",),
-    ("runs",),
-    ("engine.flower",),
+    ("secagg.client_secrets",),
+    ("paper", "runs", "secagg.simulated_run"),
+    ("flower", "secagg.flower"),
     ("report", "trackers"),
     ("cli", "__main__"),
 )
 
-# (who, whom): the only imports allowed between packages of one row.
-NEIGHBORS = {("partition", "data"), ("penalties", "models"), ("__main__", "cli")}
+# (who, whom): the only imports allowed between parts of one row.
+NEIGHBORS = {
+    ("partition", "data"),
+    ("penalties", "models"),
+    ("__main__", "cli"),
+    ("runs", "secagg.simulated_run"),
+    ("secagg.simulated_run", "runs"),
+    ("flower", "secagg.flower"),
+    ("secagg.flower", "flower"),
+}
 
 LIBRARY_HOMES = {
-    "flwr": ("engine/flower",),
+    "flwr": ("flower/", "secagg/flower/"),
     "mlflow": ("trackers/mlflow_store.py",),
     "tensorboard": ("trackers/tensorboard_log.py",),
-    "cryptography": ("privacy/", "engine/flower"),
-    "tenseal": ("privacy/bfv.py",),
+    "cryptography": ("secagg/", "flower/"),
+    "tenseal": ("secagg/bfv/",),
     "typer": ("cli/",),
     "wandb": ("trackers/wandb_offline.py",),
 }
 FILE_HOMES = (
     # What workers share, what waits for its turn, and what the system grants.
-    "engine/flower/",
-    "privacy/",
-    "engine/shared.py",
-    "engine/parking.py",
-    "engine/cores.py",
-    "files.py",
-    "data/",
-    "inspection/label_",
-    "partition/table.py",
-    "recipes/",
-    "runs/",
-    "report/",
-    "trackers/",
+    "simulation/pool/",
+    "_util/files.py",
+    "analysis/label_",
     "cli/",
+    "data/",
+    "flower/",
+    "paper/",
+    "partition/partition.py",
+    "recipes/",
+    "report/",
+    "runs/",
+    "secagg/",
+    "trackers/",
 )
 
 FILE_LIBRARIES = {"fileinput", "glob", "pathlib", "shutil", "tempfile"}
@@ -71,12 +79,16 @@ Check = Callable[[str, str], list[str]]
 
 
 def owner(path: str) -> str:
-    """Return the package or top module that a file under src/fedbb belongs to."""
-    # Flower's own programs run recipes, so they stand above what the other engines know.
-    if path.startswith("engine/flower/"):
-        return "engine.flower"
-    first = PurePosixPath(path).parts[0].removesuffix(".py")
-    return "fedbb" if first == "__init__" else first
+    """Return the part that a file under src/fedbb belongs to."""
+    module = path.removesuffix(".py").removesuffix("__init__").strip("/").replace("/", ".")
+    return part(module)
+
+
+def part(module: str) -> str:
+    """Return the longest part that a dotted name within the package begins with."""
+    words = module.split(".")
+    names = [".".join(words[:length]) for length in range(len(words), 0, -1)]
+    return next((name for name in names if name in LEVEL), "fedbb")
 
 
 def imported(path: str, source: str) -> Iterator[tuple[int, str]]:
@@ -120,11 +132,8 @@ def upward_imports(path: str, source: str) -> list[str]:
 
 
 def target(name: str) -> str:
-    """Return whom a dotted name belongs to; what is no part of ours comes from the front door."""
-    if name.startswith("fedbb.engine.flower"):
-        return "engine.flower"
-    second = (*name.split("."), "")[1]
-    return second if second in LEVEL else "fedbb"
+    """Return whom a dotted name belongs to; what is no part of ours comes from the package."""
+    return part(name.removeprefix("fedbb").removeprefix("."))
 
 
 def may_import(who: str, whom: str) -> bool:
@@ -164,8 +173,9 @@ def sources() -> dict[str, str]:
 
 def test_every_part_of_the_package_has_its_place_in_the_layers() -> None:
     parts = {owner(path) for path in sources()}
-    assert parts - set(LEVEL) == set()
-    assert {"records", "models", "fedbb"} <= parts
+    assert parts == set(LEVEL)
+    first = {PurePosixPath(path).parts[0].removesuffix(".py") for path in sources()}
+    assert first - {"__init__"} <= set(LEVEL)
 
 
 @pytest.mark.parametrize("check", [upward_imports, homeless_libraries, file_access])
@@ -177,7 +187,7 @@ def test_the_package_keeps_the_rule(check: Check) -> None:
     "source",
     [
         "from fedbb.training.local import train_client",
-        "import fedbb.engine.inline",
+        "import fedbb.simulation.inline",
         "from fedbb import rounds",
         "from fedbb import PNBLoss",
         "import fedbb",
@@ -204,9 +214,9 @@ def test_an_upward_or_sideways_import_is_caught(source: str) -> None:
         ("penalties/made_up.py", "from fedbb.models.base import Outputs"),
         ("runs/made_up.py", "from fedbb import __version__"),
         ("__init__.py", "from fedbb.losses.pnb import PNBLoss"),
-        ("engine/flower/made_up.py", "from ..base import Engine"),
-        ("engine/flower/made_up.py", "from fedbb.runs.folder import RunFolder"),
-        ("cli/made_up.py", "from fedbb.engine.flower.local import start"),
+        ("flower/app/made_up.py", "from ..strategy import Strategy"),
+        ("flower/made_up.py", "from fedbb.runs.folder import RunFolder"),
+        ("cli/made_up.py", "from fedbb.flower.admin.local import start"),
     ],
 )
 def test_an_import_from_below_or_of_the_same_package_passes(path: str, source: str) -> None:
@@ -218,11 +228,11 @@ def test_an_import_from_below_or_of_the_same_package_passes(path: str, source: s
     [
         ("penalties/made_up.py", "from fedbb.losses.base import Loss"),
         ("models/made_up.py", "from fedbb.penalties.base import Step"),
-        ("data/made_up.py", "from fedbb.partition.table import Partition"),
+        ("data/made_up.py", "from fedbb.partition.partition import Partition"),
         ("data/made_up.py", "from fedbb.imbalance.counts import count_labels"),
         ("records.py", "from fedbb.state import mix"),
-        ("engine/inline.py", "from fedbb.engine.flower.messages import pack"),
-        ("engine/flower/made_up.py", "from fedbb.report.page import write"),
+        ("simulation/inline.py", "from fedbb.flower.strategy import x"),
+        ("flower/made_up.py", "from fedbb.report.page import write"),
     ],
 )
 def test_a_neighbor_is_refused_unless_the_table_names_it(path: str, source: str) -> None:
@@ -232,14 +242,14 @@ def test_a_neighbor_is_refused_unless_the_table_names_it(path: str, source: str)
 @pytest.mark.parametrize(
     ("home", "source"),
     [
-        ("engine/flower/made_up.py", "from flwr.common import Message"),
+        ("flower/made_up.py", "from flwr.common import Message"),
         ("cli/made_up.py", "import typer"),
         ("trackers/mlflow_store.py", "from mlflow import MlflowClient"),
     ],
 )
 def test_a_library_is_known_only_in_its_home(home: str, source: str) -> None:
     assert homeless_libraries(home, source) == []
-    assert len(homeless_libraries("engine/inline.py", source)) == 1
+    assert len(homeless_libraries("simulation/inline.py", source)) == 1
     assert len(homeless_libraries("report/page.py", source)) == 1
 
 
@@ -249,8 +259,12 @@ def test_a_library_is_known_only_in_its_home(home: str, source: str) -> None:
 )
 def test_file_access_is_caught_outside_its_homes(source: str) -> None:
     assert len(file_access("training/made_up.py", source)) == 1
-    assert len(file_access("partition/even.py", source)) == 1
-    assert file_access("runs/made_up.py", source) == file_access("partition/table.py", source) == []
+    assert len(file_access("partition/iid.py", source)) == 1
+    assert (
+        file_access("runs/made_up.py", source)
+        == file_access("partition/partition.py", source)
+        == []
+    )
 
 
 def test_importing_the_package_loads_nothing_heavier_than_torch_and_numpy() -> None:

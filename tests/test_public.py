@@ -28,7 +28,7 @@ def modules_with_doctests() -> list[str]:
         for package in packages
         for module in pkgutil.iter_modules(package.__path__, package.__name__ + ".")
     ]
-    return [*found, "fedbb.names"]
+    return [*found, "fedbb._util.names"]
 
 
 def parameters_in_docs(name: str) -> list[str]:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from studies import collect as collect_script
 
-from fedbb.recipes.grid import read_grid
+from fedbb.recipes.grid.grid import read_grid
 from fedbb.runs.failed import note_failure
-from fedbb.runs.grid import run_grid
 from fedbb.runs.runner import run
-from small_grid import write_grid
+from fedbb.runs.sweep import run_grid
+from helpers.small_grid import write_grid
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "studies"

@@ -6,7 +6,7 @@ from studies import shifted, thresholds
 from studies.final import look, measure_new
 from studies.kept import read_rows
 
-from small_run import finish, make_recipe, small_recipe, small_values
+from helpers.small_run import finish, make_recipe, small_recipe, small_values
 
 
 def test_the_threshold_chosen_divides_cases_best_and_of_equals_is_the_lowest():

@@ -9,8 +9,8 @@ from matplotlib.text import Text
 from studies import figures, page, personal, tables
 from studies.kept import GRIDS, read_kept
 
-from fedbb.recipes.grid import read_grid
-from small_grid import write_grid
+from fedbb.recipes.grid.grid import read_grid
+from helpers.small_grid import write_grid
 
 VALUES = {
     ("FedAvg", "η = 0.05"): (0.50, 0.54),

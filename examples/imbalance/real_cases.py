@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 import fedbb
+from fedbb.analysis.advice import middle_value
+from fedbb.analysis.classes import gini_of, ratio_of
+from fedbb.analysis.label_columns import Layout
+from fedbb.analysis.label_table import read_labels
+from fedbb.analysis.settings import Settings
 from fedbb.data.longtail import tail_sizes
-from fedbb.inspection.advice import middle_value
-from fedbb.inspection.classes import gini_of, ratio_of
-from fedbb.inspection.label_columns import Layout
-from fedbb.inspection.label_table import read_labels
-from fedbb.inspection.settings import Settings
-from fedbb.partition.rules import Rule
+from fedbb.partition.registry import Rule
 
 XRAY = Settings(beta=0.9999999, tau=10.0, mu=4.0)
 POLICIES = ("zeros", "ones", "ignore")

@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedbb.analysis.inspect import inspect
     from fedbb.errors import DataError, DivergedError, FedbbError, RecipeError, RunError
     from fedbb.imbalance.cases import case_weights, effective_number
     from fedbb.imbalance.classes import class_factors, class_shares, share_spread
     from fedbb.imbalance.clients import client_weights, dispersion
     from fedbb.imbalance.counts import count_labels
-    from fedbb.inspection.inspect import inspect
     from fedbb.losses.class_balanced import CBLoss
     from fedbb.losses.focal import FocalLoss
     from fedbb.losses.logit_calibrated import FedLCLoss
@@ -62,7 +62,7 @@ _HOMES = {
     "count_labels": "fedbb.imbalance.counts",
     "dispersion": "fedbb.imbalance.clients",
     "effective_number": "fedbb.imbalance.cases",
-    "inspect": "fedbb.inspection.inspect",
+    "inspect": "fedbb.analysis.inspect",
     "share_spread": "fedbb.imbalance.classes",
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from fedbb._util.names import nearest
 from fedbb.aggregation.merging import Merge, average, normalized_average
 from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.errors import RecipeError
@@ -17,7 +18,6 @@ from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.focal import Focal
 from fedbb.losses.logit_calibrated import LogitCalibrated
 from fedbb.losses.pnb import PNB
-from fedbb.names import nearest
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs, Penalty
 from fedbb.penalties.contrastive import Contrastive

@@ -3,8 +3,8 @@ import json
 import pytest
 from rich.cells import cell_len
 
-from commands import fedbb
-from report.builder import Sketch, build
+from helpers.commands import fedbb
+from helpers.run_builder import Sketch, build
 
 HOSTILE = ("\x1b[31mred", "[bold]markup[/bold]", "</script>", "名前" * 40, "a\nb", "x" * 300)
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from commands import fedbb
+from helpers.commands import fedbb
 
 
 def test_the_papers_efficiency_table_comes_out_in_its_own_convention(monkeypatch):

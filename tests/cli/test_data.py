@@ -2,9 +2,9 @@ import json
 
 import numpy as np
 
-from commands import fedbb
-from fedbb.data.catalogue import CATALOGUE
-from small_run import write_npz
+from fedbb.data.registry import CATALOGUE
+from helpers.commands import fedbb
+from helpers.small_run import write_npz
 
 
 def test_list_names_every_data_set(monkeypatch):

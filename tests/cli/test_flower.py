@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from commands import fedbb, started
 from fedbb.cli import flower_run
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.folder import RunFolder
-from small_run import small_recipe
+from helpers.commands import fedbb, started
+from helpers.small_run import small_recipe
 
 needs_flower = pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed")
 
@@ -21,7 +21,7 @@ needs_flower = pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     """The folder of a federation with two sites, certificates and a port of its own."""
-    from fedbb.engine.flower.local import free_port
+    from fedbb.flower.admin.local import free_port
 
     monkeypatch.chdir(tmp_path)
     server = f"localhost:{free_port('127.0.0.1')}"
@@ -152,8 +152,8 @@ def wait_for_line(process, words, seconds=240):
 @pytest.mark.timeout(600)
 def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_path, monkeypatch):
     """Up by one command; a run cut by Ctrl-C goes on; SIGTERM ends everything."""
-    from fedbb.engine.flower import keeper
-    from fedbb.engine.flower.local import free_port
+    from fedbb.flower.admin import reaper as keeper
+    from fedbb.flower.admin.local import free_port
 
     monkeypatch.chdir(tmp_path)
     partition = {"kind": "even", "clients": 1}

@@ -4,9 +4,9 @@ import tomllib
 import numpy as np
 import pytest
 
-from commands import fedbb
 from fedbb.runs.runner import run
-from small_run import small_recipe
+from helpers.commands import fedbb
+from helpers.small_run import small_recipe
 
 TABLE = "image,site,label\n" + "".join(
     f"img{n}.png,{'north' if n % 3 else 'south'},{'cat' if n % 5 else 'dog'}\n" for n in range(200)
@@ -157,7 +157,7 @@ def test_a_partition_without_a_recipe_is_refused_with_the_way_out(tmp_path, monk
 
 
 def test_a_tables_partition_file_divides_it(table, tmp_path, monkeypatch):
-    from fedbb.partition.table import from_owners
+    from fedbb.partition.partition import from_owners
 
     labels = np.array([int(n % 5 == 0) for n in range(200)])
     from_owners(np.arange(200) % 4, 4, labels, {}).save(tmp_path / "parts.json")

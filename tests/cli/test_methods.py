@@ -1,7 +1,7 @@
 import json
 
-from commands import fedbb
 from fedbb.methods import METHODS
+from helpers.commands import fedbb
 
 
 def test_every_method_is_listed_with_its_slots(monkeypatch):

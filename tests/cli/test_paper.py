@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from commands import fedbb
-from fedbb.recipes import paper_tables
-from fedbb.recipes.paper_tables import paper_grid
+from fedbb.paper import tables as paper_tables
+from fedbb.paper.tables import paper_grid
 from fedbb.runs.failed import note_failure
 from fedbb.runs.runner import run
-from small_grid import write, write_grid
+from helpers.commands import fedbb
+from helpers.small_grid import write, write_grid
 
 NUMBER = """
 [[number]]

@@ -1,7 +1,7 @@
 import json
 
-from commands import fedbb
-from small_run import finish, small_recipe
+from helpers.commands import fedbb
+from helpers.small_run import finish, small_recipe
 
 
 def test_each_client_the_mean_and_the_worst_are_shown(tmp_path, monkeypatch):

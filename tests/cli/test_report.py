@@ -1,7 +1,7 @@
 import json
 
-from commands import fedbb
-from report.builder import Sketch, build, build_all
+from helpers.commands import fedbb
+from helpers.run_builder import Sketch, build, build_all
 
 
 def make(root):

@@ -4,9 +4,9 @@ import signal
 import pytest
 from PIL import Image
 
-from commands import fedbb, started
 from fedbb.runs.folder import RunFolder
-from small_run import small_recipe
+from helpers.commands import fedbb, started
+from helpers.small_run import small_recipe
 
 
 @pytest.fixture

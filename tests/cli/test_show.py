@@ -1,8 +1,8 @@
 import json
 
-from commands import fedbb
 from fedbb.runs.runner import run
-from small_run import small_recipe
+from helpers.commands import fedbb
+from helpers.small_run import small_recipe
 
 
 def test_show_tells_classes_clients_and_the_end(tmp_path, monkeypatch):

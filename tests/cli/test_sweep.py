@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from commands import fedbb, started
-from fedbb.recipes.grid import read_grid
+from fedbb.recipes.grid.grid import read_grid
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.grid import statuses
-from small_grid import write, write_grid
+from fedbb.runs.sweep import statuses
+from helpers.commands import fedbb, started
+from helpers.small_grid import write, write_grid
 
 
 @pytest.fixture

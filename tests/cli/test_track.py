@@ -3,14 +3,14 @@ import signal
 
 import pytest
 
-from commands import fedbb, started
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from fedbb.trackers import catalogue
 from fedbb.trackers.catalogue import Kind
-from report.builder import Sketch, build
-from small_run import small_recipe
-from trackers.made_up import Broken
+from helpers.commands import fedbb, started
+from helpers.run_builder import Sketch, build
+from helpers.small_run import small_recipe
+from helpers.tracker_module import Broken
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from fedbb.evaluation.cost import (
     price,
 )
 from fedbb.models.base import NetworkModule, Outputs
-from fedbb.models.catalogue import MODELS, build_model
+from fedbb.models.registry import MODELS, build_model
 from fedbb.models.resnet_cifar import resnet11, resnet56
 from fedbb.models.small_cnn import SmallCNN
 from fedbb.state import snapshot

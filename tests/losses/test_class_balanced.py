@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from batches import (
+from fedbb.losses.class_balanced import CBLoss, ClassBalanced
+from fedbb.losses.cross_entropy import PlainLoss
+from fedbb.losses.focal import FocalLoss
+from fedbb.records import LabelCounts, Task
+from helpers.batches import (
     NAN,
     batches,
     check_drop_in,
@@ -19,10 +23,6 @@ from batches import (
     holey_batch,
     value_and_slope,
 )
-from fedbb.losses.class_balanced import CBLoss, ClassBalanced
-from fedbb.losses.cross_entropy import PlainLoss
-from fedbb.losses.focal import FocalLoss
-from fedbb.records import LabelCounts, Task
 from reference import class_balanced as reference
 
 quick = settings(deadline=None, max_examples=40)

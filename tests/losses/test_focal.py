@@ -7,7 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batches import (
+from fedbb.losses.cross_entropy import PlainLoss
+from fedbb.losses.focal import Focal, FocalLoss
+from fedbb.records import Task
+from helpers.batches import (
     NAN,
     batches,
     check_drop_in,
@@ -16,9 +19,6 @@ from batches import (
     holey_batch,
     value_and_slope,
 )
-from fedbb.losses.cross_entropy import PlainLoss
-from fedbb.losses.focal import Focal, FocalLoss
-from fedbb.records import Task
 from reference import focal as reference
 
 quick = settings(deadline=None, max_examples=40)

@@ -8,10 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batches import NAN, batches, check_drop_in, counts_of, equal_bits, holey_batch, value_and_slope
 from fedbb.losses.cross_entropy import PlainLoss
 from fedbb.losses.logit_calibrated import FedLCLoss, LogitCalibrated
 from fedbb.records import Task
+from helpers.batches import (
+    NAN,
+    batches,
+    check_drop_in,
+    counts_of,
+    equal_bits,
+    holey_batch,
+    value_and_slope,
+)
 from reference import fedlc as reference
 
 quick = settings(deadline=None, max_examples=40)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedbb.models.catalogue import MODELS, build_model
 from fedbb.models.projection import Projection
+from fedbb.models.registry import MODELS, build_model
 from fedbb.models.resnet_cifar import resnet56
 from fedbb.rng import torch_stream
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from fedbb.errors import RecipeError
 from fedbb.models.base import NetworkModule
-from fedbb.models.catalogue import MODELS, build_model
+from fedbb.models.registry import MODELS, build_model
 from fedbb.models.resnet_cifar import Bottleneck, ResNet, resnet11, resnet56
 from fedbb.models.slim import leading, slim_channels
 from fedbb.models.small_cnn import SmallCNN

@@ -7,7 +7,7 @@ from hypothesis.extra.numpy import arrays
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
 from fedbb.partition.multilabel import deciding_classes
-from fedbb.partition.rules import Rule, divide
+from fedbb.partition.registry import Rule, divide
 from fedbb.records import Task
 
 MARKS = arrays(

@@ -2,13 +2,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedbb.models.catalogue import build_model
+from fedbb.models.registry import build_model
 from fedbb.penalties.alignment import Alignment, top_singular_value, transmitting_matrix
 from fedbb.penalties.base import Anchors, Step
 from fedbb.rng import torch_stream
 from fedbb.state import digest, snapshot
+from helpers.toy import toy_network
 from reference.transmitting import transmitting_matrix as slow_matrix
-from toy import toy_network
 
 
 def drawn(*shape):

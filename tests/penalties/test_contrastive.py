@@ -6,8 +6,8 @@ import torch
 from fedbb.penalties.base import Anchors, Step
 from fedbb.penalties.contrastive import Contrastive, contrast
 from fedbb.state import digest, snapshot
+from helpers.toy import toy_network
 from reference.contrast import contrast as slow_contrast
-from toy import toy_network
 
 
 def rows(cosine):

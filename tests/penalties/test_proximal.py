@@ -4,7 +4,7 @@ import torch
 from fedbb.penalties.base import Anchors
 from fedbb.penalties.proximal import Proximal
 from fedbb.state import snapshot
-from toy import toy_network
+from helpers.toy import toy_network
 
 
 def moved(model, by):

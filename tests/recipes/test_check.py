@@ -4,7 +4,7 @@ import pytest
 
 from fedbb.errors import RecipeError
 from fedbb.runs.runner import run
-from small_run import small_recipe
+from helpers.small_run import small_recipe
 
 MOSAIC = {"name": "digit-mosaic", "partition": {"kind": "even", "clients": 3}}
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from fedbb.aggregation.median import Alike, coordinate_median
-from fedbb.aggregation.trimming import TrimmedMean
+from fedbb.aggregation.robust.median import Alike, coordinate_median
+from fedbb.aggregation.robust.trimmed_mean import TrimmedMean
 from fedbb.errors import RecipeError
 from fedbb.methods import build_method
 from fedbb.recipes.check import check_recipe

@@ -1,5 +1,5 @@
 from fedbb.recipes.spec import LocalSpec
-from fedbb.training.plan import LocalPlan
+from fedbb.training.config import LocalPlan
 
 
 def test_a_recipe_without_local_settings_trains_by_the_plans_own_defaults():

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from fedbb.recipes.grid import read_grid
-from fedbb.recipes.grid_file import GridSheet, OverlaySheet
-from small_grid import write
+from fedbb.recipes.grid.file import GridSheet, OverlaySheet
+from fedbb.recipes.grid.grid import read_grid
+from helpers.small_grid import write
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"^```toml (\S+)\n(.*?)^```$", PAGE, re.M | re.S))

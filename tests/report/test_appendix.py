@@ -7,7 +7,7 @@ from fedbb.report.appendix import command, environment_section, methods_section,
 from fedbb.report.collect import read_run, read_runs
 from fedbb.report.findings import work_out
 from fedbb.report.groups import group
-from report.builder import LEVELS, Sketch, build_all, write
+from helpers.run_builder import LEVELS, Sketch, build_all, write
 
 
 def test_methods_are_explained_once_each(tmp_path):

@@ -5,8 +5,8 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.report.audit import audit_run
 from fedbb.report.collect import read_run
-from report.builder import Sketch, build, write
-from report.hidden import hide
+from helpers.hidden_runs import hide
+from helpers.run_builder import Sketch, build, write
 
 
 def values(audit, what):

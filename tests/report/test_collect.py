@@ -13,7 +13,7 @@ from fedbb.errors import RunError
 from fedbb.records import Task
 from fedbb.report.collect import read_run, read_runs
 from fedbb.report.result import RunResult
-from report.builder import Sketch, build, write
+from helpers.run_builder import Sketch, build, write
 
 FILES = ("recipe.json", "federation.json", "environment.json", "rounds.jsonl", "summary.json")
 

@@ -6,7 +6,7 @@ import pytest
 from fedbb.errors import RecipeError
 from fedbb.report.compare import contrast
 from fedbb.report.sides import read_side
-from report.builder import Sketch, build, write
+from helpers.run_builder import Sketch, build, write
 
 
 def side(root, method, seeds, **changes):

@@ -18,7 +18,7 @@ from fedbb.report.compare_words import (
 )
 from fedbb.report.interval import Interval
 from fedbb.report.sides import read_side
-from report.builder import Sketch, build
+from helpers.run_builder import Sketch, build
 
 
 @pytest.fixture

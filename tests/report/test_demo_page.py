@@ -10,8 +10,8 @@ from fedbb.recipes.reader import make_recipe
 from fedbb.report.collect import read_run, read_runs
 from fedbb.report.demo_page import write_demo
 from fedbb.runs.runner import run
-from report.builder import LEVELS, Sketch, build_all, write
-from report.reader import PageReader
+from helpers.page_reader import PageReader
+from helpers.run_builder import LEVELS, Sketch, build_all, write
 
 EVIL = '<script>alert("x")</script>\'&'
 

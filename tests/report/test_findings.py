@@ -5,7 +5,7 @@ import json
 from fedbb.report.collect import read_runs
 from fedbb.report.findings import NO_RIVAL, as_json, as_markdown, work_out
 from fedbb.report.groups import group
-from report.builder import LEVELS, Sketch, build_all
+from helpers.run_builder import LEVELS, Sketch, build_all
 
 
 def findings(root, *sketches):

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from fedbb.errors import RunError
-from fedbb.recipes.grid import read_grid
-from fedbb.recipes.paper_tables import Printed
+from fedbb.paper.tables import Printed
+from fedbb.recipes.grid.grid import read_grid
 from fedbb.report.grid_overview import overview
 from fedbb.report.grid_table import read_table, show_table, write_tables
 from fedbb.runs.failed import note_failure
-from report.grids import run_cells, small_grid
+from helpers.grid_results import run_cells, small_grid
 
 EVIL = '<script>alert("x")</script> | a_b 5 % & \\ `c` [d](e) $f$ #{g}~^'
 LONG = "日本語 ünïcode ☃ " * 12

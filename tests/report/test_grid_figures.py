@@ -6,11 +6,11 @@ import pytest
 from PIL import Image
 
 from fedbb.errors import RunError
-from fedbb.recipes.grid import read_grid
+from fedbb.recipes.grid.grid import read_grid
 from fedbb.report.grid_figures import draw_figures
 from fedbb.report.grid_panels import merged, panels_of
 from fedbb.report.grid_runs import read_cells
-from report.grids import run_cells, small_grid, write_grid
+from helpers.grid_results import run_cells, small_grid, write_grid
 
 KINDS = ["curves", "costs", "gains", "shares", "weights", "partition"]
 EVIL = '<script>alert("x")</script> | _ % & \\ ../..'

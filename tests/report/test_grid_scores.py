@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbb.recipes.grid import read_grid
-from fedbb.recipes.paper_tables import Printed
+from fedbb.paper.tables import Printed
+from fedbb.recipes.grid.grid import read_grid
 from fedbb.report.grid_runs import State
 from fedbb.report.grid_table import read_table, write_tables
 from fedbb.runs.failed import note_failure
-from report.builder import build
-from report.grids import run_cells, sketch_of, small_grid, write_grid
+from helpers.grid_results import run_cells, sketch_of, small_grid, write_grid
+from helpers.run_builder import build
 
 METRIC = "balanced_accuracy"
 

@@ -5,7 +5,7 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.report.collect import read_runs
 from fedbb.report.groups import group
-from report.builder import Sketch, build_all
+from helpers.run_builder import Sketch, build_all
 
 
 def comparisons(root, *sketches):

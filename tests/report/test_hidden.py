@@ -16,9 +16,9 @@ from fedbb.report.site.drawings import drawings_of
 from fedbb.report.site.fairness import fairness_of
 from fedbb.report.wording import data_title
 from fedbb.runs.folder import RunFolder
-from report.builder import Sketch, build, build_all
-from report.grids import run_cells, small_grid
-from report.hidden import hide
+from helpers.grid_results import run_cells, small_grid
+from helpers.hidden_runs import hide
+from helpers.run_builder import Sketch, build, build_all
 
 METHODS = ("fedavg", "fedbb")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedbb.report.grid_table import read_table
 from fedbb.report.latex import GREEK, as_latex, escape_latex
-from report.grids import run_cells, small_grid
+from helpers.grid_results import run_cells, small_grid
 
 HOSTILE = {
     r"\input{/etc/passwd} \end{table}": "fedavg",

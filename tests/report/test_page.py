@@ -17,7 +17,7 @@ from fedbb.report.page import (
     write_page,
 )
 from fedbb.report.text import Table
-from report.reader import PageReader
+from helpers.page_reader import PageReader
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><path d="M0 0"/></svg>'
 EVIL = """</title></style></pre><script>alert("x")</script><img src=x onerror='y'>" ' & &lt;"""

@@ -3,8 +3,8 @@
 from fedbb.report.collect import read_runs
 from fedbb.report.groups import group
 from fedbb.report.pictures import draw
-from report.builder import Sketch, build_all
-from report.plots.drawn import compared
+from helpers.drawn_figures import compared
+from helpers.run_builder import Sketch, build_all
 
 
 def test_captions_name_the_metric_of_the_task(tmp_path):

@@ -2,7 +2,7 @@ import pytest
 
 from fedbb.errors import RunError
 from fedbb.report.sides import read_side
-from report.builder import Sketch, build
+from helpers.run_builder import Sketch, build
 
 
 def runs(root, method, seeds, **changes):

@@ -7,7 +7,7 @@ import pytest
 from fedbb.report.collect import read_runs
 from fedbb.report.groups import group
 from fedbb.report.tables import compare, summarize
-from report.builder import LEVELS, Sketch, build_all
+from helpers.run_builder import LEVELS, Sketch, build_all
 
 ROUNDS = 2
 REACHED = 1 - 0.6**ROUNDS  # the part of its level that a made-up run has reached at its end

@@ -9,7 +9,7 @@ from fedbb.report import spread, wording
 from fedbb.report.collect import read_run
 from fedbb.report.plots import canvas
 from fedbb.report.spread import Spread
-from report.builder import Sketch, build
+from helpers.run_builder import Sketch, build
 
 
 @pytest.mark.parametrize("module", [wording, spread, canvas])

@@ -1,7 +1,7 @@
 from fedbb.recipes.spec import PartitionSpec
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
-from small_run import finish, small_recipe
+from helpers.small_run import finish, small_recipe
 
 NONE = PartitionSpec()
 

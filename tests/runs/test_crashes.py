@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from small_run import small_recipe
+from helpers.small_run import small_recipe
 
-DRIVER = Path(__file__).with_name("driver.py")
+DRIVER = Path(__file__).parents[1] / "helpers" / "run_driver.py"
 
 
 def drive(tmp_path, recipe, *words):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from fedbb.aggregation.krum import Krum
-from fedbb.engine.screening import Clipped, SoundOnly, Trusted
+from fedbb.aggregation.robust.krum import Krum
 from fedbb.errors import QuorumError, RecipeError
-from fedbb.joining import GUARD, Guard
 from fedbb.recipes.reader import make_recipe
+from fedbb.rounds.filters import Clipped, SoundOnly, Trusted
+from fedbb.rounds.round import GUARD, Guard
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.workshop import guard_of
-from small_run import finish, small_values, without_seconds, write_npz
+from fedbb.runs.runtime import guard_of
+from helpers.small_run import finish, small_values, without_seconds, write_npz
 
 DEFENSES = {
     "clip": {"rule": "clip", "max_norm": 0.2},

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.evaluation.personal import own_accuracy
-from fedbb.evaluation.scorer import Scorer
+from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.personalization import own_accuracy
 from fedbb.methods import fedavg
 from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.personal import personalize
-from fedbb.runs.prepare import prepare
-from fedbb.runs.workshop import network_of, plan_of
+from fedbb.runs.runtime import network_of, plan_of
+from fedbb.training.config import Job
 from fedbb.training.local import train_client
-from fedbb.training.plan import Job
-from small_run import finish, small_recipe
+from helpers.small_run import finish, small_recipe
 
 SKEW = {"kind": "label-skew", "clients": 3, "concentration": 0.5, "min_samples": 2}
 

@@ -7,7 +7,7 @@ from fedbb.errors import RunError
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
-from small_run import finish, small_recipe, without_seconds, write_npz
+from helpers.small_run import finish, small_recipe, without_seconds, write_npz
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 4])

@@ -8,7 +8,7 @@ from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import FILES, RunFolder, hold
 from fedbb.runs.runner import run
 from fedbb.state import digest
-from small_run import finish, small_recipe, without_seconds
+from helpers.small_run import finish, small_recipe, without_seconds
 
 
 def test_the_same_recipe_twice_gives_the_same_model_to_the_bit(tmp_path):

@@ -1,14 +1,14 @@
-from fedbb.data.catalogue import load_dataset
+from fedbb.data.registry import load_dataset
 from fedbb.methods import fedbb, moon
-from fedbb.partition.rules import Rule
-from fedbb.rounds import Schedule
+from fedbb.partition.registry import Rule
+from fedbb.rounds.loop import Schedule
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from fedbb.runs.simulate import simulate
 from fedbb.state import digest
-from fedbb.training.plan import LocalPlan
-from small_run import small_recipe
-from toy import toy_dataset
+from fedbb.training.config import LocalPlan
+from helpers.small_run import small_recipe
+from helpers.toy import toy_dataset
 
 
 def test_a_simulation_gives_the_bits_of_the_same_recipe(tmp_path):

@@ -8,7 +8,7 @@ from fedbb.errors import RecipeError
 from fedbb.trackers import catalogue
 from fedbb.trackers.catalogue import TRACKERS, Kind, make_tracker
 from fedbb.trackers.mlflow_store import MlflowStore
-from trackers.made_up import Memory
+from helpers.tracker_module import Memory
 
 
 @pytest.mark.parametrize(

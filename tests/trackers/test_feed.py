@@ -5,7 +5,7 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.runs.folder import RunFolder
 from fedbb.trackers.feed import Feed, describe, export
-from trackers.made_up import HOSTILE, Broken, Memory, finished, records
+from helpers.tracker_module import HOSTILE, Broken, Memory, finished, records
 
 
 def test_a_finished_run_is_handed_over_whole_with_its_summary(tmp_path):

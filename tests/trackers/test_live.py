@@ -4,7 +4,7 @@ from fedbb.errors import RecipeError
 from fedbb.trackers import catalogue
 from fedbb.trackers.catalogue import Kind
 from fedbb.trackers.live import tracking
-from trackers.made_up import Broken, Memory, cut, finished, mend, records
+from helpers.tracker_module import Broken, Memory, cut, finished, mend, records
 
 
 @pytest.fixture

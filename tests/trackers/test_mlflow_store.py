@@ -5,7 +5,7 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.trackers.feed import Feed, export
 from fedbb.trackers.mlflow_store import MlflowStore
-from trackers.made_up import HOSTILE, cut, finished, mend, records
+from helpers.tracker_module import HOSTILE, cut, finished, mend, records
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")

@@ -2,7 +2,7 @@ import pytest
 
 from fedbb.trackers.feed import Feed, export
 from fedbb.trackers.tensorboard_log import TensorBoardLog, last_round
-from trackers.made_up import HOSTILE, cut, finished, mend, records
+from helpers.tracker_module import HOSTILE, cut, finished, mend, records
 
 pytest.importorskip("tensorboard", reason="tensorboard is not installed")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -6,7 +6,7 @@ import pytest
 from fedbb.trackers import feed
 from fedbb.trackers.feed import Feed
 from fedbb.trackers.wandb_offline import WandbOffline
-from trackers.made_up import HOSTILE, cut, finished, mend, records
+from helpers.tracker_module import HOSTILE, cut, finished, mend, records
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
 from wandb.proto.wandb_internal_pb2 import Record  # noqa: E402

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbb.training.batches import batches
-from fedbb.training.plan import Job, LocalPlan, Share
-from toy import toy_dataset
+from fedbb.training.config import Job, LocalPlan, Share
+from helpers.toy import toy_dataset
 
 DATASET = toy_dataset()
 JOB = Job(client=2, round=3, seed=0, state=None)

@@ -12,9 +12,9 @@ from fedbb.penalties.proximal import Proximal
 from fedbb.records import Task
 from fedbb.state import restore, snapshot
 from fedbb.training.batches import batches
+from fedbb.training.config import Job, LocalPlan, Share
 from fedbb.training.local import train_client
-from fedbb.training.plan import Job, LocalPlan, Share
-from toy import drop_rows, equal_states, toy_dataset, toy_network, toy_shares
+from helpers.toy import drop_rows, equal_states, toy_dataset, toy_network, toy_shares
 
 PLAN = LocalPlan(epochs=2, batch_size=8, lr=0.1)
 

@@ -21,7 +21,8 @@ from rich.progress import (
 from rich.table import Table
 
 from fedbb.cli.options import Json, Quiet, print_json
-from fedbb.data.catalogue import (
+from fedbb.data.download import cache_folder
+from fedbb.data.registry import (
     CATALOGUE,
     Holding,
     check_files,
@@ -30,7 +31,6 @@ from fedbb.data.catalogue import (
     holding,
     load_dataset,
 )
-from fedbb.data.fetch import cache_folder
 from fedbb.data.source import Source
 from fedbb.recipes.reader import read_values
 

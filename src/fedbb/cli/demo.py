@@ -15,7 +15,7 @@ from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.recipes.demonstration import demo_recipes
 from fedbb.report.collect import read_runs
 from fedbb.report.demo_page import write_demo
-from fedbb.runs.batch import Job, run_all
+from fedbb.runs.scheduler import Job, run_all
 
 
 def demo(

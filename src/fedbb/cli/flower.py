@@ -13,7 +13,7 @@ from fedbb.cli.flower_run import need_flower, run
 from fedbb.cli.flower_screen import findings_table, status_tables
 from fedbb.cli.flower_up import join, up
 from fedbb.cli.options import Json, Quiet, print_json
-from fedbb.engine.flower.layout import FederationFolder, SiteFolder
+from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 
 app = typer.Typer(help="Run recipes across real sites, on Flower.", no_args_is_help=True)
 
@@ -35,7 +35,7 @@ def init(
     What is there already stays as it is; a larger --sites adds sites.
     """
     need_flower()
-    from fedbb.engine.flower.template_files import make_federation
+    from fedbb.flower.admin.templates import make_federation
 
     folder = FederationFolder(path)
     made = [str(place) for place in make_federation(folder, sites, server)]
@@ -69,7 +69,7 @@ def certs(
 ) -> None:
     """Make the authority, the server certificate and site keys; what is there is not touched."""
     need_flower()
-    from fedbb.engine.flower.certificates import make_certificates, make_site_key
+    from fedbb.flower.admin.certificates import make_certificates, make_site_key
 
     site = SiteFolder(path)
     if site.settings_file.exists():
@@ -89,7 +89,7 @@ def certs(
 def status(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
     """Show which sites are online, the runs, and how far each has come."""
     need_flower()
-    from fedbb.engine.flower.status import describe
+    from fedbb.flower.admin.status import describe
 
     state = describe(FederationFolder(path))
     if as_json:
@@ -110,7 +110,7 @@ def doctor(
 ) -> None:
     """Look for what would go wrong and say what to do; exit 1 if something is bad."""
     need_flower()
-    from fedbb.engine.flower.doctor import examine
+    from fedbb.flower.admin.doctor import examine
 
     findings = examine(path)
     if as_json:
@@ -125,9 +125,9 @@ def doctor(
 def admit(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
     """Register the keys of sites that were added, while the server runs."""
     need_flower()
-    from fedbb.engine.flower.admission import NEW_KEY, dismissed
-    from fedbb.engine.flower.admission import admit as register
-    from fedbb.engine.flower.control import Control
+    from fedbb.flower.admin.control import Control
+    from fedbb.flower.admin.membership import NEW_KEY, dismissed
+    from fedbb.flower.admin.membership import admit as register
 
     folder = FederationFolder(path)
     folder.check()
@@ -150,8 +150,8 @@ def dismiss(
 ) -> None:
     """Take a site out of the federation, at once; its key is never accepted again."""
     need_flower()
-    from fedbb.engine.flower.admission import dismiss as unregister
-    from fedbb.engine.flower.control import Control
+    from fedbb.flower.admin.control import Control
+    from fedbb.flower.admin.membership import dismiss as unregister
 
     folder = FederationFolder(path)
     folder.check()

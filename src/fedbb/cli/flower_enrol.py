@@ -9,8 +9,8 @@ import typer
 
 from fedbb.cli.flower_run import Settings, need_flower
 from fedbb.cli.options import Json, Quiet, print_json
-from fedbb.engine.flower.layout import FederationFolder, SiteFolder
 from fedbb.errors import RunError
+from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 from fedbb.recipes.privacy import need_libraries
 from fedbb.recipes.reader import read_recipe
 
@@ -36,8 +36,8 @@ def enrol(
     """
     need_flower()
     need_libraries("masked")
-    from fedbb.engine.flower.secure_enrolment import enrol as sign_up
-    from fedbb.engine.flower.secure_enrolment import make_identity
+    from fedbb.secagg.flower.enrolment import enrol as sign_up
+    from fedbb.secagg.flower.enrolment import make_identity
 
     site = SiteFolder(path)
     if site.settings_file.exists():

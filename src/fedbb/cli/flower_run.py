@@ -12,8 +12,8 @@ from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.cli.run import resolve
 from fedbb.cli.screen import Screen, open_screen
 from fedbb.cli.stopping import stoppable
-from fedbb.engine.flower.layout import FederationFolder
 from fedbb.errors import RunError
+from fedbb.flower.admin.paths import FederationFolder
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record, RunFolder, check_foreign
@@ -71,8 +71,8 @@ def carry_out(
     quiet: bool,
 ) -> None:
     """Start a recipe on a federation and show it to its end."""
-    from fedbb.engine.flower.control import Control
-    from fedbb.engine.flower.following import Following, run_config
+    from fedbb.flower.admin.control import Control
+    from fedbb.flower.admin.run_monitor import Following, run_config
 
     _check(recipe, folder, resume)
     keys = _keys(federation, recipe)
@@ -126,14 +126,14 @@ def _keys(federation: FederationFolder, recipe: Recipe) -> dict[str, str]:
     if recipe.privacy == "none":
         return {}
     # What private runs need comes with an extra.
-    from fedbb.engine.flower.secure_enrolment import keys_for
+    from fedbb.secagg.flower.enrolment import keys_for
 
     return keys_for(federation, recipe)
 
 
 def _score_of(folder: Path, resume: bool) -> str:
     """Return who scores if nobody said: whoever did before, the server in a new run."""
-    from fedbb.engine.flower.register import load_register
+    from fedbb.flower.app.run_metadata import load_register
 
     return load_register(RunFolder(folder)).score if resume else "server"
 

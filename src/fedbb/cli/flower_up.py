@@ -14,11 +14,11 @@ from fedbb.cli.flower_run import Out, Score, Settings, carry_out, need_flower
 from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.cli.run import resolve
 from fedbb.cli.stopping import stoppable
-from fedbb.engine.flower.layout import FederationFolder, SiteFolder
 from fedbb.errors import RunError
+from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 
 if TYPE_CHECKING:
-    from fedbb.engine.flower.local import LocalFederation
+    from fedbb.flower.admin.local import LocalFederation
 
 GLANCE = 0.5
 
@@ -50,7 +50,7 @@ def up(
     with this command, however it ends.
     """
     need_flower()
-    from fedbb.engine.flower.local import LocalFederation
+    from fedbb.flower.admin.local import LocalFederation
 
     folder = FederationFolder(path)
     chosen = resolve(recipe, settings or [], out, False, folder.runs) if recipe else None
@@ -76,7 +76,7 @@ def join(
 ) -> None:
     """Call the server and work for it, at a site, until Ctrl-C."""
     need_flower()
-    from fedbb.engine.flower.node import join as keep
+    from fedbb.flower.admin.node import join as keep
 
     site = SiteFolder(path)
     if not site.settings_file.exists():
@@ -93,7 +93,7 @@ def join(
 
 
 def _port(folder: FederationFolder) -> int:
-    from fedbb.engine.flower.layout import SERVER, split_address
+    from fedbb.flower.admin.paths import SERVER, split_address
 
     if folder.is_made():
         return folder.dialed()[1]

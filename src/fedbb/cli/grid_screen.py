@@ -12,9 +12,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from fedbb.cli.duration import spell
 from fedbb.cli.options import print_json
-from fedbb.recipes.grid import Cell
+from fedbb.recipes.grid.grid import Cell
 from fedbb.runs.forecast import Forecast
-from fedbb.runs.worker import ENDINGS, Kind, News
+from fedbb.runs.run_worker import ENDINGS, Kind, News
 
 LONGEST = 44
 """Characters of a cell's title beside its bar."""

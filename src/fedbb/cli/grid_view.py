@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbb.cli.duration import spell
-from fedbb.recipes.grid import Cell, Grid
-from fedbb.runs.estimate import Estimate
-from fedbb.runs.grid import CellStatus, State
+from fedbb.recipes.grid.grid import Cell, Grid
+from fedbb.runs.cost_estimate import Estimate
+from fedbb.runs.sweep import CellStatus, State
 
 Statuses = Mapping[str, CellStatus]
 

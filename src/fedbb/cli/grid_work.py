@@ -15,15 +15,15 @@ from fedbb.cli.grid_screen import open_grid_screen
 from fedbb.cli.grid_view import as_json, cells_table, failures, headline
 from fedbb.cli.options import print_json
 from fedbb.cli.stopping import stoppable
-from fedbb.engine.cores import usable_cores
 from fedbb.errors import RecipeError
-from fedbb.recipes.grid import Grid
-from fedbb.recipes.paper_tables import Printed
-from fedbb.recipes.selection import select
-from fedbb.runs.batch import prepare
-from fedbb.runs.estimate import Estimate, estimate
+from fedbb.paper.tables import Printed
+from fedbb.recipes.grid.grid import Grid
+from fedbb.recipes.grid.select import select
+from fedbb.runs.cost_estimate import Estimate, estimate
 from fedbb.runs.forecast import Forecast
-from fedbb.runs.grid import run_grid, statuses
+from fedbb.runs.scheduler import prepare
+from fedbb.runs.sweep import run_grid, statuses
+from fedbb.simulation.pool.cores import usable_cores
 
 RUNS = "runs"
 """The folder within a grid's own that its cells' folders are in."""

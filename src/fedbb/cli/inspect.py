@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from fedbb.analysis.inspect import examine
+from fedbb.analysis.label_columns import Layout
 from fedbb.cli.inspect_source import Request, find
 from fedbb.cli.options import Json, Quiet, print_json
-from fedbb.data.uncertain import Policy
-from fedbb.inspection.inspect import examine
-from fedbb.inspection.label_columns import Layout
-from fedbb.partition.rules import Rule
+from fedbb.data.label_policy import Policy
+from fedbb.partition.registry import Rule
 from fedbb.records import Task
 from fedbb.report.inspection.folder import write_folder
 from fedbb.report.inspection.fragment import write_fragment

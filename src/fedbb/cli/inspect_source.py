@@ -11,26 +11,26 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from fedbb._util.names import nearest
 from fedbb.aggregation.weighting import ClientBalanced
-from fedbb.data.catalogue import CATALOGUE
-from fedbb.data.fetch import Progress
+from fedbb.analysis.inspect import Holders, divide_labels
+from fedbb.analysis.label_arrays import read_arrays
+from fedbb.analysis.label_columns import Layout
+from fedbb.analysis.label_table import LabelTable, read_labels
+from fedbb.analysis.labels import Labels, from_array
+from fedbb.analysis.settings import Settings
+from fedbb.data.download import Progress
+from fedbb.data.registry import CATALOGUE
 from fedbb.errors import DataError, RecipeError
-from fedbb.inspection.inspect import Holders, divide_labels
-from fedbb.inspection.label_arrays import read_arrays
-from fedbb.inspection.label_columns import Layout
-from fedbb.inspection.label_table import LabelTable, read_labels
-from fedbb.inspection.labels import Labels, from_array
-from fedbb.inspection.settings import Settings
 from fedbb.losses.pnb import PNB
-from fedbb.names import nearest
 from fedbb.partition.natural import deal_values
-from fedbb.partition.rules import Rule
-from fedbb.partition.table import Partition
+from fedbb.partition.partition import Partition
+from fedbb.partition.registry import Rule
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe, read_recipe, read_values
 from fedbb.recipes.spec import Recipe
 from fedbb.records import IntArray, Task
-from fedbb.runs.prepare import prepare
+from fedbb.runs.federation import prepare
 
 ONE = ("all",)
 

@@ -11,9 +11,9 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from fedbb import __version__
-from fedbb.engine import nursery
-from fedbb.engine.cores import usable_cores
 from fedbb.errors import FedbbError
+from fedbb.simulation.pool import process_start as nursery
+from fedbb.simulation.pool.cores import usable_cores
 
 VERBS = (
     "demo",

@@ -17,8 +17,8 @@ from fedbb.cli.grid_view import cells_table, failures, headline
 from fedbb.cli.grid_work import Manner, Piece, parse_seeds, work_on
 from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.cli.sweep import DryRun, Only, Seeds, Workers
-from fedbb.recipes.paper_tables import SCALES, paper_grid, paper_tables, printed
-from fedbb.runs.grid import State, statuses
+from fedbb.paper.tables import SCALES, paper_grid, paper_tables, printed
+from fedbb.runs.sweep import State, statuses
 
 
 class TablesByName(TyperGroup):

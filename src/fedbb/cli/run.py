@@ -18,7 +18,7 @@ from fedbb.recipes.reader import make_recipe, read_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.runs import runner
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.workshop import wanted_workers
+from fedbb.runs.runtime import wanted_workers
 from fedbb.trackers.live import Trackers, tracking
 
 

@@ -9,7 +9,7 @@ import typer
 
 from fedbb.cli.grid_work import Manner, Piece, parse_seeds, work_on
 from fedbb.cli.options import Json, Quiet
-from fedbb.recipes.grid import read_grid
+from fedbb.recipes.grid.grid import read_grid
 
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="Seeds instead of the file's, as in 0,1,2.")

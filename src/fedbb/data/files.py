@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 from filelock import FileLock
 
-from fedbb import files
+from fedbb._util import files
+from fedbb._util.files import TEMPORARY
 from fedbb.errors import DataError
-from fedbb.files import TEMPORARY
 
 
 @contextmanager

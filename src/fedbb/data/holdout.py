@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedbb._util.names import nearest
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
-from fedbb.names import nearest
 from fedbb.records import IntArray
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedbb._util.names import nearest
 from fedbb.data.source import Source
 from fedbb.errors import DataError
-from fedbb.names import nearest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

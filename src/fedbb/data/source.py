@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedbb.data.fetch import Progress, cache_folder
+from fedbb.data.download import Progress, cache_folder
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedbb.models.base import NetworkModule
-from fedbb.models.catalogue import build_model
+from fedbb.models.registry import build_model
 from fedbb.models.slim import leading
 from fedbb.penalties.alignment import top_singular_value, transmitting_matrix
 from fedbb.rng import torch_stream

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
-from fedbb.losses.entries import check_classes, widen
+from fedbb.losses.functional import check_classes, widen
 from fedbb.losses.logit_calibrated import FAR, calibrate, margins
 from fedbb.records import FloatArray, LabelCounts, Task
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from fedbb.imbalance.cases import check_smoothing
 from fedbb.imbalance.classes import class_factors
 from fedbb.losses.counting import TaskName, Values, complete_counts, count_targets
-from fedbb.losses.entries import (
+from fedbb.losses.focal import check_focus, focal_multilabel
+from fedbb.losses.functional import (
     IGNORED,
     Reduction,
     check_classes,
@@ -24,7 +25,6 @@ from fedbb.losses.entries import (
     reduce,
     widen,
 )
-from fedbb.losses.focal import check_focus, focal_multilabel
 from fedbb.records import LabelCounts, Task
 
 Form = Literal["softmax", "sigmoid", "focal"]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from fedbb.imbalance.counts import count_labels
-from fedbb.losses.entries import IGNORED
+from fedbb.losses.functional import IGNORED
 from fedbb.records import LabelCounts, Task
 
 Values = npt.ArrayLike | Tensor

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
-from fedbb.losses.entries import Reduction, multiclass_entries, multilabel_entries, reduce
+from fedbb.losses.functional import Reduction, multiclass_entries, multilabel_entries, reduce
 from fedbb.records import LabelCounts, Task
 
 

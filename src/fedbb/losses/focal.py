@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedbb.losses.counting import TaskName
-from fedbb.losses.entries import (
+from fedbb.losses.functional import (
     Reduction,
     check_reduction,
     multiclass_entries,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbb.losses.counting import TaskName, Values, complete_counts, count_targets
-from fedbb.losses.entries import (
+from fedbb.losses.functional import (
     IGNORED,
     Reduction,
     check_classes,

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from fedbb.imbalance.cases import case_weights, check_smoothing, effective_number
 from fedbb.imbalance.classes import class_factors
 from fedbb.losses.counting import TaskName, Values, complete_counts, count_targets
-from fedbb.losses.entries import (
+from fedbb.losses.explain import ClassRow, Explanation
+from fedbb.losses.functional import (
     Reduction,
     check_classes,
     check_reduction,
@@ -20,7 +21,6 @@ from fedbb.losses.entries import (
     multilabel_entries,
     reduce,
 )
-from fedbb.losses.explain import ClassRow, Explanation
 from fedbb.records import FloatArray, LabelCounts, Task
 
 ClassFactor = Literal["alpha", "effective"]

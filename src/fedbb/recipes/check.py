@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fedbb.data.catalogue import find_entry
+from fedbb._util.names import nearest
+from fedbb.data.registry import find_entry
 from fedbb.errors import RecipeError
 from fedbb.methods import Method, build_method
-from fedbb.models.catalogue import MODELS
-from fedbb.names import nearest
-from fedbb.partition.rules import KINDS
+from fedbb.models.registry import MODELS
+from fedbb.partition.registry import KINDS
 from fedbb.recipes.defense import check_crowd, check_defense, harden
 from fedbb.recipes.privacy import check_privacy
 from fedbb.recipes.spec import PartitionSpec, Recipe

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedbb.aggregation.krum import Krum
-from fedbb.aggregation.median import Alike, coordinate_median
 from fedbb.aggregation.merging import average
-from fedbb.aggregation.trimming import TrimmedMean
+from fedbb.aggregation.robust.krum import Krum
+from fedbb.aggregation.robust.median import Alike, coordinate_median
+from fedbb.aggregation.robust.trimmed_mean import TrimmedMean
 from fedbb.errors import RecipeError
 from fedbb.methods import Method
 from fedbb.recipes.spec import DefenseSpec, Recipe
-from fedbb.rounds import chosen_number
+from fedbb.rounds.loop import chosen_number
 
 
 def check_defense(recipe: Recipe) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from fedbb.errors import RecipeError
-from fedbb.joining import Guard
 from fedbb.methods import Method
-from fedbb.privacy.contribution import check_linear
-from fedbb.privacy.statistics import terms_of
 from fedbb.recipes.spec import Recipe
-from fedbb.rounds import chosen_number
+from fedbb.rounds.loop import chosen_number
+from fedbb.rounds.round import Guard
+from fedbb.secagg.contribution import check_linear
+from fedbb.secagg.statistics import terms_of
 
 FEWEST = 3
 """Of two clients, each would learn the other's part from the sum."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
-from fedbb.names import nearest
 from fedbb.recipes.spec import Recipe
 
 

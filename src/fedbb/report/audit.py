@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedbb.errors import RunError
-from fedbb.privacy.inference import solve_weights
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record, RunFolder
+from fedbb.secagg.leakage import solve_weights
 
 EXAMPLES = 5
 """Rounds and clients that are told one by one in a sentence."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
-from fedbb.names import nearest
 from fedbb.records import FloatArray, Task
 from fedbb.report.interval import Interval, interval_of
 from fedbb.report.result import RunResult, ScoredRound

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedbb._util.files import replacing
 from fedbb.errors import RunError
-from fedbb.files import replacing
 from fedbb.report.appendix import environment_section, methods_section, runs_section
 from fedbb.report.findings import UNITS, Findings, as_json, as_markdown, work_out
 from fedbb.report.groups import Comparison, group

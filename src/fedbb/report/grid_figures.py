@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from fedbb.errors import RunError
 from fedbb.recipes.cell_name import plain
-from fedbb.recipes.grid import Grid
+from fedbb.recipes.grid.grid import Grid
 from fedbb.report.grid_panels import merged, panels_of
 from fedbb.report.grid_runs import read_cells
 from fedbb.report.groups import Comparison

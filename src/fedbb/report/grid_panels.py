@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Sequence
 
-from fedbb.recipes.grid import Grid
+from fedbb.recipes.grid.grid import Grid
 from fedbb.report.grid_places import Place, places_of
 from fedbb.report.grid_runs import CellRun, finished_run
 from fedbb.report.groups import Comparison, MethodRuns

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fedbb.recipes.grid import Grid
+from fedbb.recipes.grid.grid import Grid
 from fedbb.recipes.spec import Recipe
 from fedbb.report.grid_runs import CellRun, State
 from fedbb.report.groups import settings_of

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedbb.errors import RunError
-from fedbb.recipes.grid import Cell, Grid
+from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.recipes.reader import flatten
 from fedbb.recipes.spec import LocalSpec, Recipe
 from fedbb.report.collect import read_run

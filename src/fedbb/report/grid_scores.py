@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedbb.recipes.grid import Grid
-from fedbb.recipes.paper_tables import Printed
+from fedbb.paper.tables import Printed
+from fedbb.recipes.grid.grid import Grid
 from fedbb.report.grid_places import Place, column_axes, places_of, rivals_of
 from fedbb.report.grid_runs import CellRun, State, finished_run
 from fedbb.report.interval import Interval, interval_of

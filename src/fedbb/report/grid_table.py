@@ -10,10 +10,10 @@ from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from fedbb._util.files import replacing
 from fedbb.errors import RunError
-from fedbb.files import replacing
-from fedbb.recipes.grid import Grid
-from fedbb.recipes.paper_tables import Printed
+from fedbb.paper.tables import Printed
+from fedbb.recipes.grid.grid import Grid
 from fedbb.report import grid_layout
 from fedbb.report.formats import as_csv, as_json, as_markdown, costs_as_markdown
 from fedbb.report.grid_overview import overview

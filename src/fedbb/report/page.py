@@ -8,8 +8,8 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
+from fedbb._util.files import replacing
 from fedbb.errors import RunError
-from fedbb.files import replacing
 from fedbb.report.text import Table, to_bytes
 
 # Even if a hostile name slipped through, the browser would load and run nothing.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedbb.records import ModelState
-from fedbb.runs.sealed import flatten_state, gather_state, load_sealed, save_sealed
+from fedbb.runs.checksummed import flatten_state, gather_state, load_sealed, save_sealed
 
 
 @dataclass(frozen=True)

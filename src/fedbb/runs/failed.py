@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fedbb._util.files import replacing
 from fedbb.errors import RunError
-from fedbb.files import replacing
 
 ENDING = ".failed.json"
 """The note lies beside the folder, which holds nothing but a run."""

@@ -13,10 +13,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from fedbb._util.files import TEMPORARY, remove_leftovers, replacing
 from fedbb.errors import RunError
-from fedbb.files import TEMPORARY, remove_leftovers, replacing
 from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from fedbb.runs.memories import MemoryFiles
+from fedbb.runs.client_states import MemoryFiles
 
 Record = dict[str, Any]
 

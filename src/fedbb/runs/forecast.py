@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedbb.recipes.grid import Cell, Grid
-from fedbb.runs.estimate import Estimate, kind_of, wall_time
-from fedbb.runs.worker import ENDINGS, Kind, News
+from fedbb.recipes.grid.grid import Cell, Grid
+from fedbb.runs.cost_estimate import Estimate, kind_of, wall_time
+from fedbb.runs.run_worker import ENDINGS, Kind, News
 
 
 class Forecast:

@@ -7,9 +7,9 @@ import torch
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RecipeError
 from fedbb.models.base import NetworkModule
-from fedbb.models.catalogue import build_model
+from fedbb.models.registry import build_model
 from fedbb.rng import torch_stream
-from fedbb.training.plan import LocalPlan
+from fedbb.training.config import LocalPlan
 
 
 def make_network(

@@ -8,17 +8,17 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from fedbb.evaluation.scorer import Scorer
+from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.recipes.check import check_recipe, check_task
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientMemory
+from fedbb.runs.federation import Federation
 from fedbb.runs.network import make_network
-from fedbb.runs.prepare import Federation
 from fedbb.state import snapshot
+from fedbb.training.config import Job, LocalPlan, Share
 from fedbb.training.local import train_client
-from fedbb.training.plan import Job, LocalPlan, Share
 from fedbb.training.threads import threads
 
 FIRST, MOST = 4, 256

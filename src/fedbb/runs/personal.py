@@ -9,27 +9,27 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedbb.engine import nursery
-from fedbb.engine.base import Engine
-from fedbb.engine.inline import Inline
-from fedbb.engine.pool import Pool
 from fedbb.errors import RunError
+from fedbb.evaluation.evaluator import Scorer
 from fedbb.evaluation.metrics import Scores
-from fedbb.evaluation.personal import own_accuracy
-from fedbb.evaluation.scorer import Scorer
+from fedbb.evaluation.personalization import own_accuracy
 from fedbb.methods import build_method, fedavg
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray, ModelState, Task
-from fedbb.rounds import Score
+from fedbb.rounds.loop import Score
 from fedbb.runs.checkpoint import load_checkpoint
-from fedbb.runs.division import is_division
+from fedbb.runs.client_states import MemoryFiles
+from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.memories import MemoryFiles
-from fedbb.runs.prepare import Federation, prepare
-from fedbb.runs.workshop import network_of, plan_of, wanted_workers
+from fedbb.runs.partition_file import is_division
+from fedbb.runs.runtime import network_of, plan_of, wanted_workers
+from fedbb.simulation.base import Engine
+from fedbb.simulation.inline import Inline
+from fedbb.simulation.pool import process_start as nursery
+from fedbb.simulation.pool.pool import Pool
 from fedbb.state import snapshot
-from fedbb.training.plan import Job, LocalPlan
+from fedbb.training.config import Job, LocalPlan
 from fedbb.training.threads import threads
 
 TOGETHER = 16

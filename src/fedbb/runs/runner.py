@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedbb.data.fetch import Progress
-from fedbb.engine import nursery
+from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
 from fedbb.recipes.check import check_recipe, check_task
@@ -15,14 +14,15 @@ from fedbb.recipes.defense import check_crowd
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
-from fedbb.rounds import Round, Schedule, Start, go_rounds
-from fedbb.runs import environment
+from fedbb.rounds.loop import Round, Schedule, Start, go_rounds
+from fedbb.runs import metadata as environment
 from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
-from fedbb.runs.division import hide_division, is_division
+from fedbb.runs.federation import Federation, describe, describe_hidden, prepare
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
-from fedbb.runs.prepare import Federation, describe, describe_hidden, prepare
-from fedbb.runs.workshop import Joining, Workshop, make_join, open_workshop, wanted_workers
+from fedbb.runs.partition_file import hide_division, is_division
+from fedbb.runs.runtime import Joining, Workshop, make_join, open_workshop, wanted_workers
+from fedbb.simulation.pool import process_start as nursery
 from fedbb.state import digest
 from fedbb.training.threads import threads
 
@@ -120,7 +120,7 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
             federation.partition.save(folder.file("partition.json"))
             folder.write_json("federation.json", describe(federation, method))
         else:
-            from fedbb.runs.private import enrol
+            from fedbb.secagg.simulated_run import enrol
 
             hide_division(folder, federation.partition)
             folder.write_json("federation.json", describe_hidden(federation))
@@ -141,7 +141,7 @@ def _joining(recipe: Recipe, folder: RunFolder) -> Joining:
     if recipe.privacy == "none":
         return make_join
     # Cryptography comes with an extra, and takes its time to load.
-    from fedbb.runs.private import open_join
+    from fedbb.secagg.simulated_run import open_join
 
     return open_join(folder)
 

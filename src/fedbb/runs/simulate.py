@@ -7,16 +7,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedbb.data.dataset import Dataset
-from fedbb.engine.inline import Inline
-from fedbb.engine.pool import Pool
-from fedbb.evaluation.scorer import Scorer
+from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
-from fedbb.partition.rules import Rule, divide
-from fedbb.rounds import Round, Schedule, Start, federate
-from fedbb.runs.memories import MemoryFiles
+from fedbb.partition.registry import Rule, divide
+from fedbb.rounds.loop import Round, Schedule, Start, federate
+from fedbb.runs.client_states import MemoryFiles
 from fedbb.runs.network import make_network
+from fedbb.simulation.inline import Inline
+from fedbb.simulation.pool.pool import Pool
 from fedbb.state import snapshot
-from fedbb.training.plan import LocalPlan, Share
+from fedbb.training.config import LocalPlan, Share
 from fedbb.training.threads import threads
 
 PLAN = LocalPlan()

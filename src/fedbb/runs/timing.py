@@ -12,12 +12,12 @@ import numpy as np
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
-from fedbb.models.catalogue import build_model
+from fedbb.models.registry import build_model
 from fedbb.records import ClientMemory, Task
 from fedbb.rng import stream, torch_stream
 from fedbb.state import snapshot
+from fedbb.training.config import Job, LocalPlan, Share
 from fedbb.training.local import train_client
-from fedbb.training.plan import Job, LocalPlan, Share
 from fedbb.training.threads import threads
 
 

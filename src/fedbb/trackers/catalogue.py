@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
-from fedbb.names import nearest
 from fedbb.trackers.base import Tracker
 from fedbb.trackers.mlflow_store import MlflowStore
 from fedbb.trackers.tensorboard_log import TensorBoardLog

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from fedbb.data.augment import apply, draw, normalize
+from fedbb.data.transforms import apply, draw, normalize
 from fedbb.records import IntArray
 from fedbb.rng import stream
-from fedbb.training.plan import Job, LocalPlan, Share
+from fedbb.training.config import Job, LocalPlan, Share
 
 
 def batches(share: Share, job: Job, plan: LocalPlan, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:

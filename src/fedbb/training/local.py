@@ -16,8 +16,8 @@ from fedbb.records import ClientMemory, ClientUpdate
 from fedbb.rng import torch_stream
 from fedbb.state import is_finite, restore, snapshot
 from fedbb.training.batches import batches
-from fedbb.training.optim import Descent, step_mass
-from fedbb.training.plan import Job, LocalPlan, Share
+from fedbb.training.config import Job, LocalPlan, Share
+from fedbb.training.sgd import Descent, step_mass
 
 FORGOTTEN = ClientMemory()
 

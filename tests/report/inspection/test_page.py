@@ -4,13 +4,13 @@ import re
 import numpy as np
 import pytest
 
-from fedbb.inspection.cases import measure_cases
-from fedbb.inspection.clients import measure_clients
-from fedbb.inspection.inspect import inspect
-from fedbb.inspection.settings import Settings
-from fedbb.partition.rules import Rule
+from fedbb.analysis.cases import measure_cases
+from fedbb.analysis.clients import measure_clients
+from fedbb.analysis.inspect import inspect
+from fedbb.analysis.settings import Settings
+from fedbb.partition.registry import Rule
 from fedbb.report.inspection.page import page_data, write_inspection
-from report.inspection.browser import look, needs_chromium
+from helpers.browser import look, needs_chromium
 
 HOSTILE = '</script><script>alert(1)</script><!-- " \u2028 ' + "long" * 30
 

@@ -3,8 +3,8 @@ import csv
 import numpy as np
 import pytest
 
+from fedbb.analysis.inspect import inspect
 from fedbb.errors import RunError
-from fedbb.inspection.inspect import inspect
 from fedbb.report.inspection.sheets import write_sheets
 
 

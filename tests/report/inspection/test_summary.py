@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedbb.inspection.inspect import inspect
-from fedbb.partition.rules import Rule
+from fedbb.analysis.inspect import inspect
+from fedbb.partition.registry import Rule
 from fedbb.report.inspection.summary import print_summary
 
 

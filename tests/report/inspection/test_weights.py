@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from fedbb.analysis.cases import loss_shares
 from fedbb.imbalance.cases import case_weights, effective_number
 from fedbb.imbalance.clients import balance_weights
-from fedbb.inspection.cases import loss_shares
 from fedbb.losses.pnb import PNB, weigh
 from fedbb.records import LabelCounts, Task
 from fedbb.report.site.shell import read_part
-from report.inspection.browser import compute, needs_chromium
+from helpers.browser import compute, needs_chromium
 
 pytestmark = needs_chromium
 

@@ -23,7 +23,7 @@ from fedbb.report.plots.gains import plot_gains
 from fedbb.report.plots.partition import plot_partition
 from fedbb.report.plots.shares import plot_shares, weighed_part
 from fedbb.report.plots.weights import balanced_part, plot_weights
-from report.plots.drawn import HOSTILE, SHAPES, compared, overhang
+from helpers.drawn_figures import HOSTILE, SHAPES, compared, overhang
 
 STYLE = resources.files("fedbb.report").joinpath("page.css").read_text()
 LIGHT, DARK = re.findall(r":root \{(.*?)\n\s*\}", STYLE, re.DOTALL)[:2]

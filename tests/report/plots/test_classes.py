@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbb.report.plots.classes import class_order, class_rows, plot_classes
-from report.plots.drawn import MANY, compared, texts
+from helpers.drawn_figures import MANY, compared, texts
 
 
 def final(part, metric):

@@ -8,8 +8,8 @@ import pytest
 from fedbb.report.collect import read_runs
 from fedbb.report.groups import group
 from fedbb.report.plots.costs import cost_and_score, plot_costs
-from report.builder import LEVELS, Sketch, build_all
-from report.plots.drawn import compared, texts
+from helpers.drawn_figures import compared, texts
+from helpers.run_builder import LEVELS, Sketch, build_all
 
 
 def timed(root, seconds):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedbb.report.plots.curves import plot_curves
-from report.plots.drawn import compared, texts
+from helpers.drawn_figures import compared, texts
 
 
 def by_round(part, metric):

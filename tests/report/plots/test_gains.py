@@ -8,7 +8,7 @@ import pytest
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.plots.classes import class_order, class_rows
 from fedbb.report.plots.gains import base_part, class_gains, plot_gains
-from report.plots.drawn import MANY, compared, texts
+from helpers.drawn_figures import MANY, compared, texts
 
 
 def recalls(run):

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedbb.report.plots.classes import class_order
 from fedbb.report.plots.partition import plot_partition
-from report.plots.drawn import MANY, compared, texts
+from helpers.drawn_figures import MANY, compared, texts
 
 
 def counts_of(comparison):

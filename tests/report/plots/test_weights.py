@@ -5,8 +5,8 @@ import numpy as np
 from fedbb.report.collect import read_runs
 from fedbb.report.groups import group
 from fedbb.report.plots.weights import MOST_CLIENTS, balanced_part, plot_weights
-from report.builder import Sketch, build_all
-from report.plots.drawn import compared, texts
+from helpers.drawn_figures import compared, texts
+from helpers.run_builder import Sketch, build_all
 
 
 def test_bars_are_the_weights_by_size_and_by_cbr_from_even_to_uneven(tmp_path):

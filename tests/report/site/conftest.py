@@ -7,8 +7,8 @@ import pytest
 
 from fedbb.report.site.gather import gather
 from fedbb.report.site.run_report import write_report
-from report.builder import Sketch, build_all
-from report.site.visit import Visit
+from helpers.page_visit import Visit
+from helpers.run_builder import Sketch, build_all
 
 SKETCHES = [
     *(Sketch(method, seed) for method in ("fedavg", "fedavg-scaled", "fedbb") for seed in range(3)),

@@ -10,7 +10,7 @@ from fedbb.report.groups import group
 from fedbb.report.site.gather import gather
 from fedbb.report.site.run_report import write_report
 from fedbb.report.text import best_table, difference_table, final_table
-from report.builder import Sketch, build_all
+from helpers.run_builder import Sketch, build_all
 
 EVIL = """</script><!--<script>alert('x')</script>"><img src=x onerror=alert(1)>\u2028&amp;"""
 SERIES = [(f"s{number}", 3) for number in range(8)]

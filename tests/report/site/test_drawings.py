@@ -17,7 +17,7 @@ from fedbb.report.site.drawings import (
     partition,
     weights,
 )
-from report.builder import Sketch, build_all
+from helpers.run_builder import Sketch, build_all
 
 METHODS = ("fedavg", "fedavg-scaled", "fedbb")
 

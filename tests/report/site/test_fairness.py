@@ -18,7 +18,7 @@ from fedbb.report.site.fairness import (
     head_to_tail,
     lowest,
 )
-from report.builder import Sketch, build_all
+from helpers.run_builder import Sketch, build_all
 
 
 def run_with(counts):

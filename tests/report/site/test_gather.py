@@ -9,7 +9,7 @@ from fedbb.errors import RunError
 from fedbb.report.groups import group
 from fedbb.report.site.gather import find_runs, gather
 from fedbb.runs.failed import note_failure
-from report.builder import Sketch, build, build_all
+from helpers.run_builder import Sketch, build, build_all
 
 
 def reasons(gathered):

@@ -9,8 +9,8 @@ from fedbb.errors import RunError
 from fedbb.report.groups import group
 from fedbb.report.site.gather import gather
 from fedbb.report.site.run_report import remarks, setting, write_report
-from report.builder import Sketch, build_all, write
-from report.reader import PageReader
+from helpers.page_reader import PageReader
+from helpers.run_builder import Sketch, build_all, write
 
 
 def data_of(path):

@@ -2,7 +2,7 @@
 
 from fedbb.report.collect import read_runs
 from fedbb.report.site.settings import common_part, rest, run_settings, settings_data, word
-from report.builder import Sketch, build_all, write
+from helpers.run_builder import Sketch, build_all, write
 
 
 def test_common_and_own_settings_together_are_all_settings(tmp_path):

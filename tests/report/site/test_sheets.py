@@ -9,7 +9,7 @@ from fedbb.report.groups import group
 from fedbb.report.site.gather import gather
 from fedbb.report.site.sheets import BLANK, best_sheet, difference_sheet, final_sheet, sheets_of
 from fedbb.report.text import final_table
-from report.builder import Sketch, build_all
+from helpers.run_builder import Sketch, build_all
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedbb.errors import RunError
 from fedbb.report.site.shell import Page, island, policy, render_page, write_page
-from report.reader import PageReader
+from helpers.page_reader import PageReader
 
 EVIL = "</script><!--<script>'\"&amp;\u2028\u2029\\u003c"
 WORDS = st.text() | st.sampled_from([EVIL, "</SCRIPT >", "]]>", "__proto__"])

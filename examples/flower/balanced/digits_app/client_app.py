@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from digits_app.task import Net, load_data
 from fedbb import PNBLoss
-from fedbb.engine.flower.mods import report_card
+from fedbb.flower.mods import report_card
 
 app = ClientApp(mods=[report_card(lambda context: load_data(context)[1], classes=10)])
 

@@ -6,7 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from digits_app.task import Net
-from fedbb.engine.flower.strategy import ClientBalancedStrategy
+from fedbb.flower.strategy import ClientBalancedStrategy
 
 app = ServerApp()
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedbb.inspection.advice import Advice
+from fedbb.analysis.advice import Advice
 
 
 def write_fragment(advice: Advice, data: Mapping[str, Any] | None = None) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedbb.inspection.record import Inspection, as_plain
-from fedbb.inspection.shorten import ends
+from fedbb.analysis.record import Inspection, as_plain
+from fedbb.analysis.shorten import ends
 from fedbb.records import FloatArray
 from fedbb.report.inspection.page_words import headline, level_words
 from fedbb.report.site.shell import Page, read_part, write_page

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedbb.inspection.classes import gini_of, ratio_of
-from fedbb.inspection.record import Inspection
-from fedbb.inspection.warnings import mean_distance
+from fedbb.analysis.classes import gini_of, ratio_of
+from fedbb.analysis.record import Inspection
+from fedbb.analysis.warnings import mean_distance
 from fedbb.records import Task
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedbb._util.files import replacing
+from fedbb.analysis.record import Inspection
 from fedbb.errors import RunError
-from fedbb.files import replacing
 from fedbb.imbalance.clients import READINGS
-from fedbb.inspection.record import Inspection
 from fedbb.report.text import to_bytes
 
 

@@ -9,9 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fedbb.inspection.record import Inspection
-from fedbb.inspection.shorten import ends
-from fedbb.inspection.warnings import mean_distance
+from fedbb.analysis.record import Inspection
+from fedbb.analysis.shorten import ends
+from fedbb.analysis.warnings import mean_distance
 from fedbb.records import FloatArray, Task
 from fedbb.report.plots.canvas import shorten
 

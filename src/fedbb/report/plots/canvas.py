@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from fedbb.files import replacing
+from fedbb._util.files import replacing
 
 INK = "#1d2433"
 MUTED = "#5a6478"

@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fedbb._util.files import replacing
 from fedbb.errors import RunError
-from fedbb.files import replacing
 from fedbb.report.text import to_bytes
 
 # Signs that could end the element the data stands in, or the line a script reads it from.

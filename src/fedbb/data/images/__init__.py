@@ -1,0 +1,1 @@
+"""Reading, decoding and caching image files."""

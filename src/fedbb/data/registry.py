@@ -1,0 +1,177 @@
+"""Every data set by name: what it is, how it is had, how it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedbb._util.names import nearest
+from fedbb.data.dataset import Dataset
+from fedbb.data.download import Progress, Supply
+from fedbb.data.sets import (
+    chexpert,
+    cifar,
+    cifar100,
+    digit_mosaic,
+    digits,
+    fashion_mnist,
+    nih_cxr14,
+    npz,
+    table,
+    tiny_imagenet,
+    tiny_imagenet_archive,
+)
+from fedbb.data.source import Source
+from fedbb.errors import DataError
+from fedbb.records import Task
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the catalogue; `task` is None where the user's labels decide."""
+
+    task: Task | None
+    description: str
+    origin: Literal["embedded", "download", "your files"]
+    load: Callable[[Source], Dataset]
+    supply: Supply | None = None
+
+
+CATALOGUE: Mapping[str, Entry] = {
+    "digits": Entry(
+        Task.MULTICLASS,
+        "1,797 handwritten digits of 8 × 8 pixels, from scikit-learn",
+        "embedded",
+        digits.load,
+    ),
+    "digit-mosaic": Entry(
+        Task.MULTILABEL,
+        "4,000 mosaics of up to four digits, some common and some rare",
+        "embedded",
+        digit_mosaic.load,
+    ),
+    "fashion-mnist": Entry(
+        Task.MULTICLASS,
+        "70,000 grey images of clothing, 28 × 28 pixels, ten classes",
+        "download",
+        fashion_mnist.load,
+        fashion_mnist.SUPPLY,
+    ),
+    "cifar10": Entry(
+        Task.MULTICLASS,
+        "60,000 color images of 32 × 32 pixels, ten classes",
+        "download",
+        cifar.load,
+        cifar.SUPPLY,
+    ),
+    "cifar100": Entry(
+        Task.MULTICLASS,
+        "60,000 color images of 32 × 32 pixels, a hundred classes",
+        "download",
+        cifar100.load,
+        cifar100.SUPPLY,
+    ),
+    "tiny-imagenet": Entry(
+        Task.MULTICLASS,
+        "110,000 color images of 64 × 64 pixels, 200 classes",
+        "download",
+        tiny_imagenet.load,
+        tiny_imagenet_archive.SUPPLY,
+    ),
+    "nih-cxr14": Entry(
+        Task.MULTILABEL,
+        "chest films with 14 findings, as published or in an .npz file",
+        "your files",
+        nih_cxr14.load,
+    ),
+    "chexpert": Entry(
+        Task.MULTILABEL,
+        "chest films with ten findings, some of them uncertain",
+        "your files",
+        chexpert.load,
+    ),
+    "npz": Entry(None, "arrays of your own in an .npz file", "your files", npz.load),
+    "table": Entry(
+        None, "images of your own, with a CSV file of their labels", "your files", table.load
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What this machine has of a data set: its files and their size in bytes."""
+
+    name: str
+    present: bool
+    files: tuple[Path, ...] = ()
+    size: int = 0
+
+
+def find_entry(name: str) -> Entry:
+    """Return the catalogue's entry of a name, or DataError with the nearest known one."""
+    if name not in CATALOGUE:
+        raise DataError(f"unknown data set {name!r}" + nearest(name, CATALOGUE))
+    return CATALOGUE[name]
+
+
+def load_dataset(
+    source: Source | str,
+    *,
+    seed: int = 0,
+    root: Path | str | None = None,
+    path: Path | str | None = None,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Load a data set by name, or as a `Source` says, which then holds all the rest."""
+    if isinstance(source, str):
+        folder, file = (None if place is None else Path(place) for place in (root, path))
+        source = Source(source, folder, file, seed, options or {}, progress)
+    entry = find_entry(source.name)
+    if source.path is not None and entry.origin == "embedded":
+        raise DataError(f"{source.name} is embedded and takes no path; got {source.path}")
+    return entry.load(source)
+
+
+def holding(name: str, root: Path | None = None) -> Holding:
+    """Tell whether a data set can be loaded without a download, and what it takes on disk."""
+    entry = find_entry(name)
+    if entry.supply is None:
+        return Holding(name, present=entry.origin == "embedded")
+    files = entry.supply.held(Source(name, root).folder)
+    size = sum(file.stat().st_size for file in files)
+    return Holding(name, bool(files), tuple(files), size)
+
+
+def get_dataset(
+    name: str,
+    root: Path | None = None,
+    local: Path | None = None,
+    progress: Progress | None = None,
+) -> Holding:
+    """Put a data set into the cache, from the internet or from a local file or folder."""
+    supply = _supply(name)
+    if supply is not None and (local is not None or not holding(name, root).present):
+        supply.get(Source(name, root).folder, local, progress)
+    return holding(name, root)
+
+
+def check_files(name: str, root: Path | None = None) -> Holding:
+    """Verify the files of a data set by SHA-256; DataError names a damaged or missing one."""
+    supply = _supply(name)
+    found = holding(name, root)
+    if not found.present:
+        raise DataError(f"{name} is not in {Source(name, root).folder}; get it first")
+    if supply is not None:
+        supply.check(Source(name, root).folder)
+    return found
+
+
+def _supply(name: str) -> Supply | None:
+    """Return how a data set is supplied, None if it is embedded; a user's own is refused."""
+    entry = find_entry(name)
+    if entry.origin == "your files":
+        raise DataError(f"{name} reads your own files: name them by path, there is nothing to get")
+    return entry.supply

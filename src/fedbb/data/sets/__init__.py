@@ -1,0 +1,1 @@
+"""The data sets that a recipe can name."""

@@ -1,0 +1,133 @@
+"""CheXpert: chest films with 14 observations, of which ten are used, some of them uncertain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import numpy as np
+
+from fedbb.data.csv_table import Sheet, read_sheet
+from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.images.archive import Folder
+from fedbb.data.images.decode import Form
+from fedbb.data.images.loader import Unreadable
+from fedbb.data.images.named_images import Parts, Reading, cap, name_examples, read_parts
+from fedbb.data.label_policy import Policy
+from fedbb.data.options import read_options
+from fedbb.data.patients import refuse_shared_patients
+from fedbb.data.sets.table_labels import read_label_columns
+from fedbb.data.source import Source
+from fedbb.data.splitting import split_by_share
+from fedbb.errors import DataError
+from fedbb.records import IntArray, Task
+
+CLASSES = (
+    "Enlarged Cardiomediastinum",
+    "Cardiomegaly",
+    "Lung Opacity",
+    "Lung Lesion",
+    "Edema",
+    "Consolidation",
+    "Pneumonia",
+    "Atelectasis",
+    "Pneumothorax",
+    "Fracture",
+)
+"""The paper leaves out No Finding, Pleural Effusion, Pleural Other and Support Devices."""
+
+_PATH, _VIEW = "Path", "Frontal/Lateral"
+
+
+@dataclass(frozen=True)
+class CheXpertOptions:
+    """How to read the table and its films.
+
+    `uncertain` is the meaning of −1, `blank` that of an observation the report does not mention.
+    Tested is on a share of the patients of train.csv, or with `test` on the 234 films of valid.csv.
+    Of each part at most `n_train` and `n_test` films are used.
+    """
+
+    uncertain: Policy = "zeros"
+    blank: Policy = "zeros"
+    view: Literal["frontal", "lateral", "all"] = "all"
+    test: Literal["share", "valid"] = "share"
+    test_share: float = 0.2
+    size: int = 150
+    channels: Literal[1, 3] = 1
+    n_train: int | None = None
+    n_test: int | None = None
+    unreadable: Unreadable = "refuse"
+
+
+def load(source: Source) -> Dataset:
+    """Return the data set of the folder that holds train.csv; `patient` and `view` are kept."""
+    options = read_options(CheXpertOptions, source)
+    if source.path is None:
+        raise DataError(f"{source.name} data needs a path: train.csv, or the folder it is in")
+    if options.size < 1:
+        raise DataError(f"{source.name} data: size is {options.size}; it must be at least 1")
+    folder = source.path if source.path.is_dir() else source.path.parent
+    table = folder / "train.csv" if source.path.is_dir() else source.path
+    train, test = _split(read_films(table, options), folder, options, source)
+    train = cap(train, options.n_train, source, "n_train")
+    test = cap(test, options.n_test, source, "n_test")
+    form = Form(options.channels, (options.size, options.size))
+    reading = Reading(Folder(folder), form, options.unreadable)
+    return read_parts(Parts(Task.MULTILABEL, CLASSES, train, test), reading, source)
+
+
+def _split(
+    films: Examples, folder: Path, options: CheXpertOptions, source: Source
+) -> tuple[Examples, Examples]:
+    if options.test == "share":
+        return split_by_share(films, options.test_share, "patient", source.seed)
+    test = read_films(folder / "valid.csv", options)
+    refuse_shared_patients(films, test, source.name)
+    return films, test
+
+
+def read_films(table: Path, options: CheXpertOptions) -> Examples:
+    """Return the films of a table that show the wanted view, as yet by the names of their files."""
+    sheet = read_sheet(table)
+    labels = read_label_columns(sheet, CLASSES, options.uncertain, options.blank)
+    views = [view.lower() for view in sheet.column(_VIEW)]
+    rows = _rows(views, options.view, sheet)
+    paths = [_locate(path, row, sheet) for row, path in enumerate(sheet.column(_PATH))]
+    columns = {
+        "patient": [_patient(paths[row], row, sheet) for row in rows],
+        "view": [views[row] for row in rows],
+    }
+    return name_examples([paths[row] for row in rows], labels[rows], columns)
+
+
+def _rows(views: list[str], wanted: str, sheet: Sheet) -> IntArray:
+    for row, view in enumerate(views):
+        if view not in ("frontal", "lateral"):
+            raise DataError(
+                f"{sheet.place(row, _VIEW)}: the view is {view!r}; allowed are Frontal and Lateral"
+            )
+    rows = [row for row, view in enumerate(views) if wanted in (view, "all")]
+    if not rows:
+        raise DataError(f"{sheet.path} has no {wanted} films")
+    return np.array(rows, dtype=np.int64)
+
+
+def _locate(path: str, row: int, sheet: Sheet) -> str:
+    """Return a path within the folder; the table begins each with the folder's original name."""
+    parts = PurePosixPath(path).parts
+    if len(parts) < 3 or parts[0] == "/" or ".." in parts:
+        raise DataError(
+            f"{sheet.place(row, _PATH)}: the path is {path!r}; expected "
+            "CheXpert-v1.0-small/train/patient…/study…/view….jpg"
+        )
+    return "/".join(parts[1:])
+
+
+def _patient(path: str, row: int, sheet: Sheet) -> str:
+    """Return the folder of a path that names the patient."""
+    found = [part for part in PurePosixPath(path).parts if part.startswith("patient")]
+    if not found:
+        raise DataError(f"{sheet.place(row, _PATH)}: {path!r} names no patient")
+    return found[0].removeprefix("patient")

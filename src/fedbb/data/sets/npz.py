@@ -1,0 +1,175 @@
+"""A user's own arrays: an .npz file with images, labels and, if there are any, further facts."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedbb._util.names import nearest
+from fedbb.data.assemble import assemble
+from fedbb.data.check import check_examples
+from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.label_policy import REPLACEMENT, Policy
+from fedbb.data.layout import Layout, as_images
+from fedbb.data.options import read_options
+from fedbb.data.source import Source
+from fedbb.data.splitting import split_by_share, split_by_values
+from fedbb.errors import DataError
+from fedbb.records import Task
+
+Archive = Mapping[str, npt.NDArray[Any]]
+
+_FAULTS = (
+    OSError,
+    ValueError,
+    LookupError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,  # an encrypted or otherwise unusual zip file
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+_RESERVED = {"images", "labels", "classes", "split", "test_images", "test_labels"}
+
+
+@dataclass(frozen=True)
+class NpzOptions:
+    """How to read the arrays.
+
+    Test examples are `test_images` and `test_labels` if the file has them; else those that its
+    array `split` calls test (what `leave_out` names is used nowhere); else a share, drawn so that
+    no value of the column `group` is on both sides. `uncertain` tells what a multi-label −1 means.
+    """
+
+    layout: Layout = "auto"
+    test_share: float = 0.2
+    group: str | None = None
+    leave_out: tuple[str, ...] = ()
+    uncertain: Policy = "refuse"
+
+
+def load(source: Source) -> Dataset:
+    """Return the data set of an .npz file."""
+    options = read_options(NpzOptions, source)
+    if source.path is None:
+        raise DataError(f"{source.name} data needs a path: the .npz file to read")
+    archive = read_archive(source.path)
+    task, classes = _describe(archive, source.path)
+    whole = _examples(archive, "", options, classes, source.path)
+    check_examples(whole, task, len(classes), str(source.path))
+    if "test_images" in archive:
+        train, test = whole, _examples(archive, "test_", options, classes, source.path)
+    elif "split" in archive:
+        sides = archive["split"].astype(str).tolist()
+        train, test = split_by_values(
+            whole, sides, options.leave_out, lambda row: f"{source.path}: split[{row}]"
+        )
+    else:
+        train, test = split_by_share(whole, options.test_share, options.group, source.seed)
+    return assemble(source.path.stem, task, classes, train, test)
+
+
+def read_archive(path: Path) -> Archive:
+    """Return the arrays of a file; pickled ones are refused, since reading them runs code."""
+    try:
+        # Given an open file, numpy cannot leave it open where the archive is damaged.
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it holds a single array, not named ones")
+            with archive:
+                arrays = {name: archive[name] for name in archive.files}
+    except _FAULTS as error:
+        raise DataError(f"cannot read {path} as .npz: {error}") from error
+    for name in ("images", "labels"):
+        if name not in arrays:
+            raise DataError(f"{path}: no array {name!r}" + nearest(name, arrays))
+    if ("test_images" in arrays) != ("test_labels" in arrays):
+        raise DataError(f"{path}: test_images and test_labels must come together")
+    return arrays
+
+
+def _describe(archive: Archive, path: Path) -> tuple[Task, tuple[str, ...]]:
+    """Return the task, by the shape of the labels, and the names of the classes."""
+    labels = archive["labels"]
+    if labels.ndim not in (1, 2):
+        raise DataError(f"{path}: labels have shape {labels.shape}; allowed are (N,) and (N, C)")
+    task = Task.MULTICLASS if labels.ndim == 1 else Task.MULTILABEL
+    if "classes" in archive:
+        return task, tuple(archive["classes"].astype(str).tolist())
+    if task is Task.MULTILABEL:
+        return task, tuple(str(number) for number in range(labels.shape[1]))
+    if labels.dtype.kind == "U":
+        return task, tuple(np.unique(labels).tolist())
+    return task, tuple(str(number) for number in range(_highest(archive, path) + 1))
+
+
+def _highest(archive: Archive, path: Path) -> int:
+    """Return the highest class number in any of the label arrays."""
+    highest = 0
+    for name in ("labels", "test_labels"):
+        labels = archive.get(name, np.zeros(1, dtype=np.int64))
+        if labels.dtype.kind not in "iu" or not labels.size:
+            raise DataError(
+                f"{path}: {name} is {labels.dtype} of shape {labels.shape}; multi-class labels are "
+                "whole numbers or class names"
+            )
+        highest = max(highest, int(labels.max()))
+    return highest
+
+
+def _examples(
+    archive: Archive, prefix: str, options: NpzOptions, classes: tuple[str, ...], path: Path
+) -> Examples:
+    """Return the examples of this prefix; other 1-D arrays of their length are columns."""
+    where = f"{path}: {prefix}images"
+    images = as_images(archive[f"{prefix}images"], options.layout, where)
+    labels = _labels(archive[f"{prefix}labels"], options, classes, f"{path}: {prefix}labels")
+    columns = {
+        name.removeprefix(prefix): values.astype(str)
+        for name, values in archive.items()
+        if name.startswith(prefix)
+        and name not in _RESERVED
+        and values.shape == (len(images),)
+        and values.dtype.kind in "iuU"
+    }
+    return Examples(images, labels, columns)
+
+
+def _labels(
+    labels: npt.NDArray[Any], options: NpzOptions, classes: tuple[str, ...], where: str
+) -> npt.NDArray[Any]:
+    """Return labels as (N,) int64 or (N, C) float32; their values are checked elsewhere."""
+    if labels.ndim == 1 and labels.dtype.kind == "U":
+        return _numbers(labels, classes, where)
+    if labels.ndim == 1:
+        return labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
+    if labels.dtype.kind not in "biuf":
+        raise DataError(f"{where} are {labels.dtype}; multi-label ones are 0, 1, −1 or NaN")
+    marks = labels.astype(np.float32)
+    if options.uncertain != "refuse":
+        marks[marks == -1] = REPLACEMENT[options.uncertain]
+    elif (marks == -1).any():
+        row, column = (int(index) for index in np.argwhere(marks == -1)[0])
+        raise DataError(
+            f"{where}[{row}, {column}] is −1; set the option uncertain to zeros, ones or ignore"
+        )
+    return marks
+
+
+def _numbers(labels: npt.NDArray[Any], classes: tuple[str, ...], where: str) -> npt.NDArray[Any]:
+    number = {name: place for place, name in enumerate(classes)}
+    for row, name in enumerate(labels.tolist()):
+        if name not in number:
+            raise DataError(f"{where}[{row}] is {name!r}, no class" + nearest(name, classes))
+    return np.array([number[name] for name in labels.tolist()], dtype=np.int64)

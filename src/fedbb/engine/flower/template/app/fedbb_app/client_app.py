@@ -1,5 +1,0 @@
-"""What a site runs."""
-
-from fedbb.engine.flower.client import app
-
-__all__ = ["app"]

@@ -1,0 +1,59 @@
+"""Scoring a model state on examples that were not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.transforms import normalize
+from fedbb.evaluation.metrics import Scores, score_multiclass, score_multilabel
+from fedbb.models.base import NetworkModule
+from fedbb.records import FloatArray, ModelState, Task
+from fedbb.state import restore
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """Scores states on named sets of examples, such as validation and test."""
+
+    model: NetworkModule
+    dataset: Dataset
+    examples: Mapping[str, Examples]
+    batch_size: int = 256
+    device: str = "cpu"
+
+    def __call__(self, state: ModelState) -> dict[str, Scores]:
+        """Return the scores of this state on every set."""
+        restore(self.model, state)
+        return {
+            name: score_logits(self.predict(part, 0, len(part)), part.labels, self.dataset.task)
+            for name, part in self.examples.items()
+        }
+
+    def predict(self, examples: Examples, start: int, stop: int) -> FloatArray:
+        """Return the logits (N, C) of some examples by the model as it stands.
+
+        In parts that begin at whole batches, the logits are those of all at once to the bit.
+        """
+        self.model.eval()
+        parts = []
+        with torch.inference_mode():
+            for first in range(start, stop, self.batch_size):
+                # A copy, since torch will not share the memory of a file that is mapped read-only.
+                images = torch.tensor(examples.images[first : min(first + self.batch_size, stop)])
+                images = normalize(images, self.dataset.mean, self.dataset.std).to(self.device)
+                parts.append(self.model(images).logits.double().cpu().numpy())
+        return np.concatenate(parts)
+
+
+def score_logits(logits: FloatArray, labels: npt.ArrayLike, task: Task) -> Scores:
+    """Return the scores of logits (N, C), or refuse those of a model that blew up."""
+    if not np.all(np.isfinite(logits)):
+        raise FloatingPointError("gives outputs that are not finite")
+    score = score_multiclass if task is Task.MULTICLASS else score_multilabel
+    return score(logits, labels)

@@ -1,0 +1,1 @@
+"""Certificates, processes and administration of a Flower federation."""

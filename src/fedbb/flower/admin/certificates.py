@@ -1,0 +1,278 @@
+"""Certificates and keys of a federation: made where they are missing, never written over.
+
+The authority signs the server's certificate, by which sites know the server (TLS). Each site has a
+key of its own, by which the server knows the site: Flower takes a NIST curve in OpenSSH's format.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedbb.errors import RunError
+from fedbb.flower.admin.paths import FederationFolder, SiteFolder
+
+AUTHORITY_DAYS = 3650
+SERVER_DAYS = 397
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+EARLIER = timedelta(minutes=10)
+"""Certificates hold from a little before they were made: clocks of sites differ."""
+
+PrivateKey = ec.EllipticCurvePrivateKey
+Loader = Callable[[bytes, bytes | None], object]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file of the federation's trust: what it is, and whether it was made just now."""
+
+    path: Path
+    what: str
+    made: bool
+
+
+def make_certificates(
+    folder: FederationFolder,
+    hosts: Sequence[str] = (),
+    days: int = SERVER_DAYS,
+    *,
+    keys: int | None = None,
+) -> list[Piece]:
+    """Make what is missing of authority, server certificate and site keys; tell of each piece.
+
+    `keys` is how many sites get a key made here, the first ones; all if not given.
+    """
+    folder.check()
+    folder.certificates.mkdir(mode=0o700, exist_ok=True)
+    pieces = [*_authority(folder), *_server(folder, hosts, days)]
+    sites = folder.sites()
+    for site in sites:
+        pieces.append(_copy_of_authority(folder, site))
+    for site in sites[:keys]:
+        pieces += make_site_key(site)
+    return pieces
+
+
+def make_site_key(site: SiteFolder) -> list[Piece]:
+    """Make the key of a site, unless it or its public half is there."""
+    name = site.path.name
+    if site.public_key.exists() and not site.key.exists():
+        return [Piece(site.public_key, f"public key of {name}, made by the site itself", False)]
+    pieces = [_key_file(site.key, f"key of {name}", ec.SECP384R1(), openssh=True)]
+    public = load_site_key(site.key).public_key()
+    line = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    new = write_new(site.public_key, line + f" {name}\n".encode(), 0o644)
+    return [*pieces, Piece(site.public_key, f"public key of {name}", new)]
+
+
+def sign_server(
+    authority: tuple[x509.Certificate, PrivateKey],
+    key: PrivateKey,
+    hosts: Sequence[str],
+    begins: datetime,
+    ends: datetime,
+) -> x509.Certificate:
+    """Return a server certificate for these names and addresses."""
+    certificate, signer = authority
+    public = key.public_key()
+    return (
+        _begin(f"fedbb server {hosts[0]}"[:64], certificate.subject, public, begins, ends)
+        .add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
+        )
+        .sign(signer, hashes.SHA256())
+    )
+
+
+def sign_authority(key: PrivateKey, begins: datetime, ends: datetime) -> x509.Certificate:
+    """Return the certificate of an authority that may sign servers and nothing else."""
+    public = key.public_key()
+    usage = dict.fromkeys(
+        (
+            "digital_signature",
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
+    )
+    return (
+        _begin("fedbb federation authority", None, public, begins, ends)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        .add_extension(x509.KeyUsage(key_cert_sign=True, crl_sign=True, **usage), True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """Return the certificate in a file."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is no certificate that can be read: {error}") from error
+
+
+def named_hosts(certificate: x509.Certificate) -> list[str]:
+    """Return the names and addresses that a server certificate holds for."""
+    extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return [str(name.value) for name in extension.value]
+
+
+def check_server(folder: FederationFolder, hosts: Sequence[str]) -> None:
+    """Refuse a server certificate by which no program would know the server at these addresses."""
+    certificate = read_certificate(folder.server_certificate)
+    missing = [host for host in hosts if host not in named_hosts(certificate)]
+    options = "".join(f" --host {host}" for host in missing)
+    anew = f"delete it and run: fedbb flower certs {folder.path}{options}"
+    if missing:
+        raise RunError(
+            f"{folder.server_certificate} does not hold for {', '.join(missing)}; {anew}"
+        )
+    if certificate.not_valid_after_utc <= datetime.now(UTC):
+        raise RunError(
+            f"{folder.server_certificate} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; "
+            f"{anew}"
+        )
+
+
+def public_bytes(path: Path) -> bytes:
+    """Return a site's public key in the form in which Flower's server keeps it."""
+    try:
+        key = serialization.load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise RunError(f"{path} is no public key that can be read: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise RunError(f"{path} must be an elliptic-curve key, such as `fedbb flower certs` makes")
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def write_new(path: Path, content: bytes, mode: int) -> bool:
+    """Write a file that is not there yet, private from its first moment; tell whether it was."""
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    except FileExistsError:
+        return False
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    return True
+
+
+def _authority(folder: FederationFolder) -> Iterator[Piece]:
+    yield _key_file(folder.ca_key, "key of the authority", ec.SECP256R1())
+    what = "certificate of the authority"
+    if folder.ca.exists():
+        yield Piece(folder.ca, what, False)
+        return
+    begins = datetime.now(UTC) - EARLIER
+    ends = begins + timedelta(days=AUTHORITY_DAYS)
+    certificate = sign_authority(_load_key(folder.ca_key), begins, ends)
+    yield Piece(folder.ca, what, write_new(folder.ca, _pem(certificate), 0o644))
+
+
+def _server(folder: FederationFolder, hosts: Sequence[str], days: int) -> Iterator[Piece]:
+    yield _key_file(folder.server_key, "key of the server", ec.SECP256R1())
+    path = folder.server_certificate
+    wanted = list(dict.fromkeys([folder.dialed()[0], *hosts, *LOCAL_HOSTS]))
+    if path.exists():
+        known = named_hosts(read_certificate(path))
+        missing = [host for host in wanted if host not in known]
+        lacks = f", WITHOUT {', '.join(missing)}: delete it to have it made anew" if missing else ""
+        yield Piece(path, f"certificate of the server for {', '.join(known)}{lacks}", False)
+        return
+    authority = read_certificate(folder.ca)
+    begins = datetime.now(UTC) - EARLIER
+    ends = min(begins + timedelta(days=days), authority.not_valid_after_utc)
+    certificate = sign_server(
+        (authority, _load_key(folder.ca_key)), _load_key(folder.server_key), wanted, begins, ends
+    )
+    new = write_new(path, _pem(certificate), 0o644)
+    yield Piece(path, f"certificate of the server for {', '.join(wanted)}, {days} days", new)
+
+
+def _copy_of_authority(folder: FederationFolder, site: SiteFolder) -> Piece:
+    content = folder.ca.read_bytes()
+    what = f"certificate of the authority for {site.path.name}"
+    new = write_new(site.ca, content, 0o644)
+    if site.ca.read_bytes() != content:
+        what += f", NOT that of {folder.ca}: delete it to have it copied anew"
+    return Piece(site.ca, what, new)
+
+
+def _key_file(path: Path, what: str, curve: ec.EllipticCurve, openssh: bool = False) -> Piece:
+    if path.exists():
+        return Piece(path, what, False)
+    private = serialization.PrivateFormat
+    content = ec.generate_private_key(curve).private_bytes(
+        serialization.Encoding.PEM,
+        private.OpenSSH if openssh else private.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return Piece(path, what, write_new(path, content, 0o600))
+
+
+def load_site_key(path: Path) -> PrivateKey:
+    """Return the private key of a site."""
+    return _elliptic(path, serialization.load_ssh_private_key)
+
+
+def _load_key(path: Path) -> PrivateKey:
+    return _elliptic(path, serialization.load_pem_private_key)
+
+
+def _elliptic(path: Path, load: Loader) -> PrivateKey:
+    try:
+        key = load(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise RunError(f"{path} is no private key that can be read: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise RunError(f"{path} must be an elliptic-curve key, such as `fedbb flower certs` makes")
+    return key
+
+
+def _begin(
+    name: str,
+    issuer: x509.Name | None,
+    public: ec.EllipticCurvePublicKey,
+    begins: datetime,
+    ends: datetime,
+) -> x509.CertificateBuilder:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    return x509.CertificateBuilder(
+        issuer_name=issuer or subject,
+        subject_name=subject,
+        public_key=public,
+        serial_number=x509.random_serial_number(),
+        not_valid_before=begins,
+        not_valid_after=ends,
+    )
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,215 @@
+"""Talking to a running SuperLink: who is registered and online, which runs there are."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+from flwr.cli.build import build_fab_from_disk
+from flwr.common.serde import fab_to_proto, run_from_proto, user_config_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    StreamLogsRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.error import FlowerError
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from fedbb.errors import RunError
+from fedbb.flower.admin.certificates import load_site_key
+from fedbb.flower.admin.paths import Scalar
+
+COMPLETED = "finished:completed"
+DISMISSED = "unregistered"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A registered site: online if its node is connected."""
+
+    identity: int
+    name: str
+    status: str
+    key: bytes
+    since: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as Flower knows it; the status is "running", "finished:completed" and the like."""
+
+    identity: int
+    status: str
+    details: str
+    config: Mapping[str, Scalar]
+    begun: str
+    ended: str
+    sent: int
+    received: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, one way or another."""
+        return self.status.startswith("finished")
+
+
+class Control:
+    """A connection to the SuperLink at an address, known by the authority's certificate."""
+
+    def __init__(self, address: str, ca: Path) -> None:
+        self.address = address
+        try:
+            self._ca = ca.read_bytes()
+        except OSError as error:
+            raise RunError(f"{ca} cannot be read: {error.strerror}") from error
+        version = RuntimeVersionHttpInterceptor(component_name="fedbb")
+        self._client = ControlHttpClient.from_server_address(address, False, self._ca, [version])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def nodes(self) -> list[Node]:
+        """Return the registered nodes by name; those taken out of the federation are left out."""
+        return [node for node in self.all_nodes() if node.status != DISMISSED]
+
+    def all_nodes(self) -> list[Node]:
+        """Return all nodes that ever were registered, by name."""
+        with self._explained():
+            answer = self._client.ListNodes(ListNodesRequest())
+        nodes = [
+            Node(info.node_id, info.name, info.status, info.public_key, info.last_activated_at)
+            for info in answer.nodes_info
+        ]
+        return sorted(nodes, key=lambda node: (len(node.name), node.name))
+
+    def register(self, key: bytes, name: str) -> int:
+        """Register the public key of a site and return the node's number."""
+        with self._explained():
+            answer = self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+        return int(answer.node_id)
+
+    def unregister(self, node: int) -> None:
+        """Take a node out of the federation; its key is never accepted again."""
+        with self._explained():
+            self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
+
+    def release(self, node: int, key: Path) -> None:
+        """Take leave for a node that ended without it, with its own key.
+
+        Flower holds such a node for online, and refuses it if it comes back, for a minute.
+        """
+        private = load_site_key(key)
+        auth = NodeAuthHttpInterceptor(private, private.public_key())
+        version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+        with (
+            FleetHttpClient.from_server_address(
+                self.address, False, self._ca, interceptors=[version, auth]
+            ) as client,
+            self._explained(),
+        ):
+            client.DeactivateNode(DeactivateNodeRequest(node_id=node))
+
+    def start(self, app: Path, config: Mapping[str, Scalar]) -> int:
+        """Start a run of the app in a folder and return its number."""
+        try:
+            content = build_fab_from_disk(app)
+        except (OSError, ValueError) as error:
+            raise RunError(f"{app} is no Flower app that can be run: {error}") from error
+        bundle = Fab(hashlib.sha256(content).hexdigest(), content, {})
+        request = StartRunRequest(
+            fab=fab_to_proto(bundle), override_config=user_config_to_proto(dict(config))
+        )
+        with self._explained():
+            return int(self._client.StartRun(request).run_id)
+
+    def stop(self, run: int) -> None:
+        """Stop a run."""
+        with self._explained():
+            self._client.StopRun(StopRunRequest(run_id=run))
+
+    def runs(self, run: int | None = None) -> list[Run]:
+        """Return the last runs, or the one of a number, newest first."""
+        request = ListRunsRequest() if run is None else ListRunsRequest(run_id=run)
+        with self._explained():
+            answer = self._client.ListRuns(request)
+        found = [_run(proto) for proto in answer.run_dict.values()]
+        return sorted(found, key=lambda entry: entry.begun, reverse=True)
+
+    def run(self, run: int) -> Run:
+        """Return how a run stands."""
+        return self.runs(run)[0]
+
+    def log(self, run: int, after: float = 0.0) -> Iterator[tuple[str, float]]:
+        """Yield what the server's side of a run tells, with its time, until the run is over."""
+        request = StreamLogsRequest(run_id=run, after_timestamp=after)
+        with self._explained():
+            for answer in self._client.StreamLogs(request):
+                yield answer.log_output, answer.latest_timestamp
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what may go wrong on the way into one message."""
+        try:
+            yield
+        except httpx.HTTPStatusError as error:
+            raise RunError(f"the server at {self.address} refused: {_reason(error)}") from error
+        except httpx.HTTPError as error:
+            raise RunError(f"no server answers at {self.address}: {error}") from error
+
+
+def is_healthy(address: str, ca: Path) -> bool:
+    """Tell whether a SuperLink answers at an address."""
+    try:
+        trust = ssl.create_default_context(cafile=str(ca))
+        return httpx.get(f"https://{address}/health", verify=trust, timeout=5).is_success
+    except (httpx.HTTPError, OSError):
+        return False
+
+
+def wait_until_healthy(address: str, ca: Path, seconds: float) -> bool:
+    """Wait for a SuperLink to answer and tell whether it does."""
+    limit = time.monotonic() + seconds
+    while not (healthy := is_healthy(address, ca)) and time.monotonic() < limit:
+        time.sleep(0.1)
+    return healthy
+
+
+def _run(proto: Any) -> Run:
+    run = run_from_proto(proto)
+    status = ":".join(part for part in (run.status.status, run.status.sub_status) if part)
+    return Run(
+        identity=run.run_id,
+        status=status,
+        details=run.status.details or "",
+        config=dict(run.override_config),
+        begun=run.pending_at,
+        ended=run.finished_at,
+        sent=run.bytes_sent,
+        received=run.bytes_recv,
+    )
+
+
+def _reason(error: httpx.HTTPStatusError) -> str:
+    told = FlowerError.from_json(error.response.text)
+    if told is None:
+        return f"status {error.response.status_code}"
+    return " ".join(filter(None, [f"[code: {told.code}]", told.message, told.public_details]))

@@ -1,0 +1,281 @@
+"""A whole federation on this machine: a SuperLink with TLS and node keys, and a node per site."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from fedbb.errors import RunError
+from fedbb.flower.admin import superlink as superlink_script
+from fedbb.flower.admin.certificates import check_server, make_certificates
+from fedbb.flower.admin.control import Control, Run, wait_until_healthy
+from fedbb.flower.admin.membership import NEW_KEY, admit, find_node
+from fedbb.flower.admin.paths import FederationFolder, Scalar, SiteFolder, join_address, toml_line
+from fedbb.flower.admin.processes import Group, Program, environment, program
+from fedbb.flower.admin.templates import make_federation
+
+START_SECONDS = 120.0
+LOOPBACK = "127.0.0.1"
+NodeConfig = Callable[[int], Mapping[str, Scalar]]
+
+
+class LocalFederation:
+    """A SuperLink and the nodes of some sites, from entering the block to leaving it.
+
+    The folder is made, with certificates and keys, if need be. `node_config` tells what a site's
+    client is told beyond its number and where its state is, such as {"data": "/path"}. Nodes stay
+    registered in the folder's database.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        sites: int,
+        *,
+        host: str = LOOPBACK,
+        port: int | None = None,
+        node_config: NodeConfig | None = None,
+    ) -> None:
+        self.folder = FederationFolder(Path(folder).resolve())
+        self.host = host
+        self.port = free_port(host) if port is None else port
+        self.nodes: list[LocalNode] = []
+        self._sites = sites
+        self._node_config = node_config or (lambda number: {})
+        self._group = Group()
+        self._stack = ExitStack()
+
+    @property
+    def mark(self) -> str:
+        """What all processes of this federation have in their environment."""
+        return self._group.mark
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of the server's programs."""
+        return environment(self.folder.server / "flwr")
+
+    @property
+    def address(self) -> str:
+        """Where the SuperLink listens, as programs of this machine reach it."""
+        local = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.host, self.host)
+        return join_address(local, self.port)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            check_port(self.host, self.port)
+            make_federation(self.folder, self._sites)
+            make_certificates(self.folder, self._names(), keys=self._sites)
+            check_server(self.folder, self._names())
+            stack.enter_context(self._group)
+            stack.callback(self._take_leave)
+            self.superlink = self._group.start(
+                "superlink", self._command(), self.environment, self.folder.log
+            )
+            self._wait_for_superlink()
+            self.control = stack.enter_context(Control(self.address, self.folder.ca))
+            admit(self.folder, self.control)
+            self.nodes = [self._start_node(number) for number in range(self._sites)]
+            self.wait_for_nodes(self.nodes)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def submit(self, app: Path | None, run_config: Mapping[str, Scalar]) -> int:
+        """Start a run of an app, by default fedbb's own, and return its number."""
+        return self.control.start(app or self.folder.app, run_config)
+
+    def wait(self, run: int, seconds: float) -> str:
+        """Wait for a run to end and return its status, such as "finished:completed"."""
+        return self.wait_for(run, seconds).status
+
+    def wait_for(self, run: int, seconds: float) -> Run:
+        """Wait for a run to end and return all that Flower knows of it."""
+        limit = time.monotonic() + seconds
+        while not (state := self.control.run(run)).is_over:
+            if time.monotonic() > limit:
+                raise TimeoutError(f"run {run} is still {state.status} after {seconds} s")
+            time.sleep(1.0)  # a run takes many times longer, and the server is busy
+        return state
+
+    def stop_superlink(self) -> None:
+        """Let the SuperLink end; `superlink.kill()` is the harsh way."""
+        self.superlink.stop()
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink again, at the same port and with the nodes that it knew."""
+        self.superlink.start()
+        self._wait_for_superlink()
+
+    def logs(self, name: str) -> str:
+        """Return the log of "superlink" or of a site such as "site-0"."""
+        if name == "superlink":
+            return self.superlink.output()
+        return next(node for node in self.nodes if node.name == name).program.output()
+
+    def wait_for_nodes(self, nodes: Sequence[LocalNode], seconds: float = START_SECONDS) -> None:
+        """Wait until these nodes are online; tell which is not, and what it said last."""
+        limit = time.monotonic() + seconds
+        names = {node.name for node in nodes}
+        while missing := names - self.online():
+            for node in nodes:
+                if not node.program.is_running():
+                    raise RunError(f"the node of {node.name} ended: {_ending(node.program)}")
+            if time.monotonic() > limit:
+                raise RunError(f"not online after {seconds:.0f} s: {', '.join(sorted(missing))}")
+            time.sleep(0.2)
+
+    def online(self) -> set[str]:
+        """Return the names of the nodes that are online."""
+        return {node.name for node in self.control.nodes() if node.status == "online"}
+
+    def _names(self) -> list[str]:
+        """Return the address to listen on if it is one that can be called."""
+        return [] if self.host in ("0.0.0.0", "::") else [self.host]
+
+    def _command(self) -> list[str]:
+        # -P: a script's own folder must not stand before installed packages.
+        return [
+            sys.executable,
+            "-P",
+            str(superlink_script.__file__),
+            "--host",
+            self.host,
+            "--port",
+            str(self.port),
+            "--ssl-ca-certfile",
+            str(self.folder.ca),
+            "--ssl-certfile",
+            str(self.folder.server_certificate),
+            "--ssl-keyfile",
+            str(self.folder.server_key),
+            "--enable-supernode-auth",
+            "--disable-runtime-dependency-installation",
+            "--database",
+            str(self.folder.database),
+        ]
+
+    def _wait_for_superlink(self) -> None:
+        limit = time.monotonic() + START_SECONDS
+        while not wait_until_healthy(self.address, self.folder.ca, 1):
+            if not self.superlink.is_running() or time.monotonic() > limit:
+                raise RunError(f"the SuperLink did not start: {_ending(self.superlink)}")
+        self.folder.note_address(self.address)
+
+    def _start_node(self, number: int) -> LocalNode:
+        site = self.folder.site(number)
+        if not site.key.exists():
+            raise RunError(
+                f"{site.key} is not here: the site made its key itself, and joins itself"
+            )
+        if find_node(self.control, site) is None:
+            raise RunError(f"{site.path.name} was dismissed; {NEW_KEY.format(folder=site.path)}")
+        release(site, self.control)
+        config = {**site.node_config(), **self._node_config(number)}
+        command = node_command(site, config, self.address, free_port(LOOPBACK))
+        variables = environment(site.state / "flwr")
+        return LocalNode(
+            site, self._group.start(site.path.name, command, variables, site.log), self
+        )
+
+    def _take_leave(self) -> None:
+        """End the nodes before the server, so that it knows they are gone."""
+        for node in self.nodes:
+            node.program.process.terminate()
+        for node in self.nodes:
+            node.program.stop()
+        self.superlink.stop()
+
+
+class LocalNode:
+    """The node of a site."""
+
+    def __init__(self, site: SiteFolder, running: Program, federation: LocalFederation) -> None:
+        self.site = site
+        self.program = running
+        self._federation = federation
+
+    @property
+    def name(self) -> str:
+        """The site's name."""
+        return self.site.path.name
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is that of its process group too."""
+        return self.program.pid
+
+    def kill(self) -> None:
+        """End the node and the training it began at once, as a power cut would."""
+        self.program.kill()
+
+    def restart(self) -> None:
+        """Start the node again after its end, and wait until it is online."""
+        self.program.stop()
+        release(self.site, self._federation.control)
+        self.program.start()
+        self._federation.wait_for_nodes([self])
+
+
+def release(site: SiteFolder, control: Control) -> None:
+    """Tell the server that a node which ended without leave is gone, so that it may come back."""
+    node = find_node(control, site)
+    if node is not None and node.status == "online":
+        control.release(node.identity, site.key)
+
+
+def node_command(
+    site: SiteFolder, config: Mapping[str, Scalar], server: str, port: int
+) -> list[str]:
+    """Return how a site's node is started; its settings for the client go through a file."""
+    site.state.mkdir(exist_ok=True)
+    settings = site.state / "node.toml"
+    settings.write_text("".join(toml_line(key, value) for key, value in config.items()), "utf-8")
+    return [
+        program("flower-supernode"),
+        "--superlink",
+        server,
+        "--root-certificates",
+        str(site.ca),
+        "--auth-supernode-private-key",
+        str(site.key),
+        "--host",
+        LOOPBACK,
+        "--port",
+        str(port),
+        "--node-config",
+        str(settings),
+    ]
+
+
+def free_port(host: str) -> int:
+    """Return a port that nobody listens on now."""
+    with socket.create_server((host, 0), family=_family(host)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def check_port(host: str, port: int) -> None:
+    """Refuse a port, or an address, that cannot be listened on."""
+    try:
+        socket.create_server((host, port), family=_family(host)).close()
+    except OSError as error:
+        raise RunError(
+            f"{join_address(host, port)} cannot be listened on ({error.strerror}); "
+            "choose another with --port or --host"
+        ) from error
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _ending(ended: Program) -> str:
+    lines = [line.strip() for line in ended.output().splitlines() if line.strip()]
+    return f"{' / '.join(lines[-5:]) or 'it said nothing'} (all of it in {ended.log})"

@@ -1,0 +1,225 @@
+"""What lies where in the folder of a federation and in the folder of a site."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedbb._util.files import replacing
+from fedbb.errors import RunError
+
+SERVER = "localhost:8443"
+SITE = re.compile(r"site-(\d+)")
+Scalar = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class SiteFolder:
+    """What a site has: its settings, its key, the certificate it knows the server by, its state."""
+
+    path: Path
+
+    @property
+    def settings_file(self) -> Path:
+        """Who this site is, whom it calls, where its data lies."""
+        return self.path / "site.toml"
+
+    @property
+    def key(self) -> Path:
+        """The private key, which never leaves the site."""
+        return self.path / "node.key"
+
+    @property
+    def public_key(self) -> Path:
+        """The public key, which the server is told."""
+        return self.path / "node.pub"
+
+    @property
+    def ca(self) -> Path:
+        """The certificate of the federation's authority."""
+        return self.path / "ca.crt"
+
+    @property
+    def state(self) -> Path:
+        """What the site remembers between rounds, and Flower's own files."""
+        return self.path / "state"
+
+    @property
+    def log(self) -> Path:
+        """What the site's node tells."""
+        return self.state / "node.log"
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, checked."""
+        values = read_toml(self.settings_file)
+        known: dict[str, type] = {
+            "name": str,
+            "client": int,
+            "server": str,
+            "data": str,
+            "whole": bool,
+            "private": bool,
+        }
+        for key, value in values.items():
+            if key not in known:
+                raise RunError(f"{self.settings_file}: {key} is unknown; known: {', '.join(known)}")
+            if type(value) is not known[key]:
+                raise RunError(f"{self.settings_file}: {key} must be {known[key].__name__}")
+        for key in ("client", "server"):
+            if key not in values:
+                raise RunError(f"{self.settings_file}: {key} is missing")
+        return {"name": self.path.resolve().name, **values}
+
+    def node_config(self) -> dict[str, Scalar]:
+        """Return what Flower hands to this site's client: its number, data and state."""
+        settings = self.settings()
+        config: dict[str, Scalar] = {
+            "client": settings["client"],
+            "state": str(self.state.resolve()),
+            "keys": str(self.path.resolve()),
+        }
+        if "data" in settings:
+            # A path in the settings is meant from where they stand.
+            config["data"] = str((self.path / settings["data"]).resolve())
+        for name in ("whole", "private"):
+            if settings.get(name):
+                config[name] = True
+        return config
+
+
+@dataclass(frozen=True)
+class FederationFolder:
+    """What the server has: the app, certificates, Flower's state, logs, and a folder per site."""
+
+    path: Path
+
+    @property
+    def settings_file(self) -> Path:
+        """Under which name and port the sites call the server."""
+        return self.path / "federation.toml"
+
+    @property
+    def app(self) -> Path:
+        """The Flower app that runs recipes."""
+        return self.path / "app"
+
+    @property
+    def certificates(self) -> Path:
+        """The authority and the server's certificate, with their keys."""
+        return self.path / "certificates"
+
+    @property
+    def ca(self) -> Path:
+        """The certificate of the authority, which every site gets."""
+        return self.certificates / "ca.crt"
+
+    @property
+    def ca_key(self) -> Path:
+        """The key of the authority, needed only to make certificates."""
+        return self.certificates / "ca.key"
+
+    @property
+    def server_certificate(self) -> Path:
+        """The certificate that the server shows."""
+        return self.certificates / "server.crt"
+
+    @property
+    def server_key(self) -> Path:
+        """The key of the server's certificate."""
+        return self.certificates / "server.key"
+
+    @property
+    def server(self) -> Path:
+        """What the running server keeps: registered nodes, runs, its address, its log."""
+        return self.path / "server"
+
+    @property
+    def database(self) -> Path:
+        """Flower's own state: nodes that are registered, runs."""
+        return self.server / "state.db"
+
+    @property
+    def log(self) -> Path:
+        """What the SuperLink and the server's side of a run tell."""
+        return self.server / "superlink.log"
+
+    @property
+    def address_file(self) -> Path:
+        """Where the server last listened."""
+        return self.server / "address.json"
+
+    @property
+    def runs(self) -> Path:
+        """Run folders, unless a run is given another."""
+        return self.path / "runs"
+
+    def is_made(self) -> bool:
+        """Tell whether `init` was here."""
+        return self.settings_file.exists()
+
+    def check(self) -> None:
+        """Refuse a folder that `init` did not make."""
+        if not self.is_made():
+            raise RunError(f"{self.path} is no federation; make one with: fedbb flower init DIR")
+
+    def dialed(self) -> tuple[str, int]:
+        """Return the name and port that the sites call."""
+        return split_address(read_toml(self.settings_file).get("server", SERVER), self.path)
+
+    def site(self, number: int) -> SiteFolder:
+        """Return the folder of a site."""
+        return SiteFolder(self.path / f"site-{number}")
+
+    def sites(self) -> list[SiteFolder]:
+        """Return the folders of all sites, by number."""
+        if not self.path.is_dir():
+            return []
+        found = {path: SITE.fullmatch(path.name) for path in self.path.iterdir()}
+        numbers = sorted(int(match[1]) for match in found.values() if match)
+        return [self.site(number) for number in numbers]
+
+    def listening(self) -> str:
+        """Return the address where the server was last started, as programs here reach it."""
+        try:
+            return str(json.loads(self.address_file.read_text("utf-8"))["address"])
+        except (OSError, ValueError, KeyError):
+            raise RunError(
+                f"no server was started in {self.path}; start it with: fedbb flower up {self.path}"
+            ) from None
+
+    def note_address(self, address: str) -> None:
+        """Keep where the server listens, for commands that talk to it."""
+        with replacing(self.address_file) as file:
+            file.write(json.dumps({"address": address}).encode())
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a settings file holds."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise RunError(f"{path} is no valid TOML: {error}") from error
+
+
+def toml_line(key: str, value: Scalar) -> str:
+    """Return a setting as a line of TOML; JSON writes these kinds in the same way."""
+    return f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
+
+
+def split_address(address: str, where: object) -> tuple[str, int]:
+    """Return host and port of "host:port", with or without brackets around the host."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise RunError(f"{where}: server {address!r} must have the form host:port")
+    return host.strip("[]"), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """Return "host:port"; an IPv6 address gets its brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,92 @@
+"""Making the folder of a federation from the files that come with the package."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from fedbb.errors import RunError
+from fedbb.flower.admin.paths import SERVER, FederationFolder, SiteFolder, split_address, toml_line
+
+FEDERATION = """\
+# Under which name and port sites call the server; the server's certificate holds for this name.
+{server}"""
+SITE = """\
+# Who this site is in the recipe (from 0), and which server it calls.
+{client}{server}
+# Where this site's data lies, in place of the recipe's data.path (from this file's folder).
+# data = "data.npz"
+
+# All training data there is this site's own; the recipe's partition is not applied.
+# whole = true
+
+# Take part in private runs only, in which the server sees sums and nobody's model or numbers.
+# private = true
+"""
+
+
+def make_federation(folder: FederationFolder, sites: int, server: str | None = None) -> list[Path]:
+    """Make the app and the folders of sites 0, 1, …; what is there already stays as it is.
+
+    Return what was made.
+    """
+    if folder.path.exists() and not folder.path.is_dir():
+        raise RunError(f"{folder.path} is a file; a federation needs a folder")
+    if folder.path.is_dir() and not folder.is_made() and any(folder.path.iterdir()):
+        raise RunError(f"{folder.path} holds other things than a federation; choose another folder")
+    if server is not None:
+        split_address(server, "--server")
+    folder.path.mkdir(parents=True, exist_ok=True)
+    dialed = _dialed(folder, server)
+    made = [_copy_app(folder), *(_make_site(folder.site(k), k, dialed) for k in range(sites))]
+    for place in (folder.server, folder.runs):
+        place.mkdir(exist_ok=True)
+    # The settings are written last: a folder without them was not made whole.
+    made.append(_write(folder.settings_file, FEDERATION.format(server=toml_line("server", dialed))))
+    return [path for path in made if path is not None]
+
+
+def _dialed(folder: FederationFolder, server: str | None) -> str:
+    """Return the address that sites call, which one federation has only one of."""
+    if not folder.is_made():
+        return server or SERVER
+    host, port = folder.dialed()
+    if server is not None and split_address(server, "--server") != (host, port):
+        raise RunError(
+            f"{folder.settings_file} names another server, {host}:{port}; change it there, and in "
+            "the site.toml of every site"
+        )
+    return f"{host}:{port}"
+
+
+def _copy_app(folder: FederationFolder) -> Path | None:
+    if folder.app.exists():
+        return None
+    with as_file(_template() / "app") as app:
+        shutil.copytree(app, folder.app, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder.app
+
+
+def _make_site(site: SiteFolder, client: int, server: str) -> Path | None:
+    if site.settings_file.exists():
+        return None
+    site.path.mkdir(exist_ok=True, mode=0o700)
+    site.state.mkdir(exist_ok=True)
+    text = (_template() / "site-README.md").read_text("utf-8")
+    _write(site.path / "README.md", text.format(name=site.path.name, server=server))
+    settings = SITE.format(client=toml_line("client", client), server=toml_line("server", server))
+    _write(site.settings_file, settings)
+    return site.path
+
+
+def _write(path: Path, text: str) -> Path | None:
+    if path.exists():
+        return None
+    path.write_text(text, "utf-8")
+    return path
+
+
+def _template() -> Path:
+    with as_file(files("fedbb.flower")) as package:
+        return package / "template"

@@ -1,0 +1,1 @@
+"""The Flower client app and server app that run a recipe."""

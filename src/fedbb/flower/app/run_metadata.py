@@ -1,0 +1,135 @@
+"""What the server keeps of its sites in the run folder, so that a run can go on without them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedbb.aggregation.weighting import BySamples
+from fedbb.errors import RunError
+from fedbb.flower.app.serde import Outline
+from fedbb.flower.app.settings import Scoring
+from fedbb.methods import Method
+from fedbb.recipes.spec import Recipe
+from fedbb.records import ClientCard, Task
+from fedbb.runs import metadata as environment
+from fedbb.runs.folder import RunFolder
+
+CARDS = "cards.json"
+
+
+@dataclass(frozen=True)
+class Register:
+    """The clients of a run as they introduced themselves, and what the run is called at sites.
+
+    Cards of `hidden` clients, those of a private run, tell nothing but their number.
+    """
+
+    run: str
+    score: Scoring
+    outline: Outline
+    cards: tuple[ClientCard, ...]
+    hidden: bool = False
+
+
+def name_run(recipe: Recipe) -> str:
+    """Return a name that no other run has, for a recipe may be run many times."""
+    name = recipe.name or f"{recipe.data.name}-{recipe.method.name}-seed{recipe.seed}"
+    return f"{name}-{secrets.token_hex(4)}"
+
+
+def save_register(folder: RunFolder, register: Register) -> None:
+    """Keep a register."""
+    outline = register.outline
+    folder.write_json(
+        CARDS,
+        {
+            "run": register.run,
+            "score": register.score,
+            "outline": {
+                "data": outline.data,
+                "task": str(outline.task),
+                "classes": list(outline.classes),
+                "channels": outline.channels,
+                "versions": outline.versions,
+            },
+            "cards": [_plain(card, hidden=register.hidden) for card in register.cards],
+        },
+    )
+
+
+def _plain(card: ClientCard, *, hidden: bool) -> dict[str, Any]:
+    told = {} if hidden else {"samples": card.samples, "dispersion": card.dispersion}
+    return {"client": card.client, **told}
+
+
+def load_register(folder: RunFolder) -> Register:
+    """Return the register of a run that was begun on Flower."""
+    if not folder.file(CARDS).exists():
+        raise RunError(f"{folder.path} was not begun on Flower; go on with: fedbb run --resume")
+    plain = folder.read_json(CARDS)
+    try:
+        form = plain["outline"]
+        outline = Outline(
+            form["data"],
+            Task(form["task"]),
+            tuple(form["classes"]),
+            form["channels"],
+            form["versions"],
+        )
+        cards = tuple(ClientCard(**{"samples": 0, **card}) for card in plain["cards"])
+        hidden = all("samples" not in card for card in plain["cards"])
+        return Register(plain["run"], plain["score"], outline, cards, hidden)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder.file(CARDS)} is damaged: {error!r}") from error
+
+
+def set_up(
+    folder: RunFolder, recipe: Recipe, method: Method, register: Register, scored: Mapping[str, int]
+) -> None:
+    """Write what a run folder needs to begin; the recipe comes last, for it makes it a run."""
+    try:
+        save_register(folder, register)
+        folder.write_json("federation.json", describe(register, method, scored))
+        folder.write_json("environment.json", environment.describe())
+        folder.write_json("recipe.json", recipe.model_dump(mode="json"))
+    except OSError as error:
+        raise RunError(f"{folder.path} cannot be written: {error}") from error
+
+
+def describe(register: Register, method: Method, scored: Mapping[str, int]) -> dict[str, Any]:
+    """Return what a server in the field knows of its clients: sizes, dispersions, weights."""
+    outline, cards = register.outline, register.cards
+    notes = []
+    if register.score == "sites":
+        notes.append("scores are means over the sites, each on its own test data")
+    return {
+        "data": outline.data,
+        "task": str(outline.task),
+        "classes": list(outline.classes),
+        "train": sum(card.samples for card in cards),
+        "scored": dict(scored),
+        "positives": None,
+        "clients": _describe_clients(cards, method),
+        "notes": notes,
+    }
+
+
+def _describe_clients(cards: Sequence[ClientCard], method: Method) -> list[dict[str, Any]]:
+    weighed = any(card.samples for card in cards)
+    weights = method.weighting(cards) if weighed else [0.0] * len(cards)
+    by_size = BySamples()(cards) if weighed else [0.0] * len(cards)
+    return [
+        {
+            "client": card.client,
+            "samples": card.samples,
+            "dispersion": card.dispersion,
+            "weight": float(weights[card.client]),
+            "weight_by_samples": float(by_size[card.client]),
+            "loss_weight": None,
+            "positives": None,
+        }
+        for card in cards
+    ]

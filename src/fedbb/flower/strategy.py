@@ -1,0 +1,209 @@
+"""Client-balanced weighting around any strategy of Flower's, for apps that are not ours."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedbb.aggregation.weighting import ClientBalanced, renormalize
+from fedbb.errors import DivergedError, ReplyError
+from fedbb.flower.reply_validation import (
+    Sent,
+    TrainReply,
+    check_evaluation,
+    check_train,
+    pass_on,
+    share_metrics,
+)
+from fedbb.records import FloatArray
+from fedbb.rounds.replies import FARTHEST
+
+LOG = logging.getLogger("flwr.fedbb")
+
+CBR = ClientBalanced()
+
+
+@dataclass(eq=False)
+class ClientBalancedStrategy(Strategy):
+    """A strategy whose replies are checked, and whose nodes count by how even their labels are.
+
+    It stands around another one, `ClientBalancedStrategy(FedAvg(fraction_train=0.5))`, which
+    chooses nodes and merges as before: what it weighs by, its `weighted_by_key`, is replaced by the
+    weights of CBR. A reply must hold one record of arrays with the names, types and shapes that
+    were sent, and the card that the mod `report_card` adds. One that cannot be used is left out by
+    name in the log and the others make up for it. Integers keep their type, the largest counts.
+
+    Args:
+        strategy: merges what may count; one that takes medians or distances weighs nothing.
+        weighting: how cards become weights (γ, reading, floor).
+        quorum: the share of the asked that must count, or the round leaves the model as it was.
+        max_weight: the most a node may count, since nodes declare themselves how even they are.
+        max_norm: the farthest a node's arrays may move in a round, all taken as one vector; where
+            nothing is said, as far as float32 can square.
+
+    Attributes:
+        shares: how much each node counted in the last round.
+    """
+
+    strategy: Strategy
+    weighting: ClientBalanced = CBR
+    quorum: float = 0.5
+    max_weight: float = 1.0
+    max_norm: float = FARTHEST
+    shares: Mapping[int, float] = field(default_factory=dict, init=False)
+    _sent: Sent | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.strategy, Strategy):
+            raise TypeError(f"strategy must be one of Flower's, not {self.strategy!r}")
+        if not 0 <= self.quorum <= 1:
+            raise ValueError(f"quorum must be in [0, 1], not {self.quorum}")
+        if not 0 < self.max_weight <= 1:
+            raise ValueError(f"max_weight must be above 0 and at most 1, not {self.max_weight}")
+        if not self.max_norm > 0:
+            raise ValueError(f"max_norm must be above 0, not {self.max_norm}")
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Have the strategy choose, and keep what was sent and to whom."""
+        values = {name: array.numpy() for name, array in arrays.items()}
+        messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        nodes = frozenset(message.metadata.dst_node_id for message in messages)
+        self._sent = Sent(server_round, nodes, values, self.weighting.reading, self.max_norm)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Weigh the replies that may count and have the strategy merge them."""
+        sent = self._sent
+        if sent is None or sent.round != server_round:
+            raise RuntimeError("aggregate_train needs the configure_train of the same round")
+        self.shares = {}
+        counting = sorted(self._checked(replies, sent), key=lambda reply: reply.card.client)
+        least = max(1, math.ceil(self.quorum * len(sent.nodes)))
+        if len(counting) < least:
+            _leave_as_is(sent, len(counting), least)
+            return None, None
+        weights = renormalize(self.weighting([reply.card for reply in counting]), self.max_weight)
+        self.shares = {r.card.client: w for r, w in zip(counting, weights.tolist(), strict=True)}
+        LOG.info("round %d: %s", server_round, _tell_shares(self.shares))
+        arrays, metrics = self.strategy.aggregate_train(
+            server_round, self._weighted(counting, weights)
+        )
+        return None if arrays is None else _keep_types(arrays, counting, sent), metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Have the strategy choose who evaluates."""
+        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Have the strategy average the replies that may count, weighed as it always does."""
+        usable, metrics = [], []
+        for message in replies:
+            try:
+                metrics.append(check_evaluation(message, weight_key(self.strategy)))
+                usable.append(message)
+            except ReplyError as error:
+                _leave_out(server_round, message.metadata.src_node_id, error)
+        if not usable:
+            return None
+        shared = zip(usable, share_metrics(metrics), strict=True)
+        passed = [pass_on(m, {"metrics": MetricRecord(dict(known))}) for m, known in shared]
+        return self.strategy.aggregate_evaluate(server_round, passed)
+
+    def summary(self) -> None:
+        """Log how nodes are weighed, then the strategy's own summary."""
+        LOG.info("\t├──> Client-balanced: %s", self.weighting)
+        LOG.info("\t│\t├── Quorum: %g of those asked", self.quorum)
+        LOG.info("\t│\t└── Most: weight %g, norm %g", self.max_weight, self.max_norm)
+        self.strategy.summary()
+
+    def _checked(self, replies: Iterable[Message], sent: Sent) -> Iterator[TrainReply]:
+        """Yield the replies that may count, one a node; say of the others why not."""
+        waiting = set(sent.nodes)
+        for message in replies:
+            node = message.metadata.src_node_id
+            if node not in waiting:
+                known = node in sent.nodes
+                _leave_out(sent.round, node, "duplicate" if known else "it was not asked")
+                continue
+            waiting.remove(node)
+            try:
+                yield check_train(message, sent)
+            except ReplyError as error:
+                _leave_out(sent.round, node, error)
+        for node in sorted(waiting):
+            _leave_out(sent.round, node, "no answer")
+
+    def _weighted(self, replies: Sequence[TrainReply], weights: FloatArray) -> list[Message]:
+        key = weight_key(self.strategy)
+        metrics = share_metrics([reply.metrics for reply in replies])
+        return [
+            pass_on(
+                reply.message,
+                {"arrays": reply.arrays, "metrics": MetricRecord({**known, key: weight})},
+            )
+            for reply, known, weight in zip(replies, metrics, weights.tolist(), strict=True)
+        ]
+
+
+def weight_key(strategy: Strategy) -> str:
+    """Return by which metric a strategy weighs, seen through Flower's own wrappers."""
+    while isinstance(inner := getattr(strategy, "strategy", None), Strategy):
+        strategy = inner
+    return str(getattr(strategy, "weighted_by_key", "num-examples"))
+
+
+def _keep_types(arrays: ArrayRecord, replies: Sequence[TrainReply], sent: Sent) -> ArrayRecord:
+    """Return merged arrays in the types that were sent: a mean turns integers into floats."""
+    kept: dict[str, Array] = {}
+    for name, array in arrays.items():
+        if name in replies[0].whole:
+            values = np.max([reply.whole[name] for reply in replies], axis=0)
+        else:
+            values = array.numpy()
+        with np.errstate(over="ignore"):  # an overflow is refused below
+            values = np.asarray(values, dtype=sent.arrays[name].dtype)
+        if not np.isfinite(values).all():
+            raise DivergedError(
+                f"round {sent.round}: the strategy made {name} not finite of {len(replies)} "
+                "replies that were"
+            )
+        kept[name] = Array(values)
+    return ArrayRecord(kept)
+
+
+def _leave_out(round: int, node: int, reason: object) -> None:
+    LOG.warning("round %d: node %d is left out: %s", round, node, reason)
+
+
+def _leave_as_is(sent: Sent, counting: int, least: int) -> None:
+    if sent.nodes:
+        LOG.warning(
+            "round %d: %d of %d nodes count and %d are needed; the model stays as it was",
+            sent.round,
+            counting,
+            len(sent.nodes),
+            least,
+        )
+
+
+def _tell_shares(shares: Mapping[int, float]) -> str:
+    low, high = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+    return (
+        f"{len(shares)} nodes count, from {shares[low]:.3f} (node {low}) "
+        f"to {shares[high]:.3f} (node {high})"
+    )

@@ -1,0 +1,131 @@
+"""The files a grid is read from: the grid itself, and overlays that change its scale."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, Field, ValidationError
+
+from fedbb._util.names import nearest
+from fedbb.errors import RecipeError
+from fedbb.recipes.spec import Section, Seed
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class ValueSheet(Section):
+    """One value of an axis: what tables call it, and the settings it stands for."""
+
+    label: Text
+    set: dict[str, Any] = Field(default_factory=dict)
+
+
+class AxisSheet(Section):
+    """One axis of a grid, with its values in the order tables show them."""
+
+    name: Text
+    value: Annotated[list[ValueSheet], Field(min_length=1)]
+
+
+class SkipSheet(Section):
+    """Combinations that do not exist, by axis and label, and the reason."""
+
+    where: Annotated[dict[str, str], Field(min_length=1)]
+    why: Text
+
+
+class Sheet(Section):
+    """What a grid and an overlay have in common."""
+
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    axis: list[AxisSheet] = Field(default_factory=list)
+    skip: list[SkipSheet] = Field(default_factory=list)
+
+
+class GridSheet(Sheet):
+    """A grid as its file writes it."""
+
+    title: Text
+    caption: str = ""
+    source: str | None = None
+    seeds: list[Seed]
+    rows: Text
+    columns: list[Text] = Field(default_factory=list)
+    metrics: Annotated[list[Text], Field(min_length=1)]
+    chosen: Literal["best", "final"] = "best"
+
+
+class OverlaySheet(Sheet):
+    """What an overlay changes; its `set` comes after the axes, over every cell.
+
+    `equal_cells` allows cells of different labels to be the same run, as when a small scale
+    replaces two data sets by one.
+    """
+
+    title: Text | None = None
+    caption: str | None = None
+    note: Text | None = None
+    seeds: list[Seed] | None = None
+    set: dict[str, Any] = Field(default_factory=dict)
+    equal_cells: bool = False
+
+
+class NumberSheet(Section):
+    """One printed number, in percent as printed, at the labels of its grid."""
+
+    at: dict[str, str]
+    metric: Text
+    mean: float
+    spread: float | None = None
+    note: str | None = None
+
+
+class NumbersSheet(Section):
+    """The printed numbers of a table."""
+
+    number: list[NumberSheet]
+
+
+Form = TypeVar("Form", bound=BaseModel)
+
+
+def read_sheet(path: Path, form: type[Form]) -> Form:
+    """Return what a TOML file holds, in this form, or say all that is wrong with it."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecipeError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise RecipeError(f"{path} is no valid TOML: {error}") from error
+    try:
+        return form.model_validate(values)
+    except ValidationError as error:
+        problems = [_explain(dict(problem), form) for problem in error.errors()]
+        raise RecipeError(f"{path}: " + "; ".join(problems)) from error
+
+
+def _explain(problem: dict[str, Any], form: type[BaseModel]) -> str:
+    place: Sequence[str | int] = problem["loc"]
+    # Entries are counted from one, as people do.
+    key = " ".join(str(part + 1) if isinstance(part, int) else part for part in place)
+    match problem["type"]:
+        case "extra_forbidden":
+            names = [part for part in place if isinstance(part, str)]
+            return f"{key} is unknown{nearest(names[-1], _known(form, names[:-1]))}"
+        case "missing":
+            return f"{key} is missing"
+        case _:
+            message = str(problem["msg"])
+            return f"{key} = {problem['input']!r} is refused: {message[:1].lower()}{message[1:]}"
+
+
+def _known(form: type[BaseModel], tables: Sequence[str]) -> list[str]:
+    for table in tables:
+        annotation = form.model_fields[table].annotation
+        while not isinstance(annotation, type) or not issubclass(annotation, BaseModel):
+            annotation = get_args(annotation)[0]
+        form = annotation
+    return list(form.model_fields)

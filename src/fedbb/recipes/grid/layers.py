@@ -1,0 +1,86 @@
+"""A grid's file with its overlays: which combinations there are, and the settings of each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedbb.errors import RecipeError
+from fedbb.recipes.grid.file import AxisSheet, GridSheet, OverlaySheet
+from fedbb.recipes.grid.overlay import Values, merge, put
+from fedbb.recipes.reader import read_values
+
+Combination = frozenset[tuple[str, str]]
+OWN = ("seed", "name")
+"""Settings that a grid gives its cells itself."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A grid, what is laid over it, and settings laid over every cell."""
+
+    sheet: GridSheet
+    overlays: Sequence[OverlaySheet]
+    settings: Sequence[str] = ()
+
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """Return the labels of each axis."""
+        return labels_of(self.sheet)
+
+    def combinations(self) -> Iterator[dict[str, str]]:
+        """Yield a label for every axis, in the grid's order."""
+        labels = self.labels()
+        for chosen in itertools.product(*labels.values()):
+            yield dict(zip(labels, chosen, strict=True))
+
+    def skipped(self) -> dict[Combination, str]:
+        """Return why each combination that does not exist is left out."""
+        skips = [skip for sheet in (self.sheet, *self.overlays) for skip in sheet.skip]
+        return {
+            frozenset(at.items()): skip.why
+            for at in self.combinations()
+            for skip in skips
+            if skip.where.items() <= at.items()
+        }
+
+    def seeds(self, asked: Sequence[int] | None) -> Sequence[int]:
+        """Return the seeds of the cells; a grid that has none of its own stays without."""
+        if not self.sheet.seeds:
+            return ()
+        given = [overlay.seeds for overlay in self.overlays if overlay.seeds is not None]
+        return [self.sheet.seeds, *given][-1] if asked is None else asked
+
+    def values(self, at: Mapping[str, str], seed: int) -> Values:
+        """Return the settings of a cell."""
+        values: Values = {}
+        for sheet in (self.sheet, *self.overlays):
+            values = merge(values, sheet.recipe)
+        for axis in self.sheet.axis:
+            for sheet in (self.sheet, *self.overlays):
+                values = put(values, _settings(sheet.axis, axis.name, at[axis.name]))
+        for overlay in self.overlays:
+            values = put(values, overlay.set)
+        values = read_values(self.settings, values)
+        for name in OWN:
+            if name in values:
+                raise RecipeError(
+                    f"{name} is given by the grid itself; seeds = […] lists the seeds"
+                )
+        return {**values, "seed": seed}
+
+
+def labels_of(sheet: GridSheet) -> dict[str, tuple[str, ...]]:
+    """Return the labels of each axis of a grid."""
+    return {axis.name: tuple(value.label for value in axis.value) for axis in sheet.axis}
+
+
+def _settings(axes: Sequence[AxisSheet], name: str, label: str) -> Values:
+    found = (
+        value.set
+        for axis in axes
+        if axis.name == name
+        for value in axis.value
+        if value.label == label
+    )
+    return {key: value for settings in found for key, value in settings.items()}

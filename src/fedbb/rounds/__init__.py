@@ -1,0 +1,1 @@
+"""The federated rounds: choose clients, train, aggregate, evaluate."""

@@ -1,0 +1,79 @@
+"""Which answers of a round count: those that are sound, within bounds, and trusted by a rule.
+
+To compare clients all their models have to be held at once; rounds without a screen hold none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from fedbb.aggregation.robust.clipping import clip_change
+from fedbb.aggregation.robust.krum import Krum, krum_scores, squared_distances
+from fedbb.aggregation.validation import find_fault
+from fedbb.records import Absence, ClientUpdate, ModelState
+from fedbb.simulation.base import Answers
+
+
+@dataclass(frozen=True)
+class SoundOnly:
+    """Leaves out models that cannot be trained ones, or moved further than `most`."""
+
+    most: float = math.inf
+
+    def __call__(self, current: ModelState, answers: Answers) -> Answers:
+        """Return the answers that are sound."""
+        held = list(answers.updates)
+        faults = {update.client: find_fault(current, update.state, self.most) for update in held}
+        reasons = {client: fault for client, fault in faults.items() if fault is not None}
+        return leave_out(answers, held, reasons)
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """Leaves out those whom Krum does not keep."""
+
+    krum: Krum
+
+    def __call__(self, current: ModelState, answers: Answers) -> Answers:
+        """Return the answers that Krum keeps; of equal ones those of the lowest clients."""
+        held = list(answers.updates)
+        ordered = sorted(held, key=lambda update: update.client)
+        distances = squared_distances([update.state for update in ordered])
+        scores = krum_scores(distances, self.krum.liars)
+        kept = set(self.krum(scores).tolist())
+        # As a distance, since few know what size a sum of squares should have.
+        apart = [math.sqrt(score / (len(held) - self.krum.liars - 2)) for score in scores]
+        farthest = max(apart[place] for place in kept)
+        reasons = {
+            update.client: f"left out by {self.krum.name}: {apart[place]:.4g} from its nearest, "
+            f"those kept at most {farthest:.4g}"
+            for place, update in enumerate(ordered)
+            if place not in kept
+        }
+        return leave_out(answers, held, reasons)
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """Keeps everybody, and draws back whoever moved further than `most`."""
+
+    most: float
+
+    def __call__(self, current: ModelState, answers: Answers) -> Answers:
+        """Return the answers, each within the bound, as they come."""
+        clipped = (
+            replace(update, state=clip_change(current, update.state, self.most))
+            for update in answers.updates
+        )
+        return replace(answers, updates=clipped)
+
+
+def leave_out(
+    answers: Answers, held: Iterable[ClientUpdate], reasons: Mapping[int, str]
+) -> Answers:
+    """Return the answers without those that there are reasons against."""
+    kept = [update for update in held if update.client not in reasons]
+    left = [Absence(client, reason) for client, reason in reasons.items()]
+    return Answers(tuple(update.client for update in kept), kept, (*answers.absences, *left))

@@ -1,0 +1,168 @@
+"""One round in the open: ask the chosen clients, see who counts, weigh them, merge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from fedbb.aggregation.weighting import renormalize
+from fedbb.errors import QuorumError
+from fedbb.methods import Method
+from fedbb.records import (
+    Absence,
+    ClientCard,
+    ClientReport,
+    ClientUpdate,
+    FloatArray,
+    IntArray,
+    ModelState,
+)
+from fedbb.simulation.base import Answers, Ask
+from fedbb.training.config import Job
+
+
+class Screen(Protocol):
+    """Looks at the answers of a round before they are weighed; may leave some out or bound them."""
+
+    def __call__(self, current: ModelState, answers: Answers) -> Answers:
+        """Return the answers that count."""
+        ...
+
+
+def let_all_pass(current: ModelState, answers: Answers) -> Answers:
+    """Return the answers as they are."""
+    return answers
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What a round bears: the share of the chosen that must count, and how often it is tried.
+
+    `max_weight` is the most a client may count: it declares by itself how even it is, and a liar
+    must not own the model. `screen` leaves out answers that
+    cannot be used; once at least `needs` are left and a quorum, `select` chooses whom to trust.
+    """
+
+    quorum: float = 0.5
+    attempts: int = 3
+    max_weight: float = 1.0
+    screen: Screen = let_all_pass
+    needs: int = 1
+    select: Screen = let_all_pass
+
+    def least(self, asked: int) -> int:
+        """Return how many of those asked must give a usable answer."""
+        return max(self.needs, math.ceil(self.quorum * asked))
+
+
+GUARD = Guard()
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """What a round made of the state, who counted how much, and who did not."""
+
+    state: ModelState
+    reports: tuple[ClientReport, ...]
+    absences: tuple[Absence, ...] = ()
+
+
+class Join(Protocol):
+    """How the chosen clients' training becomes the next state."""
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are to choose from."""
+        ...
+
+    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> Joined:
+        """Return what a round makes of this state."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class OpenJoin:
+    """The server sees each update, weighs it by the clients' cards and merges it."""
+
+    ask: Ask
+    method: Method
+    cards: Sequence[ClientCard]
+    seed: int
+    guard: Guard = GUARD
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are to choose from."""
+        return len(self.cards)
+
+    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> Joined:
+        """Return what a round makes of this state."""
+        empty = [
+            Absence(int(client), "has no samples")
+            for client in chosen
+            if self.cards[client].samples == 0
+        ]
+        able = np.array([client for client in chosen if self.cards[client].samples > 0], dtype=int)
+        if len(able) == 0:
+            return Joined(state, (), tuple(empty))
+        turns = able[longest_first(able, self.cards)]
+        jobs = [Job(int(client), number, self.seed, state) for client in turns]
+        answers = self._ask(jobs)
+        shares = self._shares(answers.clients)
+        reports: list[ClientReport] = []
+        weights = np.array([shares[client] for client in answers.clients])
+        merged = self.method.merge(state, _noting(answers.updates, weights, reports), weights)
+        reports.sort(key=lambda report: report.client)
+        absences = sorted((*empty, *answers.absences), key=lambda absence: absence.client)
+        return Joined(merged, tuple(reports), tuple(absences))
+
+    @cached_property
+    def _weights(self) -> FloatArray:
+        return self.method.weighting(self.cards)
+
+    def _ask(self, jobs: Sequence[Job]) -> Answers:
+        """Ask until enough answers count, as often as the guard allows."""
+        state, number = jobs[0].state, jobs[0].round
+        least = self.guard.least(len(jobs))
+        for attempt in range(1, self.guard.attempts + 1):
+            answers = self.guard.screen(state, self.ask(jobs, attempt))
+            if len(answers.clients) >= least:
+                return self.guard.select(state, answers)
+        told = "; ".join(f"client {a.client}: {a.reason}" for a in answers.absences)
+        raise QuorumError(
+            f"round {number}: {len(answers.clients)} of {len(jobs)} clients count and {least} are "
+            f"needed, after {self.guard.attempts} attempts ({told}); the rounds before it are "
+            "kept, and the run can be resumed"
+        )
+
+    def _shares(self, clients: Sequence[int]) -> Mapping[int, float]:
+        """Return how much each of these counts; together they count one."""
+        present = np.sort(np.array(clients))
+        shares = renormalize(self._weights[present], self.guard.max_weight)
+        return dict(zip(present.tolist(), shares.tolist(), strict=True))
+
+
+def longest_first(chosen: IntArray, cards: Sequence[ClientCard]) -> IntArray:
+    """Return the places of the chosen clients by falling size, equal ones by client.
+
+    Whoever trains long begins first, so that no core idles at the end of a round. Updates are
+    merged in this order too, since float sums depend on theirs: it follows from the cards alone,
+    and few updates come before their turn.
+    """
+    return np.argsort([-cards[client].samples for client in chosen], kind="stable")
+
+
+def _noting(
+    updates: Iterable[ClientUpdate], weights: FloatArray, reports: list[ClientReport]
+) -> Iterator[ClientUpdate]:
+    """Pass updates on and keep of each what a record needs, which is not its model."""
+    for update, weight in zip(updates, weights.tolist(), strict=True):
+        reports.append(
+            ClientReport(update.client, weight, update.steps, update.train_loss, update.seconds)
+        )
+        yield update

@@ -1,0 +1,125 @@
+"""Running a grid into a folder: what is finished is kept, what is missing runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from fedbb.errors import FedbbError, RunError
+from fedbb.recipes.grid.grid import Cell, Grid
+from fedbb.recipes.reader import differences, make_recipe
+from fedbb.runs.failed import forget_failure, note_failure, read_failure
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.run_worker import Kind, News, seconds_of
+from fedbb.runs.scheduler import run_jobs
+
+LOCK = ".grid.lock"
+
+
+class State(StrEnum):
+    """How far a cell has come."""
+
+    WAITING = "waiting"
+    UNFINISHED = "unfinished"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class CellStatus:
+    """How far a cell has come: rounds saved of how many, seconds they took, why it failed."""
+
+    state: State
+    rounds: int
+    of: int
+    seconds: float = 0.0
+    message: str = ""
+
+
+def statuses(grid: Grid, out: Path) -> dict[str, CellStatus]:
+    """Return how far each cell has come, by its name; its folder is `out/<name>`."""
+    return {cell.name: _status(cell, out / cell.name) for cell in grid.cells}
+
+
+def run_grid(
+    grid: Grid,
+    out: Path,
+    workers: int | None = None,
+    *,
+    seconds: Mapping[str, float] | None = None,
+) -> Generator[tuple[Cell, News], None, None]:
+    """Run or go on with all cells that are not finished, and yield what happens to each.
+
+    Cells that failed are tried again. With `seconds` by cell the longest are begun first, so that
+    the processes end at about the same time. A cell that fails does not stop the others.
+    """
+    with _hold(out):
+        found = statuses(grid, out)
+        missing = [cell for cell in grid.cells if found[cell.name].state is not State.FINISHED]
+        missing.sort(key=lambda cell: -(seconds or {}).get(cell.name, 0.0))
+        yield from _run(missing, out, workers)
+
+
+def _run(cells: Sequence[Cell], out: Path, workers: int | None) -> Iterator[tuple[Cell, News]]:
+    by_path = {out / cell.name: cell for cell in cells}
+    jobs = [(cell.recipe, path) for path, cell in by_path.items()]
+    for news in run_jobs(jobs, workers):
+        if news.kind is Kind.BEGUN:
+            forget_failure(news.path)
+        elif news.kind is Kind.FAILED:
+            note_failure(news.path, news.message)
+        yield by_path[news.path], news
+
+
+def _status(cell: Cell, path: Path) -> CellStatus:
+    folder, of = RunFolder(path), cell.recipe.rounds.number
+    failure = read_failure(path)
+    try:
+        records = folder.records()
+        seconds = sum((seconds_of(record) for record in records), 0.0)
+        if folder.is_run():
+            _check_same(cell, folder)
+    except (FedbbError, KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+        reason = str(error) if isinstance(error, FedbbError) else f"{path} is damaged: {error!r}"
+        return CellStatus(State.FAILED, 0, of, 0.0, reason)
+    if _is_finished(folder, len(records), of):
+        return CellStatus(State.FINISHED, of, of, seconds)
+    state = State.FAILED if failure else State.UNFINISHED if records else State.WAITING
+    return CellStatus(state, len(records), of, seconds, failure or "")
+
+
+def _check_same(cell: Cell, folder: RunFolder) -> None:
+    found = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
+    changed = differences(found.decisive, cell.recipe.decisive)
+    if changed:
+        raise RunError(f"{folder.path} was begun with another recipe; " + "; ".join(changed))
+
+
+def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
+    """Tell whether the run has its end; one whose summary is damaged gets it anew."""
+    try:
+        return rounds == of and "sha256" in folder.read_json("summary.json")
+    except (RunError, TypeError):
+        return False
+
+
+@contextmanager
+def _hold(out: Path) -> Iterator[None]:
+    """Make the folder if need be, and keep other processes from running the same cells."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(out / LOCK)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise RunError(f"{out} is in use by another process") from None
+    except OSError as error:
+        raise RunError(f"{out} cannot be written: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()

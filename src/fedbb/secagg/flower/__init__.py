@@ -1,0 +1,1 @@
+"""Secure aggregation across Flower sites."""

@@ -1,0 +1,1 @@
+"""Secure aggregation by pairwise masks (Bonawitz et al., 2017)."""

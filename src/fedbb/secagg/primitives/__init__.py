@@ -1,0 +1,1 @@
+"""Keys, secret sharing, masks and fixed-point numbers."""

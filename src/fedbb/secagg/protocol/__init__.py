@@ -1,0 +1,1 @@
+"""Signed messages, roster, transport and replay protection."""

@@ -1,0 +1,1 @@
+"""Clients that train in worker processes."""

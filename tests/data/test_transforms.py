@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbb.data.dataset import Augmentation
+from fedbb.data.transforms import Draws, apply, draw, normalize
+from fedbb.rng import stream
+
+AUGMENTATIONS = st.builds(Augmentation, crop=st.integers(0, 4), flip=st.booleans())
+
+
+def slow_apply(images: torch.Tensor, draws: Draws) -> torch.Tensor:
+    """One image and one pixel after another."""
+    result = torch.zeros_like(images)
+    number, _, height, width = images.shape
+    for image in range(number):
+        for row in range(height):
+            for column in range(width):
+                y = int(draws.top[image]) + row - draws.padding
+                shown = width - 1 - column if draws.mirrored[image] else column
+                x = int(draws.left[image]) + shown - draws.padding
+                if 0 <= y < height and 0 <= x < width:
+                    result[image, :, row, column] = images[image, :, y, x]
+    return result
+
+
+def pictures(shape: tuple[int, ...], dtype=torch.uint8) -> torch.Tensor:
+    numbers = torch.arange(1, 1 + int(np.prod(shape))) % 251 + 1
+    return numbers.reshape(shape).to(dtype)
+
+
+@given(
+    augmentation=AUGMENTATIONS,
+    shape=st.tuples(
+        st.integers(1, 4), st.sampled_from([1, 3]), st.integers(1, 7), st.integers(1, 7)
+    ),
+    dtype=st.sampled_from([torch.uint8, torch.float32]),
+    seed=st.integers(0, 99),
+)
+def test_a_batch_is_changed_as_pixel_by_pixel(augmentation, shape, dtype, seed) -> None:
+    images = pictures(shape, dtype)
+    draws = draw(augmentation, shape[0], stream(seed, "augment"))
+    changed = apply(images, draws)
+    assert changed.dtype == dtype
+    assert torch.equal(changed, slow_apply(images, draws))
+
+
+@given(augmentation=AUGMENTATIONS, order=st.permutations(range(9)), size=st.integers(1, 9))
+def test_changes_depend_neither_on_batch_size_nor_on_order(augmentation, order, size) -> None:
+    images = pictures((9, 1, 5, 6))
+    draws = draw(augmentation, 9, stream(0, "augment"))
+    whole = apply(images, draws)
+    for start in range(0, 9, size):
+        batch = np.array(order[start : start + size])
+        assert torch.equal(apply(images[batch], draws.take(batch)), whole[batch])
+
+
+def test_nothing_to_do_leaves_images_as_they_are() -> None:
+    images = pictures((3, 3, 4, 4))
+    assert torch.equal(apply(images, draw(Augmentation(), 3, stream(0, "x"))), images)
+
+
+def test_a_mirrored_image_by_hand() -> None:
+    images = torch.tensor([[[[1, 2, 3]]], [[[4, 5, 6]]]])
+    draws = Draws(0, np.array([0, 0]), np.array([0, 0]), np.array([True, False]))
+    assert apply(images, draws).tolist() == [[[[3, 2, 1]]], [[[4, 5, 6]]]]
+
+
+def test_a_shifted_image_by_hand() -> None:
+    # Padded by one the row is 0 1 2 3 0; a crop from the left edge shows 0 1 2.
+    draws = Draws(1, np.array([1]), np.array([0]), np.array([False]))
+    assert apply(torch.tensor([[[[1, 2, 3]]]]), draws).tolist() == [[[[0, 1, 2]]]]
+
+
+def test_every_offset_and_both_sides_are_drawn_alike() -> None:
+    draws = draw(Augmentation(crop=4, flip=True), 90_000, stream(0, "augment"))
+    for offsets in (draws.top, draws.left):
+        counts = np.bincount(offsets, minlength=9)
+        assert len(counts) == 9
+        assert np.abs(counts - 10_000).max() < 500
+    assert abs(draws.mirrored.mean() - 0.5) < 0.01
+    assert abs(np.corrcoef(draws.top, draws.left)[0, 1]) < 0.02
+
+
+def test_without_flip_the_crops_are_the_same() -> None:
+    plain, flipped = (
+        draw(Augmentation(crop=2, flip=flip), 50, stream(3, "augment")) for flip in (False, True)
+    )
+    assert np.array_equal(plain.top, flipped.top)
+    assert np.array_equal(plain.left, flipped.left)
+    assert not plain.mirrored.any()
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_bytes_are_brought_to_one_before_they_are_normalized(as_tensor) -> None:
+    # (51/255 − 0.2) / 0.5 = 0 and (255/255 − 0.2) / 0.5 = 1.6; channel 1: (0 − 1) / 0.25 = −4.
+    images = np.array([[[[51, 255]], [[0, 255]]]], dtype=np.uint8)
+    given_images = torch.from_numpy(images) if as_tensor else images
+    result = normalize(given_images, (0.2, 1.0), (0.5, 0.25))
+    assert result.dtype == torch.float32
+    assert torch.allclose(result, torch.tensor([[[[0.0, 1.6]], [[-4.0, 0.0]]]]), atol=1e-6)
+
+
+def test_fractions_are_normalized_as_they_are_and_not_in_place() -> None:
+    images = torch.tensor([[[[0.2, 1.0]]]])
+    before = images.clone()
+    result = normalize(images, (0.2,), (0.5,))
+    assert torch.allclose(result, torch.tensor([[[[0.0, 1.6]]]]))
+    assert torch.equal(images, before)
+
+
+def test_a_read_only_memory_map_can_be_normalized(tmp_path) -> None:
+    np.save(tmp_path / "images.npy", np.full((2, 1, 2, 2), 255, dtype=np.uint8))
+    images = np.load(tmp_path / "images.npy", mmap_mode="r")
+    assert normalize(images, (0.0,), (1.0,)).tolist() == [[[[1.0, 1.0], [1.0, 1.0]]]] * 2

@@ -1,0 +1,106 @@
+"""Following a run from its folder, while its server may come and go."""
+
+import json
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from fedbb.errors import RunError
+from fedbb.flower.admin import run_monitor as following
+from fedbb.flower.admin.control import Run
+from fedbb.flower.admin.run_monitor import Following, located, run_config
+from fedbb.runs.folder import RunFolder
+from helpers.small_run import small_recipe
+
+
+class Server:
+    """Answers as the SuperLink of a run does; what happens meanwhile is given as steps."""
+
+    def __init__(self, *steps, said=()):
+        self.steps = deque(steps)
+        self.said = said
+        self.stopped = []
+
+    def run(self, number):
+        step = self.steps.popleft() if len(self.steps) > 1 else self.steps[0]
+        status = step() if callable(step) else step
+        if status is None:
+            raise RunError("no server answers")
+        return Run(number, status, "", {}, "", "", 0, 0)
+
+    def log(self, number):
+        yield from ((text, 0.0) for text in self.said)
+
+    def stop(self, number):
+        self.stopped.append(number)
+        self.steps = deque(["finished:stopped"])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "GLANCE", 0.05)
+    return RunFolder(tmp_path)
+
+
+def committing(folder, number, status="running"):
+    def step():
+        with folder.file("rounds.jsonl").open("a") as lines:
+            lines.write(json.dumps({"round": number}) + "\n")
+        return status
+
+    return step
+
+
+def test_rounds_are_yielded_as_they_are_committed_and_the_ending_is_kept(folder):
+    last = committing(folder, 2, "finished:completed")
+    run = Following(Server("pending", committing(folder, 1), "running", last), 7, folder.path)
+    assert [news["round"] for news in run if not isinstance(news, str)] == [1, 2]
+    assert run.ending.status == "finished:completed"
+
+
+def test_rounds_of_before_are_not_told_again(folder):
+    committing(folder, 1)()
+    run = Following(Server(committing(folder, 2, "finished:completed")), 7, folder.path)
+    assert [news["round"] for news in run] == [2]
+
+
+def test_a_server_that_does_not_answer_for_a_while_is_waited_for(folder):
+    server = Server("running", None, None, committing(folder, 1, "finished:completed"))
+    run = Following(server, 7, folder.path)
+    assert [news["round"] for news in run] == [1]
+
+
+def test_what_fedbb_tells_is_passed_on_and_what_records_tell_is_not(folder):
+    said = (
+        "INFO : Starting\nfedbb: 3 sites, 705 samples\n",
+        "fedbb: round 1 of 3: 3 clients\nfedbb: round 1: client 2 is left out: late\n",
+        "fedbb: round 1: client 2 had lost its memory of round 3 and trained without\n",
+    )
+    run = Following(Server("running", "finished:failed", said=said), 7, folder.path)
+    assert list(run) == [
+        "3 sites, 705 samples",
+        "round 1: client 2 had lost its memory of round 3 and trained without",
+    ]
+
+
+def test_a_run_is_stopped(folder):
+    server = Server("running")
+    Following(server, 7, folder.path).stop()
+    assert server.stopped == [7]
+
+
+def test_paths_that_lead_somewhere_no_longer_depend_on_where_one_is(tmp_path, monkeypatch):
+    recipe = small_recipe(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    data = recipe.data.model_copy(update={"path": "small.npz"})
+    recipe = recipe.model_copy(update={"data": data})
+    assert located(recipe).data.path == str(tmp_path / "small.npz")
+    elsewhere = recipe.model_copy(
+        update={"data": data.model_copy(update={"path": "at/the/site.npz"})}
+    )
+    assert located(elsewhere) == elsewhere
+    config = run_config(recipe, Path("run"), resume=True, score="sites")
+    assert json.loads(config["recipe"])["data"]["path"] == str(tmp_path / "small.npz")
+    assert config["folder"] == str(tmp_path / "run")
+    assert config["resume"] is True

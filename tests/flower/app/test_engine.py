@@ -1,0 +1,371 @@
+"""On Flower a recipe gives the inline engine's bits; a bad answer costs its client one round."""
+
+import logging
+import math
+import re
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, MetricRecord
+
+from fedbb.errors import QuorumError
+from fedbb.flower.app.site import build_network
+from fedbb.recipes.check import check_recipe
+from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.federation import prepare
+from fedbb.runs.folder import RunFolder
+from fedbb.state import digest, snapshot
+from helpers.flower_loopback import (
+    FIRST_NODE,
+    Node,
+    changing,
+    double,
+    drop,
+    flower_run,
+    inline_without,
+    open_loopback,
+    take_identity,
+    with_defense,
+)
+from helpers.small_run import finish, small_recipe, without_seconds
+
+METHODS = ["fedavg", "fedbb", "moon+fedbb", "fednova"]
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch):
+    take_identity(monkeypatch)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    return small_recipe(tmp_path, method={"name": "fedbb"}, rounds={"number": 3})
+
+
+def named(folder, method, rounds=3, **changes):
+    return small_recipe(folder, method={"name": method}, rounds={"number": rounds}, **changes)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_recipe_gives_the_inline_engines_bits(method, tmp_path):
+    recipe = named(tmp_path, method)
+    inline, inline_records = finish(recipe, tmp_path / "inline")
+    flower, flower_records = flower_run(recipe, tmp_path / "flower")
+    assert flower == inline
+    assert without_seconds(flower_records) == without_seconds(inline_records)
+
+
+def test_a_part_of_the_clients_and_unequal_sizes_give_the_inline_engines_bits(tmp_path):
+    skew = {"kind": "quantity-skew", "clients": 4, "concentration": 1.0, "min_samples": 2}
+    recipe = named(
+        tmp_path,
+        "moon+fedbb",
+        data={"name": "npz", "path": str(tmp_path / "small.npz"), "partition": skew},
+    )
+    recipe = recipe.model_copy(
+        update={"rounds": recipe.rounds.model_copy(update={"participation": 0.5})}
+    )
+    inline, _ = finish(recipe, tmp_path / "inline")
+    flower, _ = flower_run(recipe, tmp_path / "flower", open_loopback(recipe, 4))
+    assert flower["sha256"] == inline["sha256"]
+
+
+def without(recipe, folder, grid, missing, **settings):
+    """Run on Flower and inline without these, and return the Flower records once they agree."""
+    summary, records = flower_run(recipe, folder / "flower", grid, **settings)
+    assert summary["sha256"] == digest(inline_without(recipe, missing)[-1])
+    return records
+
+
+def set_entry(name, array):
+    def change(content):
+        content["state"] = ArrayRecord({**content["state"], name: Array(array)})
+
+    return change
+
+
+def set_fact(name, value):
+    def change(content):
+        content["facts"] = MetricRecord({**content["facts"], name: value})
+
+    return change
+
+
+def fill(name, value):
+    def change(content):
+        array = content["state"][name].numpy().copy()
+        array.flat[0] = value
+        set_entry(name, array)(content)
+
+    return change
+
+
+def remove(record, name):
+    def change(content):
+        del content[record][name]
+
+    return change
+
+
+def rename(before, after):
+    def change(content):
+        content["state"][after] = content["state"].pop(before)
+
+    return change
+
+
+def reshape(name, shape):
+    def change(content):
+        set_entry(name, content["state"][name].numpy().reshape(shape))(content)
+
+    return change
+
+
+def cast(name, kind):
+    def change(content):
+        set_entry(name, content["state"][name].numpy().astype(kind))(content)
+
+    return change
+
+
+def raw(name, data, stype="numpy.ndarray"):
+    def change(content):
+        content["state"][name] = Array(dtype="float32", shape=(2,), stype=stype, data=data)
+
+    return change
+
+
+FIRST = "params.conv1.weight"
+
+BAD = {
+    "NaN": (fill(FIRST, math.nan), f"{FIRST} holds values that are not finite"),
+    "Inf": (fill(FIRST, math.inf), "not finite"),
+    "minus Inf": (fill(FIRST, -math.inf), "not finite"),
+    "overflow": (fill(FIRST, 3e38), "overflows"),
+    "wrong shape": (reshape(FIRST, -1), f"{FIRST} has shape"),
+    "(1,)-shape": (set_entry(FIRST, np.ones(1, np.float32)), f"{FIRST} has shape \\(1,\\)"),
+    "0-d": (set_entry(FIRST, np.array(1, np.float32)), f"{FIRST} has shape \\(\\)"),
+    "wrong dtype": (cast(FIRST, np.float64), f"{FIRST} has type <f8"),
+    "half": (cast(FIRST, np.float16), f"{FIRST} has type <f2"),
+    "big-endian": (cast(FIRST, ">f4"), f"{FIRST} has type >f4"),
+    "missing key": (remove("state", FIRST), f"misses '{FIRST}'"),
+    "extra key": (set_entry("params.more", np.ones(1, np.float32)), "adds 'params.more'"),
+    "renamed key": (rename(FIRST, "params.other"), "misses"),
+    "negative count": (set_fact("steps", -1), "steps is -1"),
+    "zero count": (set_fact("steps", 0), "steps is 0"),
+    "huge count": (set_fact("steps", 2**62), "steps is 4611686018427387904"),
+    "non-integer count": (set_fact("steps", 2.5), "steps is 2.5"),
+    "float count": (set_fact("steps", 3.0), "steps is 3.0"),
+    "no count": (remove("facts", "steps"), "steps is None"),
+    "loss not finite": (set_fact("train_loss", math.nan), "train_loss is nan"),
+    "no loss": (remove("facts", "train_loss"), "train_loss is None"),
+    "another's name": (set_fact("client", 0), "client is 0, another's number"),
+    "earlier round": (set_fact("round", 0), "late: it answers round 0"),
+    "other attempt": (set_fact("attempt", 2), "late: it answers round 1, attempt 2"),
+    "no facts": (lambda content: content.pop("facts"), "facts is missing"),
+    "no state": (lambda content: content.pop("state"), "state is missing"),
+    "pickle": (raw(FIRST, b"\x80\x04cos\nsystem\n"), f"{FIRST} cannot be read"),
+    "other coding": (raw(FIRST, b"", stype="pickle"), f"{FIRST} is no numpy array"),
+    "cut off": (raw(FIRST, b"\x93NUMPY\x01\x00v\x00{'descr"), f"{FIRST} cannot be read"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_answer_is_refused_by_name_and_the_round_goes_on(kind, tmp_path, caplog):
+    change, words = BAD[kind]
+    recipe = named(tmp_path, "fedbb", rounds=1)
+    grid = open_loopback(recipe)
+    grid.faults[1, 1] = changing(change)
+    with caplog.at_level(logging.WARNING, "fedbb"):
+        (record,) = without(recipe, tmp_path, grid, {(1, 1)})
+    (absent,) = record["absent"]
+    assert absent["client"] == 1
+    assert re.search(f"client 1, round 1: .*{words}", absent["reason"])
+    assert "round 1: client 1 is left out: client 1, round 1: " in caplog.text
+    assert [client["client"] for client in record["clients"]] == [0, 2]
+    assert sum(client["weight"] for client in record["clients"]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("method", ["moon+fedbb", "fednova"])
+def test_who_is_left_out_once_counts_again_and_remembers_what_the_server_took(method, tmp_path):
+    recipe = named(tmp_path, method, rounds=4)
+    grid = open_loopback(recipe)
+    grid.faults[1, 2] = changing(set_fact("steps", 99))
+    without(recipe, tmp_path, grid, {(1, 2)})
+
+
+def test_an_answer_that_does_not_come_in_time_is_given_up(recipe, tmp_path):
+    recipe = with_defense(recipe, deadline=0.3)
+    grid = open_loopback(recipe)
+    grid.faults[2, 1] = drop
+    records = without(recipe, tmp_path, grid, {(2, 1)})
+    assert records[0]["absent"] == [{"client": 2, "reason": "no answer within 0.3 s"}]
+
+
+def test_a_late_answer_is_dropped_in_the_next_round(recipe, tmp_path, caplog):
+    recipe = with_defense(recipe, deadline=0.3)
+    grid = open_loopback(recipe)
+    waiting = []
+
+    def late(message):
+        waiting.append(message)
+        return []
+
+    def come_in(message):
+        grid.hold_back(waiting[0])
+        return [message]
+
+    grid.faults[2, 1], grid.faults[0, 2] = late, come_in
+    with caplog.at_level(logging.WARNING, "fedbb"):
+        without(recipe, tmp_path, grid, {(2, 1)})
+    assert "client 2: a late answer to round 1 was dropped" in caplog.text
+
+
+def test_a_replayed_answer_counts_once(recipe, tmp_path, caplog):
+    grid = open_loopback(recipe)
+    grid.faults[1, 2] = double
+    with caplog.at_level(logging.WARNING, "fedbb"):
+        records = without(recipe, tmp_path, grid, set())
+    assert all(record["absent"] == [] for record in records)
+    assert "client 1, round 2: duplicate" in caplog.text
+
+
+def test_an_answer_that_flower_cannot_read_costs_only_its_client(recipe, tmp_path):
+    grid = open_loopback(recipe)
+    train = []
+
+    def spoil(parcel):
+        if grid.asked[-1] == ("train", 1, 1):
+            train.append(parcel.number)
+            parcel.contents = {name: part[:9] for name, part in parcel.contents.items()}
+        return parcel
+
+    grid.spoil = spoil
+    records = without(recipe, tmp_path, grid, {(1, 1)})
+    assert records[0]["absent"][0]["reason"].startswith("its answer cannot be read")
+
+
+def test_a_site_that_fails_tells_why_and_costs_one_client(recipe, tmp_path):
+    grid = open_loopback(recipe)
+    node = grid.nodes[FIRST_NODE + 1]
+
+    def lose_data(message):
+        node.config["data"] = str(tmp_path / "nothing.npz")
+        return [message]
+
+    def find_data(message):
+        node.config.pop("data")
+        return [message]
+
+    grid.faults[1, 1], grid.faults[1, 2] = lose_data, find_data
+    records = without(recipe, tmp_path, grid, {(1, 2)})
+    (absent,) = records[1]["absent"]
+    assert absent["reason"].startswith("DataError: its data cannot be used")
+    assert "nothing.npz" not in absent["reason"]
+
+
+def test_a_node_that_is_away_is_absent_at_once_and_may_come_back_as_another(recipe, tmp_path):
+    grid = open_loopback(recipe)
+    node = grid.nodes[FIRST_NODE + 2]
+
+    def leave(message):
+        node.connected = False
+        return [message]
+
+    def return_as_another(message):
+        grid.nodes[77] = Node(dict(node.config), node.context)
+        return [message]
+
+    grid.faults[0, 1], grid.faults[1, 2] = leave, return_as_another
+    records = without(recipe, tmp_path, grid, {(2, 1), (2, 2)})
+    assert [record["absent"] for record in records] == [
+        [{"client": 2, "reason": "left in mid-round"}],
+        [{"client": 2, "reason": "not connected"}],
+        [],
+    ]
+
+
+def test_a_node_that_was_restarted_is_not_waited_for(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedbb.flower.app.transport.LOOK", 0.05)
+    grid = open_loopback(recipe)
+
+    def restart(message):
+        grid.nodes[FIRST_NODE + 1].joined = "again"
+        return []
+
+    grid.faults[1, 1] = restart
+    records = without(recipe, tmp_path, grid, {(1, 1)})
+    assert records[0]["absent"] == [{"client": 1, "reason": "was restarted in mid-round"}]
+
+
+def test_a_round_without_a_quorum_is_repeated(tmp_path):
+    recipe = with_defense(named(tmp_path, "moon+fedbb"), quorum=1.0)
+    grid = open_loopback(recipe)
+    tries = []
+
+    def fail_once(message):
+        tries.append(message)
+        return [] if len(tries) == 1 else [message]
+
+    grid.faults[0, 2] = fail_once
+    recipe = with_defense(recipe, deadline=0.3)
+    without(recipe, tmp_path, grid, set())
+    assert len(tries) == 2
+
+
+def test_a_lost_quorum_stops_the_run_and_it_goes_on_later_to_the_same_model(tmp_path):
+    recipe = with_defense(named(tmp_path, "moon+fedbb"), quorum=0.6, attempts=2, deadline=0.3)
+    expected, _ = finish(recipe, tmp_path / "inline")
+    grid = open_loopback(recipe, state=str(tmp_path / "state"))
+    grid.faults[0, 3] = grid.faults[2, 3] = drop
+    path = tmp_path / "flower"
+    with pytest.raises(QuorumError, match=r"round 3: 1 of 3 clients count and 2 are needed.*kept"):
+        flower_run(recipe, path, grid)
+    assert grid.asked.count(("train", 1, 3)) == 2
+    assert RunFolder(path).latest().round == 2
+    assert len(RunFolder(path).records()) == 2
+    grid = open_loopback(recipe, state=str(tmp_path / "state"))
+    summary, records = flower_run(recipe, path, grid, resume=True)
+    assert summary["sha256"] == expected["sha256"]
+    assert [record["round"] for record in records] == [3]
+
+
+def test_a_bound_on_the_way_refuses_and_clipping_draws_back(tmp_path):
+    recipe = with_defense(named(tmp_path, "fedavg", rounds=1), max_norm=1e-6, attempts=1)
+    with pytest.raises(QuorumError, match=r"norm: its parameters moved by .*, more than 1e-06"):
+        flower_run(recipe, tmp_path / "refused")
+    clipped = with_defense(recipe, rule="clip")
+    inline, _ = finish(clipped, tmp_path / "inline")
+    flower, _ = flower_run(clipped, tmp_path / "flower")
+    assert flower["sha256"] == inline["sha256"]
+
+
+def test_a_client_without_samples_is_never_asked_and_changes_nothing(tmp_path):
+    recipe = named(tmp_path, "fedavg", rounds=1)
+    grid = open_loopback(recipe)
+
+    def empty(content):
+        content["facts"] = MetricRecord({**content["facts"], "samples": 0})
+
+    grid.faults[2, 0] = changing(empty)
+    _, records = flower_run(recipe, tmp_path / "flower", grid)
+    assert records[0]["absent"] == [{"client": 2, "reason": "has no samples"}]
+    assert ("train", 2, 1) not in grid.asked
+    assert sum(client["weight"] for client in records[0]["clients"]) == pytest.approx(1.0)
+
+
+def test_if_nobody_has_samples_the_model_stays_as_it_is(tmp_path):
+    recipe = named(tmp_path, "fedavg", rounds=1)
+    grid = open_loopback(recipe)
+
+    def empty(content):
+        content["facts"] = MetricRecord({**content["facts"], "samples": 0})
+
+    for client in range(3):
+        grid.faults[client, 0] = changing(empty)
+    _, records = flower_run(recipe, tmp_path / "flower", grid)
+    assert len(records[0]["absent"]) == 3
+    assert records[0]["clients"] == []
+    model = build_network(recipe, check_recipe(recipe), prepare(recipe).dataset)
+    final = load_checkpoint(tmp_path / "flower" / "final.safetensors").state
+    assert digest(final) == digest(snapshot(model))

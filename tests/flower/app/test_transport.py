@@ -1,0 +1,157 @@
+"""One message to each node; whatever comes back is sorted out, and no one is waited for forever."""
+
+import logging
+import time
+
+import httpx
+import pytest
+from flwr.app import Error, Message, MetricRecord, RecordDict
+
+from fedbb.flower.app.transport import Failure, Post
+from helpers.flower_loopback import Loopback, Node, drop, take_identity
+
+EMPTY = RecordDict()
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch):
+    take_identity(monkeypatch)
+
+
+class Echo(Loopback):
+    """Nodes that send back which of them they are."""
+
+    def _answer(self, number, node, message):
+        content = RecordDict({"facts": MetricRecord({"node": number % 1000})})
+        return Message(content, reply_to=message)
+
+
+def echo(number=3, **options):
+    return Echo({1000 + k: Node({"client": k}) for k in range(number)}, {}, **options)
+
+
+def exchange(grid, seconds=5.0, nodes=None, **options):
+    post = Post(grid, poll=0.01, **options)
+    letters = dict.fromkeys(nodes or grid.nodes, EMPTY)
+    return list(post.exchange("query.card", letters, seconds, "a test"))
+
+
+def test_every_node_is_asked_once_and_answers():
+    answers = exchange(echo())
+    assert {node: content["facts"]["node"] for node, content in answers} == {
+        1000: 0,
+        1001: 1,
+        1002: 2,
+    }
+
+
+def test_a_message_that_is_refused_fails_its_node_alone():
+    grid = echo()
+    push = grid.push_messages
+
+    def refuse(messages):
+        (message,) = messages
+        return [None] if message.metadata.dst_node_id == 1001 else push([message])
+
+    grid.push_messages = refuse
+    answers = dict(exchange(grid))
+    assert answers[1001] == Failure("the message to it was refused")
+    assert isinstance(answers[1000], RecordDict)
+
+
+def test_who_does_not_answer_is_given_up_after_the_time_and_not_before():
+    grid = echo(faults={(1, 0): drop})
+    began = time.monotonic()
+    answers = dict(exchange(grid, seconds=0.4))
+    assert 0.4 <= time.monotonic() - began < 5
+    assert answers[1001] == Failure("no answer within 0.4 s")
+
+
+def test_a_clock_that_jumps_changes_no_deadline(monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: -1e9)
+    grid = echo(faults={(1, 0): drop})
+    assert len(exchange(grid, seconds=0.2)) == 3
+
+
+def test_errors_of_a_node_come_as_one_short_line():
+    def fail(message):
+        request = grid._sent_last
+        return [Message(Error(99, "bad\x1b[31m\nthings " * 100), reply_to=request)]
+
+    grid = echo(faults={(2, 0): fail})
+    work = grid._work
+
+    def keep_request(number, parcel):
+        grid._sent_last = parcel.unpack()
+        return work(number, parcel)
+
+    grid._work = keep_request
+    reason = dict(exchange(grid))[1002].reason
+    assert reason.startswith("bad?[31m things bad")
+    assert len(reason) <= 300
+
+
+def test_an_answer_to_something_else_is_dropped(caplog):
+    grid = echo(1)
+    pull = grid.pull_messages
+
+    def mix_up(numbers):
+        for message in pull(numbers):
+            message.metadata.__dict__["_reply_to_message_id"] = "another"
+            yield message
+
+    grid.pull_messages = mix_up
+    with caplog.at_level(logging.WARNING, "fedbb"):
+        ((_, outcome),) = exchange(grid, seconds=0.1)
+    assert outcome == Failure("no answer within 0.1 s")
+    assert "an answer to something else was dropped" in caplog.text
+
+
+def test_a_line_to_the_server_that_breaks_is_not_blamed_on_a_site():
+    grid = echo()
+
+    def break_down(numbers):
+        raise httpx.ConnectError("gone")
+
+    grid.pull_messages = break_down
+    with pytest.raises(httpx.ConnectError):
+        exchange(grid)
+
+
+def test_a_superlink_in_trouble_is_asked_again(caplog):
+    grid = echo()
+    pull, troubles = grid.pull_messages, [500, 503]
+
+    def fail_at_first(numbers):
+        if troubles:
+            request = httpx.Request("POST", "https://server/pull-messages")
+            response = httpx.Response(troubles.pop(), request=request)
+            response.raise_for_status()
+        return pull(numbers)
+
+    grid.pull_messages = fail_at_first
+    with caplog.at_level(logging.WARNING, "fedbb"):
+        found = dict(exchange(grid))
+    assert not any(isinstance(outcome, Failure) for outcome in found.values())
+    assert len(found) == 3
+    assert caplog.text.count("is asked again") == 2
+
+
+def test_a_superlink_that_refuses_ends_the_exchange():
+    grid = echo()
+
+    def refuse(numbers):
+        httpx.Response(403, request=httpx.Request("POST", "https://server")).raise_for_status()
+
+    grid.pull_messages = refuse
+    with pytest.raises(httpx.HTTPStatusError):
+        exchange(grid)
+
+
+def test_rests_grow_with_the_wait_but_not_beyond_what_is_left():
+    post = Post(echo(), poll=0.2)
+    assert post._pause(0.0, 100.0) == 0.2
+    assert post._pause(30.0, 100.0) == 1.0
+    assert post._pause(6000.0, 100.0) == 2.0
+    assert post._pause(30.0, 0.1) == 0.1
+    assert post._pause(30.0, -1.0) == 0.0

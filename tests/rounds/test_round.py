@@ -1,0 +1,247 @@
+"""One round in the open: who counts, how much, and what happens when too few do."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbb.aggregation.merging import average
+from fedbb.errors import QuorumError
+from fedbb.methods import Method, build_method, cbr, fedavg, fednova
+from fedbb.records import Absence, ClientCard
+from fedbb.rounds.round import Guard, OpenJoin
+from fedbb.simulation.base import Answers
+from fedbb.state import digest
+from helpers.states import floats, state, update
+
+START = state([0.0, 0.0, 0.0])
+METHODS = {
+    "fedavg": fedavg(),
+    "fednova": fednova(),
+    "cbr": cbr(),
+    "half": build_method("cbr", {"gamma": 0.5}),
+}
+
+
+def model_of(client):
+    return [client + 1.0, -2.0 * client, 0.5]
+
+
+def made_up_cards(sizes):
+    return [
+        ClientCard(client, samples, dispersion=0.05 + 0.1 * client)
+        for client, samples in enumerate(sizes)
+    ]
+
+
+class Crowd:
+    """Clients that answer with their number, unless they are away; it notes who was asked."""
+
+    def __init__(self, away=lambda attempt: ()):
+        self.away, self.asked = away, []
+
+    def __call__(self, jobs, attempt):
+        self.asked.append((attempt, [job.client for job in jobs]))
+        away = set(self.away(attempt))
+        there = [job.client for job in jobs if job.client not in away]
+        gone = [job.client for job in jobs if job.client in away]
+        return Answers(
+            tuple(there),
+            (update(client, model_of(client)) for client in there),
+            tuple(Absence(client, "no answer") for client in gone),
+        )
+
+
+def join(method=METHODS["fedavg"], sizes=(10, 20, 30, 40), crowd=None, **guard):
+    return OpenJoin(crowd or Crowd(), method, made_up_cards(sizes), 0, Guard(**guard))
+
+
+def weights_of(joined):
+    return {report.client: report.weight for report in joined.reports}
+
+
+def everybody(made):
+    return made(1, START, np.arange(made.clients))
+
+
+def test_all_that_are_chosen_count_by_their_weights():
+    joined = everybody(join())
+    assert weights_of(joined) == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4})
+    assert joined.absences == ()
+    # Σ w·(k + 1) = 0.1 + 0.4 + 0.9 + 1.6
+    assert joined.state.params["weight"][0].item() == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+@given(away=st.sets(st.integers(0, 5), max_size=5))
+def test_survivors_count_as_their_weights_scaled_to_one(method, away):
+    sizes = (10, 20, 30, 40, 7, 7)
+    made = join(method, sizes, Crowd(lambda attempt: away), quorum=0.01)
+    joined = everybody(made)
+    whole = method.weighting(made_up_cards(sizes))
+    alive = sorted(set(range(6)) - away)
+    expected = {client: whole[client] / whole[alive].sum() for client in alive}
+    assert weights_of(joined) == pytest.approx(expected)
+    assert [absence.client for absence in joined.absences] == sorted(away)
+    sent = [update(client, model_of(client)) for client in alive]
+    merged = average(START, sent, np.array(list(expected.values())))
+    np.testing.assert_allclose(floats(joined.state), floats(merged), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fednova", "cbr"])
+def test_a_round_without_some_is_the_round_of_a_federation_of_the_others(name):
+    """For γ of 0 or 1; in between, W is a mix of two shares of the whole (docs/paper-notes.md)."""
+    sizes, alive = (10, 20, 30, 40, 7), [0, 2, 3]
+    joined = everybody(join(METHODS[name], sizes, Crowd(lambda attempt: {1, 4})))
+    cards = made_up_cards(sizes)
+    weights = METHODS[name].weighting([cards[client] for client in alive])
+    expected = dict(zip(alive, weights, strict=True))
+    assert weights_of(joined) == pytest.approx(expected, rel=1e-12)
+
+
+@given(st.permutations(range(4)), st.sets(st.integers(0, 3), max_size=3))
+def test_the_outcome_depends_on_who_is_absent_and_not_on_how(order, away):
+    """Away from the start, left out by a screen, or told in another order: the same bits."""
+
+    def screen(current, answers):
+        kept = [each for each in answers.updates if each.client not in away]
+        left = tuple(Absence(client, "no answer") for client in order if client in away)
+        return Answers(tuple(each.client for each in kept), kept, left)
+
+    gone = everybody(join(crowd=Crowd(lambda attempt: away), quorum=0.01))
+    screened = everybody(join(quorum=0.01, screen=screen))
+    selected = everybody(join(quorum=0.01, select=screen))
+    chosen = join()(1, START, np.array(sorted(set(range(4)) - away)))
+    assert {digest(each.state) for each in (gone, screened, selected, chosen)} == {
+        digest(gone.state)
+    }
+    assert gone.reports == screened.reports == selected.reports == chosen.reports
+    assert gone.absences == screened.absences == selected.absences
+
+
+def test_who_has_no_samples_is_not_asked_and_named():
+    crowd = Crowd()
+    joined = everybody(join(sizes=(10, 0, 30, 0), crowd=crowd))
+    assert crowd.asked == [(1, [2, 0])]
+    assert joined.absences == (Absence(1, "has no samples"), Absence(3, "has no samples"))
+    assert weights_of(joined) == pytest.approx({0: 0.25, 2: 0.75})
+
+
+def test_if_nobody_has_samples_the_model_stays_and_all_are_named():
+    crowd = Crowd()
+    joined = join(sizes=(0, 0, 5), crowd=crowd)(1, START, np.array([0, 1]))
+    assert joined.state is START
+    assert joined.reports == ()
+    assert [absence.client for absence in joined.absences] == [0, 1]
+    assert crowd.asked == []
+
+
+def test_those_without_samples_and_those_that_fail_are_told_in_order():
+    joined = everybody(join(sizes=(10, 0, 30, 5), crowd=Crowd(lambda attempt: {0})))
+    assert joined.absences == (Absence(0, "no answer"), Absence(1, "has no samples"))
+
+
+@pytest.mark.parametrize(
+    ("quorum", "asked", "least"),
+    [(0.5, 1, 1), (0.5, 4, 2), (0.5, 5, 3), (1.0, 7, 7), (0.01, 9, 1)],
+)
+def test_a_quorum_is_a_share_of_those_asked_rounded_up(quorum, asked, least):
+    assert Guard(quorum).least(asked) == least
+
+
+def test_a_rule_may_need_more_than_the_quorum():
+    assert Guard(0.5, needs=7).least(9) == 7
+    assert Guard(1.0, needs=7).least(9) == 9
+
+
+def test_a_round_without_a_quorum_is_tried_again():
+    crowd = Crowd(lambda attempt: {0, 1, 2} if attempt < 3 else {1})
+    joined = everybody(join(crowd=crowd))
+    assert [attempt for attempt, _ in crowd.asked] == [1, 2, 3]
+    assert [report.client for report in joined.reports] == [0, 2, 3]
+    assert joined.absences == (Absence(1, "no answer"),)
+
+
+def test_after_all_attempts_the_run_stops_with_names_and_reasons():
+    crowd = Crowd(lambda attempt: {0, 2, 3})
+    with pytest.raises(QuorumError) as caught:
+        join(crowd=crowd, attempts=2)(7, START, np.arange(4))
+    told = str(caught.value)
+    assert told.startswith("round 7: 1 of 4 clients count and 2 are needed, after 2 attempts")
+    assert "client 0: no answer" in told
+    assert "can be resumed" in told
+    assert len(crowd.asked) == 2
+
+
+def test_answers_that_a_screen_leaves_out_do_not_make_a_quorum():
+    def none(current, answers):
+        left = tuple(Absence(client, "is odd") for client in answers.clients)
+        return Answers((), (), (*answers.absences, *left))
+
+    with pytest.raises(QuorumError, match="client 3: is odd"):
+        everybody(join(screen=none, attempts=1))
+
+
+def test_whom_a_rule_does_not_select_counted_for_the_quorum():
+    def first(current, answers):
+        kept = [each for each in answers.updates if each.client == 0]
+        left = tuple(Absence(client, "not the first") for client in answers.clients if client)
+        return Answers((0,), kept, left)
+
+    joined = everybody(join(quorum=1.0, select=first))
+    assert weights_of(joined) == {0: 1.0}
+    assert [absence.client for absence in joined.absences] == [1, 2, 3]
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=2, max_size=8), st.floats(0.05, 1.0))
+def test_no_client_counts_more_than_the_cap(sizes, cap):
+    weights = weights_of(everybody(join(sizes=sizes, max_weight=cap)))
+    assert max(weights.values()) <= max(cap, 1 / len(sizes)) * (1 + 1e-9)
+    assert sum(weights.values()) == pytest.approx(1.0)
+
+
+def test_a_liar_who_declares_perfect_evenness_is_held_by_the_cap():
+    """R⁻¹ is bounded by the weighting's floor, and what it then owns by the cap."""
+    cards = [ClientCard(client, 100, 0.4) for client in range(9)] + [ClientCard(9, 100, 0.0)]
+    free, held = (
+        OpenJoin(Crowd(), cbr(), cards, 0, Guard(max_weight=cap))(1, START, np.arange(10))
+        for cap in (1.0, 0.2)
+    )
+    assert weights_of(free)[9] > 0.9
+    assert weights_of(held)[9] == pytest.approx(0.2)
+
+
+def test_clients_are_asked_and_merged_by_falling_size_and_told_in_order():
+    seen = []
+
+    def watch(current, updates, weights):
+        kept = list(updates)
+        seen.append([each.client for each in kept])
+        return average(current, kept, weights)
+
+    crowd = Crowd(lambda attempt: {1})
+    joined = everybody(join(Method("watched", merge=watch), (5, 50, 9, 5), crowd))
+    assert crowd.asked == [(1, [1, 2, 0, 3])]
+    assert seen == [[2, 0, 3]]
+    assert [report.client for report in joined.reports] == [0, 2, 3]
+
+
+def test_updates_are_merged_as_they_come():
+    order = []
+
+    def stream(jobs, attempt):
+        def updates():
+            for job in jobs:
+                order.append(f"train {job.client}")
+                yield update(job.client, model_of(job.client))
+
+        return Answers(tuple(job.client for job in jobs), updates())
+
+    def watch(current, updates, weights):
+        for each in updates:
+            order.append(f"merge {each.client}")
+            last = each.state
+        return last
+
+    everybody(join(Method("watched", merge=watch), (2, 1), stream))
+    assert order == ["train 0", "merge 0", "train 1", "merge 1"]

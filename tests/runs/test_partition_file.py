@@ -1,0 +1,23 @@
+import numpy as np
+import pytest
+
+from fedbb.partition.partition import from_owners
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.partition_file import hide_division, is_division
+
+
+def division(owners, labels=(0, 1, 0, 1, 2, 2)):
+    return from_owners(np.array(owners), 3, np.array(labels), {"kind": "made up"})
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_division_is_known_again_whole_or_hidden(tmp_path, hidden):
+    folder, mine = RunFolder(tmp_path), division([0, 1, 2, 0, 1, 2])
+    if hidden:
+        hide_division(folder, mine)
+        assert folder.read_json("partition.json").keys() == {"format", "sha256"}
+    else:
+        mine.save(tmp_path / "partition.json")
+    assert is_division(folder, division([0, 1, 2, 0, 1, 2]))
+    assert not is_division(folder, division([0, 1, 2, 0, 2, 1]))
+    assert not is_division(folder, division([0, 1, 2, 0, 1, 2], (0, 1, 0, 1, 2, 1)))

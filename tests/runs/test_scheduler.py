@@ -1,0 +1,110 @@
+import contextlib
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from fedbb.errors import RunError
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.run_worker import Kind, run_job
+from fedbb.runs.scheduler import run_all, run_jobs
+from helpers.small_run import finish, small_recipe
+
+
+def jobs_of(folder, number, **changes):
+    recipe = small_recipe(folder, engine="inline", **changes)
+    return [
+        (recipe.model_copy(update={"seed": seed}), folder / f"run-{seed}") for seed in range(number)
+    ]
+
+
+def endless(folder):
+    return small_recipe(folder, engine="inline", rounds={"number": 100000}), folder / "endless"
+
+
+def spoil(path):
+    path.mkdir()
+    (path / "holiday.jpg").touch()
+
+
+def test_runs_side_by_side_tell_what_happens_in_order_and_give_the_bits_of_runs_alone(tmp_path):
+    jobs = jobs_of(tmp_path, 3)
+    news = list(run_jobs(jobs, workers=2))
+    begun = [item.path for item in news if item.kind is Kind.BEGUN]
+    assert begun == [path for _, path in jobs]
+    for recipe, path in jobs:
+        mine = [(item.kind, item.round) for item in news if item.path == path]
+        rounds = [(Kind.ROUND, number) for number in (1, 2, 3, 4)]
+        assert mine == [(Kind.BEGUN, 0), *rounds, (Kind.FINISHED, 0)]
+        alone, _ = finish(recipe, tmp_path / f"alone-{recipe.seed}")
+        assert RunFolder(path).read_json("summary.json") == alone
+
+
+@pytest.mark.parametrize("engine", ["auto", "pool"])
+def test_a_run_whose_engine_would_start_processes_gets_one_here(tmp_path, engine):
+    recipe = small_recipe(tmp_path, rounds={"number": 1})
+    jobs = [(recipe.model_copy(update={"engine": engine}), tmp_path / "run")]
+    assert list(run_all(jobs, workers=1)) == [tmp_path / "run"]
+    alone, _ = finish(recipe.model_copy(update={"engine": "inline"}), tmp_path / "alone")
+    assert RunFolder(tmp_path / "run").read_json("summary.json") == alone
+
+
+def test_a_killed_process_costs_only_the_run_it_had_at_hand(tmp_path):
+    jobs = [endless(tmp_path), *jobs_of(tmp_path, 2)]
+    spoil(tmp_path / "run-0")
+    ends = {}
+    with contextlib.closing(run_jobs(jobs, workers=1)) as happening:
+        for news in happening:
+            if news.path.name == "endless" and news.round == 2:
+                (child,) = multiprocessing.active_children()
+                os.kill(child.pid, signal.SIGKILL)
+            ends[news.path.name] = news
+    assert ends["endless"].kind is ends["run-0"].kind is Kind.FAILED
+    assert "killed by SIGKILL" in ends["endless"].message
+    assert "such as holiday.jpg" in ends["run-0"].message
+    assert ends["run-1"].kind is Kind.FINISHED
+    assert len(RunFolder(tmp_path / "endless").records()) >= 2
+
+
+def test_runs_that_fail_are_told_of_when_the_others_are_finished(tmp_path):
+    good, bad = jobs_of(tmp_path, 2, rounds={"number": 1})
+    spoil(bad[1])
+    finished = run_all([bad, good], workers=1)
+    assert next(finished) == good[1]
+    with pytest.raises(RunError, match=r"run-1: .* such as holiday\.jpg"):
+        next(finished)
+
+
+def test_closing_ends_the_processes_and_leaves_runs_that_go_on(tmp_path):
+    recipe, path = endless(tmp_path)
+    with contextlib.closing(run_jobs([(recipe, path)], workers=1)) as news:
+        while next(news).kind is not Kind.ROUND:
+            pass
+    assert multiprocessing.active_children() == []
+    assert RunFolder(path).latest().round <= len(RunFolder(path).records())
+
+
+def test_no_jobs_are_no_news():
+    assert list(run_jobs([])) == []
+
+
+def test_an_error_of_no_kind_of_ours_is_news_too(tmp_path):
+    ((recipe, path),) = jobs_of(tmp_path, 1)
+    broken = recipe.model_copy(update={"rounds": None})
+    (*_, last) = run_job((broken, path))
+    assert last.kind is Kind.FAILED
+    assert last.message.startswith("AttributeError: ")
+
+
+def test_a_warning_is_told_once(tmp_path):
+    ((recipe, path),) = jobs_of(tmp_path, 1)
+    news = run_job((recipe, path))
+    while next(news).round < 3:
+        pass
+    news.close()
+    newest = path / "checkpoints" / "round-000003.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    warned = [item for item in run_job((recipe, path)) if item.kind is Kind.WARNING]
+    assert len(warned) == 1
+    assert "the one before it is used" in warned[0].message

@@ -1,0 +1,240 @@
+"""Private runs on Flower: the bits of the simulated ones, whoever goes away and comes back."""
+
+import json
+
+import pytest
+import torch
+
+from fedbb.errors import QuorumError, RunError
+from fedbb.flower.app.pooling import pool_scores
+from fedbb.flower.app.settings import read_site_settings
+from fedbb.flower.app.site import open_site
+from fedbb.report.audit import audit_run
+from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.folder import RunFolder
+from fedbb.secagg.flower import server as secure_run
+from helpers.flower_loopback import changing, inline_without, take_identity, with_defense
+from helpers.secagg_grid import enrolled, open_grid, private_recipe, private_run, start
+from helpers.small_run import finish, without_seconds
+
+STAGES = ("keys", "shares", "masked", "agree", "unmask")
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch):
+    take_identity(monkeypatch)
+
+
+def short(folder, clients=4, **changes):
+    """A recipe of one round in which a lost answer is not waited for."""
+    recipe = private_recipe(folder, clients, **{"rounds": {"number": 1}, **changes})
+    return with_defense(recipe, deadline=0.1)
+
+
+def final_state(path):
+    return load_checkpoint(path / "final.safetensors").state
+
+
+def is_close(one, two):
+    return all(
+        torch.allclose(tensor.double(), two.params[name].double(), rtol=0, atol=1e-6)
+        for name, tensor in one.params.items()
+    )
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedbb", "fednova", "moon+fedbb"])
+def test_a_private_run_gives_the_bits_of_the_simulated_one(method, tmp_path):
+    recipe = private_recipe(tmp_path, method={"name": method})
+    simulated, records = finish(recipe, tmp_path / "simulated")
+    federation = enrolled(recipe, tmp_path)
+    summary, ours = private_run(recipe, tmp_path / "flower", federation)
+    assert summary == simulated
+    assert without_seconds(ours) == without_seconds(records)
+
+
+def test_statistics_under_bfv_give_the_same_bits(tmp_path):
+    pytest.importorskip("tenseal")
+    recipe = private_recipe(tmp_path, privacy="bfv", rounds={"number": 1})
+    masked = recipe.model_copy(update={"privacy": "masked"})
+    simulated, _ = finish(masked, tmp_path / "simulated")
+    summary, _ = private_run(recipe, tmp_path / "flower", enrolled(recipe, tmp_path))
+    assert summary == simulated
+    assert audit_run(tmp_path / "flower").privacy == "bfv"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_whoever_goes_away_in_a_round_is_in_the_sum_or_not_and_the_sum_is_right(stage, tmp_path):
+    recipe = short(tmp_path)
+    federation = enrolled(recipe, tmp_path, 4)
+    grid = open_grid(recipe, federation)
+    grid.lost[stage, 2, 1] = 1
+    _, (record,) = private_run(recipe, tmp_path / "flower", federation, grid)
+    counted = stage in ("agree", "unmask")
+    gone = [] if counted else [{"client": 2, "reason": f"gave no answer in stage {stage}"}]
+    assert record["absent"] == gone
+    missing = () if counted else {(2, 1)}
+    (theirs,) = inline_without(recipe.model_copy(update={"privacy": "none"}), missing)
+    assert is_close(final_state(tmp_path / "flower"), theirs)
+
+
+@pytest.mark.parametrize("stage", ["commit", *STAGES, "told"])
+def test_whoever_goes_away_before_round_1_stays_out_unless_it_is_in_the_sums(stage, tmp_path):
+    recipe = short(tmp_path)
+    federation = enrolled(recipe, tmp_path, 4)
+    grid = open_grid(recipe, federation)
+    grid.lost[stage, 1, 0] = 1
+    _, (record,) = private_run(recipe, tmp_path / "flower", federation, grid)
+    counted = stage in ("agree", "unmask")
+    assert [client["client"] for client in record["clients"]] == (
+        [0, 1, 2, 3] if counted else [0, 2, 3]
+    )
+    told = json.loads((tmp_path / "flower" / "audit.json").read_text())["statistics"]
+    in_the_sum = counted or stage == "told"
+    assert told["clients"] == ([0, 1, 2, 3] if in_the_sum else [0, 2, 3])
+    if in_the_sum:
+        assert told["samples"] == 60
+
+
+def test_a_run_that_too_few_take_part_in_stops_and_goes_on_later_to_the_same_bits(tmp_path):
+    recipe = with_defense(private_recipe(tmp_path), deadline=0.1, attempts=2)
+    simulated, _ = finish(recipe, tmp_path / "simulated")
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    grid.lost["masked", 1, 2] = 2
+    with pytest.raises(QuorumError, match=r"round 2: .*after 2 attempts; the rounds before"):
+        private_run(recipe, tmp_path / "flower", federation, grid)
+    assert len(RunFolder(tmp_path / "flower").records()) == 1
+    summary, _ = private_run(recipe, tmp_path / "flower", federation, resume=True)
+    assert summary == simulated
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
+    recipe = private_recipe(tmp_path, method={"name": "moon+fedbb"})
+    simulated, records = finish(recipe, tmp_path / "simulated")
+    federation = enrolled(recipe, tmp_path)
+    run = start(recipe, tmp_path / "flower", federation)
+    next(run)
+    run.close()
+    summary, later = private_run(recipe, tmp_path / "flower", federation, resume=True)
+    assert summary == simulated
+    assert without_seconds(later) == without_seconds(records)[1:]
+
+
+def test_a_round_that_was_seen_and_not_saved_is_made_again_to_the_bit(tmp_path, monkeypatch):
+    recipe = private_recipe(tmp_path, rounds={"number": 1})
+    simulated, _ = finish(recipe, tmp_path / "simulated")
+    federation = enrolled(recipe, tmp_path)
+
+    def crash(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "commit", crash)
+        with pytest.raises(KeyboardInterrupt):
+            private_run(recipe, tmp_path / "flower", federation)
+    summary, _ = private_run(recipe, tmp_path / "flower", federation, resume=True)
+    assert summary == simulated
+    seen = RunFolder(tmp_path / "flower").read_json("audit.json")["rounds"]
+    assert [entry["round"] for entry in seen] == [1]
+
+
+@pytest.mark.parametrize("away", [(), (3,)])
+def test_a_set_up_that_was_cut_short_sums_no_other_statistics(away, tmp_path, monkeypatch):
+    recipe = with_defense(short(tmp_path), attempts=1)
+    federation, path = enrolled(recipe, tmp_path, 4), tmp_path / "flower"
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(secure_run, "describe_private", crash)
+        with pytest.raises(KeyboardInterrupt):
+            private_run(recipe, path, federation)
+    name = RunFolder(path).read_json("cards.json")["run"]
+    grid = open_grid(recipe, federation)
+    grid.lost.update({("commit", client, 0): 1 for client in away})
+    if away:
+        # The sums over 0, 1, 2 and those over all would tell client 3's numbers.
+        with pytest.raises(QuorumError, match=r"statistics: .* nothing was revealed"):
+            private_run(recipe, path, federation, grid)
+    else:
+        private_run(recipe, path, federation, grid)
+        assert RunFolder(path).read_json("cards.json")["run"] == name
+
+
+def test_whoever_is_not_in_a_sum_goes_on_with_what_it_remembered_before(tmp_path):
+    recipe = short(tmp_path, method={"name": "moon+fedbb"}, rounds={"number": 2})
+    federation = enrolled(recipe, tmp_path, 4)
+    grid = open_grid(recipe, federation)
+    grid.lost["masked", 2, 1] = 1
+    private_run(recipe, tmp_path / "flower", federation, grid)
+    orders = [passed for passed in grid.seen if (passed.way, passed.stage) == ("to", "masked")]
+    since = {passed.client: passed.content["facts"]["since"] for passed in orders[-4:]}
+    assert since == {0: 1, 1: 1, 2: -1, 3: 1}
+
+
+def test_a_site_that_tells_more_than_its_number_is_left_out(tmp_path):
+    recipe = private_recipe(tmp_path)
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    grid.faults[1, 0] = changing(lambda content: content["facts"].__setitem__("samples", 20))
+    with pytest.raises(RunError, match=r"still missing: 1 .*tells a size, which a private run"):
+        private_run(recipe, tmp_path / "flower", federation, grid)
+
+
+def test_an_audit_tells_what_the_server_of_such_a_run_saw(tmp_path):
+    recipe = private_recipe(tmp_path)
+    private_run(recipe, tmp_path / "flower", enrolled(recipe, tmp_path))
+    audit = audit_run(tmp_path / "flower")
+    told = {(seen.whose, seen.what) for seen in audit.seen}
+    assert ("3 clients together", "samples") in told
+    assert not any(what in ("model", "dispersion R", "steps") for _, what in told)
+    assert any("Nobody's weight" in text for text in audit.follows)
+
+
+def test_a_run_goes_on_only_under_its_own_roster(tmp_path):
+    recipe = private_recipe(tmp_path)
+    run = start(recipe, tmp_path / "flower", enrolled(recipe, tmp_path))
+    next(run)
+    run.close()
+    other = enrolled(recipe, tmp_path / "other")
+    with pytest.raises(RunError, match="begun under another roster"):
+        private_run(recipe, tmp_path / "flower", other, resume=True)
+
+
+@pytest.mark.parametrize("validation", [0.0, 0.2])
+def test_sites_score_on_their_own_data_and_the_server_sees_what_is_pooled(validation, tmp_path):
+    recipe = private_recipe(tmp_path)
+    data = recipe.data.model_copy(update={"validation": validation})
+    recipe = recipe.model_copy(update={"data": data})
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    private_run(recipe, tmp_path / "flower", federation, grid, score="sites")
+    assert {passed.stage for passed in grid.seen} == {"query.number", "commit", *STAGES, "told"}
+    state = final_state(tmp_path / "flower")
+    settings = [read_site_settings(site.node_config()) for site in federation.sites()]
+    theirs = [open_site(recipe, each).score(state) for each in settings]
+    pooled = pool_scores(theirs, open_site(recipe, settings[0]).dataset.task)
+    found = RunFolder(tmp_path / "flower").records()[-1]["scores"]
+    assert found.keys() == pooled.keys() == ({"test", "validation"} if validation else {"test"})
+    for name, scores in pooled.items():
+        plain = scores.as_json()
+        assert found[name]["samples"] == plain["samples"]
+        assert found[name]["defined"] == plain["defined"]
+        assert found[name]["macro"] == pytest.approx(plain["macro"], abs=1e-6)
+    seen = RunFolder(tmp_path / "flower").read_json("audit.json")["scores"]
+    assert [entry["round"] for entry in seen] == [1, 2]
+    assert seen[0]["samples"]["test"] == 60  # all three have the whole test data here
+    told = [value for value in audit_run(tmp_path / "flower").seen if "scores" in value.what]
+    assert {value.whose for value in told} == {"3 clients together"}
+
+
+def test_a_run_scored_by_sites_goes_on_to_the_same_bits(tmp_path):
+    recipe = private_recipe(tmp_path)
+    federation = enrolled(recipe, tmp_path)
+    whole, _ = private_run(recipe, tmp_path / "whole", federation, score="sites")
+    run = start(recipe, tmp_path / "parts", federation, score="sites")
+    next(run)
+    run.close()
+    parts, _ = private_run(recipe, tmp_path / "parts", federation, score="sites", resume=True)
+    assert parts == whole

@@ -1,0 +1,308 @@
+"""What a site of a private run shows, and what it refuses whoever asks."""
+
+import logging
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+
+from fedbb.errors import QuorumError, RefusedError, ReplyError, RunError
+from fedbb.flower.app.serde import Order, pack_order, pack_state
+from fedbb.flower.app.site import Site
+from fedbb.flower.app.transport import Failure, Post
+from fedbb.secagg.flower.packing import pack_letter, read_letter, unpack_letter
+from fedbb.secagg.flower.state import open_state
+from fedbb.secagg.member import Member
+from fedbb.secagg.statistics import Sums
+from fedbb.training.config import Job
+from helpers.flower_loopback import (
+    FIRST_NODE,
+    flower_run,
+    open_loopback,
+    take_identity,
+    with_defense,
+)
+from helpers.secagg_grid import enrolled, header_of, open_grid, private_recipe, private_run
+
+FACTS = {
+    "commit": {"sha256"},
+    "keys": {"cohort"},
+    "shares": set(),
+    "masked": {"length", "whole"},
+    "agree": {"survivors", "same"},
+    "unmask": set(),
+    "told": {"sha256"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch):
+    take_identity(monkeypatch)
+
+
+@pytest.fixture
+def spied(monkeypatch):
+    """What sites compute and must not show: their cards, parts and models."""
+    found = {"cards": [], "parts": [], "models": []}
+    train, card, part, declare = Site.train, Site.card, Member.part, Member.statistics
+
+    def keep(kind, value):
+        found[kind].append(value)
+        return value
+
+    def train_and_tell(site, order, memory):
+        done = train(site, order, memory)
+        keep("models", done.update.state)
+        return done
+
+    monkeypatch.setattr(Site, "train", train_and_tell)
+    monkeypatch.setattr(Site, "card", lambda site: keep("cards", card(site)))
+    monkeypatch.setattr(Member, "part", lambda *own: keep("parts", part(*own)).copy())
+    monkeypatch.setattr(Member, "statistics", lambda own: keep("parts", declare(own)))
+    return found
+
+
+def needles(found):
+    """Yield bytes that would be seen if a site's numbers were: as text, as numbers, as tensors."""
+    for card in found["cards"]:
+        yield repr(card.dispersion)[:10].encode()
+        yield np.float64(card.dispersion).tobytes()
+    for part in found["parts"]:
+        scaled = part if part.dtype == np.int64 else np.rint(np.ldexp(part, 40)).astype(np.int64)
+        # A few places with three entries in a row; zeros are everywhere.
+        rows = [scaled[at : at + 3] for at in range(0, len(scaled) - 2, max(1, len(scaled) // 9))]
+        yield from (row.astype("<i8").tobytes() for row in rows if np.all(row))
+    for model in found["models"]:
+        for tensor in model.params.values():
+            yield tensor.numpy().tobytes()[:32]
+
+
+def test_no_message_file_or_log_line_holds_a_sites_numbers_or_model(tmp_path, spied, caplog):
+    recipe = private_recipe(tmp_path, method={"name": "moon+fedbb"})
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    with caplog.at_level(logging.DEBUG):
+        private_run(recipe, tmp_path / "flower", federation, grid)
+    sizes = {card.samples for card in spied["cards"]}
+    assert len(sizes) == 3
+    assert len(spied["models"]) == 6
+    unseen = list(needles(spied))
+    assert len(unseen) > 50
+    files = [path for path in (tmp_path / "flower").rglob("*") if path.is_file()]
+    places = [passed.data for passed in grid.seen] + [path.read_bytes() for path in files]
+    everything = b"\n".join([*places, caplog.text.encode()])
+    assert [needle for needle in unseen if needle in everything] == []
+    # The search would find them: they are in what the sites keep.
+    kept = [path.read_bytes() for path in federation.path.rglob("state/**/*") if path.is_file()]
+    theirs = b"\n".join(kept)
+    assert any(tensor[:32] in theirs for tensor in unseen[-12:])
+
+
+def test_answers_hold_a_letter_and_letters_tell_no_figure(finished):
+    answers = [passed for passed in finished.seen if passed.way == "from" and passed.content]
+    cards = [passed for passed in answers if passed.stage == "query.number"]
+    assert [dict(card.content["facts"]) for card in cards] == [{"client": k} for k in range(3)]
+    assert len(answers) == 3 * (1 + 7 + 5)
+    for passed in answers:
+        if passed not in cards:
+            assert set(passed.content) == {"letter"}
+            assert header_of(passed.content)["facts"].keys() == FACTS[passed.stage]
+    sizes = {stage: {len(p.data) for p in answers if p.stage == stage} for stage in FACTS}
+    # A letter's length tells no client from another; statistics and a round make two.
+    assert {stage: len(found) for stage, found in sizes.items()} == {
+        **dict.fromkeys(FACTS, 2),
+        "commit": 1,
+        "told": 1,
+    }
+
+
+def test_what_a_site_keeps_is_for_its_owner_only(finished):
+    (folder,) = Path(finished.nodes[FIRST_NODE].config["state"]).iterdir()
+    names = {path.name for path in (folder / "secure").iterdir()}
+    assert names == {"journal", "lock", "masked.json", "statistics.json"}
+    for name in names - {"lock"}:
+        assert stat.S_IMODE((folder / "secure" / name).stat().st_mode) == 0o600
+    assert (folder / "secure" / "masked.json").read_bytes() == b""  # nothing is under way
+
+
+def ask(grid, kind, content, node=FIRST_NODE):
+    ((_, outcome),) = Post(grid, poll=0.01).exchange(kind, {node: content}, 5.0, "a test")
+    return outcome
+
+
+def last_letter(grid, stage, client=0):
+    return [p for p in grid.seen if (p.way, p.stage, p.client) == ("to", stage, client)][-1].content
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The grid of a run that is over."""
+    folder = tmp_path_factory.mktemp("finished")
+    recipe = private_recipe(folder, rounds={"number": 1})
+    federation = enrolled(recipe, folder)
+    grid = open_grid(recipe, federation)
+    with pytest.MonkeyPatch.context() as patch:
+        take_identity(patch)
+        private_run(recipe, folder / "flower", federation, grid)
+    return grid
+
+
+def test_messages_of_open_runs_are_not_answered_in_a_private_one(finished):
+    grid = finished
+    masked = unpack_letter(last_letter(grid, "masked"))
+    order = pack_order(Order(Job(0, 1, 0, masked.state), 1, "run", None), pack_state(masked.state))
+    for kind, content in (("train", order), ("evaluate", order), ("query.card", RecordDict())):
+        outcome = ask(grid, kind, content)
+        assert isinstance(outcome, Failure)
+        assert 'not asked for in a run with privacy = "masked"' in outcome.reason
+
+
+@pytest.mark.parametrize("stage", ["keys", "shares", "masked", "agree", "unmask"])
+def test_a_letter_is_answered_once(stage, finished):
+    outcome = ask(finished, "train.secure", last_letter(finished, stage))
+    assert isinstance(outcome, Failure)
+    assert "RefusedError" in outcome.reason
+
+
+def test_a_letter_that_the_server_did_not_sign_is_refused(finished):
+    grid = finished
+    content = last_letter(grid, "keys")
+    forged = bytearray(read_letter(content))
+    forged[-1] ^= 1
+    outcome = ask(grid, "query.secure", pack_letter("keys", bytes(forged), 0))
+    assert "false signature" in outcome.reason
+    outcome = ask(grid, "query.secure", pack_letter("keys", b"nonsense", 0))
+    assert "no letter" in outcome.reason
+    outcome = ask(grid, "query.secure", RecordDict({"facts": ConfigRecord({"stage": "keys"})}))
+    assert "ReplyError" in outcome.reason
+
+
+def test_a_site_whose_data_changed_says_so_and_stays_out(tmp_path):
+    recipe = with_defense(private_recipe(tmp_path), deadline=0.1, attempts=1)
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    letter = None
+
+    class Meddling(type(grid)):
+        def _work(self, number, parcel):
+            nonlocal letter
+            message = parcel.unpack()
+            if message.metadata.message_type == "train.secure" and letter is None:
+                letter = message.content
+                self.nodes[FIRST_NODE].config["whole"] = True
+            return super()._work(number, parcel)
+
+    meddling = Meddling(grid.nodes, grid.run_config)
+    with pytest.raises(QuorumError):
+        private_run(recipe, tmp_path / "flower", federation, meddling)
+    outcome = ask(meddling, "train.secure", letter)
+    assert "other data than when the run began" in outcome.reason
+
+
+def test_training_that_diverges_tells_the_server_no_figure(tmp_path):
+    local = {"batch_size": 8, "lr": 1e30}
+    recipe = with_defense(private_recipe(tmp_path, local=local), deadline=0.1, attempts=1)
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    with pytest.raises(QuorumError, match="0 clients are left after stage masked"):
+        private_run(recipe, tmp_path / "flower", federation, grid)
+    told = [p.data for p in grid.seen if p.way == "from" and p.stage == "masked" and not p.content]
+    assert len(told) == 3
+    for data in told:
+        assert b"DivergedError: its training met a number that is not finite" in data
+        assert b"step" not in data
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"state": ""}, 'state is missing; privacy = "masked" needs a folder'),
+        ({"keys": ""}, "keys is missing; a private run needs the folder"),
+        ({"keys": "/nowhere"}, "/nowhere/identity.key is missing"),
+    ],
+)
+def test_a_site_that_lacks_something_says_what(config, told, tmp_path):
+    recipe = private_recipe(tmp_path)
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation, **config)
+    with pytest.raises(RunError, match=f"still missing: 0, 1, 2 .*{told}"):
+        private_run(recipe, tmp_path / "flower", federation, grid)
+
+
+def test_a_site_refuses_a_recipe_on_other_terms_than_its_roster(tmp_path):
+    recipe = private_recipe(tmp_path)
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(with_defense(recipe, max_weight=0.5), federation)
+    outcome = ask(grid, "query.number", RecordDict())
+    assert "max_weight is 1.0 there and 0.5 in the recipe" in outcome.reason
+
+
+def test_a_site_of_another_number_than_in_the_roster_is_refused(tmp_path):
+    recipe = private_recipe(tmp_path)
+    grid = open_grid(recipe, enrolled(recipe, tmp_path))
+    grid.nodes[FIRST_NODE].config["client"] = 1
+    assert "knows client 1 by another key" in ask(grid, "query.number", RecordDict()).reason
+
+
+def test_a_site_may_keep_to_private_runs(tmp_path):
+    recipe = private_recipe(tmp_path, privacy="none")
+    grid = open_loopback(recipe, private=True)
+    with pytest.raises(RunError, match="private runs only, as its staff has set"):
+        flower_run(recipe, tmp_path / "flower", grid, wait=0.0)
+
+
+def test_a_step_is_taken_once_even_by_two_processes(tmp_path):
+    state, taken = open_state(tmp_path / "secure"), []
+
+    class Stepping:
+        def restore(self, saved):
+            self.step = int(saved or b"0")
+
+        def save(self):
+            return str(self.step).encode()
+
+    def step():
+        party = Stepping()
+        with state.taking_part(party, "party"):
+            party.step += 1
+            yield
+        taken.append(party.step)
+
+    slow, fast = step(), step()
+    next(slow)
+    next(fast)
+    assert next(fast, None) is None
+    with pytest.raises(RefusedError, match="answered already, or a new attempt has begun"):
+        next(slow)
+    assert taken == [1]
+
+
+def test_the_numbers_and_the_sums_of_a_run_stay_what_they_are(tmp_path):
+    state = open_state(tmp_path / "secure")
+    with pytest.raises(RefusedError, match="has not committed"):
+        state.pledged()
+    first = state.pledge(np.array([20, 7, 1]))
+    assert state.pledge(np.array([20, 7, 1])).nonce == first.nonce
+    with pytest.raises(RunError, match="other data"):
+        state.pledge(np.array([21, 7, 1]))
+    sums = Sums(60, 1.5, (0, 1, 2))
+    state.confirm(sums)
+    state.confirm(sums)
+    assert state.pledged().sums == sums
+    with pytest.raises(RefusedError, match="told other sums before"):
+        state.confirm(Sums(61, 1.5, (0, 1, 2)))
+
+
+def test_letters_survive_the_journey():
+    content = pack_letter("keys", b"\x00letter\xff", 2)
+    delivery = unpack_letter(content)
+    assert (delivery.stage, delivery.letter) == ("keys", b"\x00letter\xff")
+    assert delivery.state is None
+    assert delivery.since is None
+    for key in ("letter", "facts"):
+        broken = pack_letter("keys", b"letter", 2)
+        del broken[key]
+        with pytest.raises(ReplyError, match=key):
+            unpack_letter(broken)

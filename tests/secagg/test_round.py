@@ -1,0 +1,274 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedbb.errors import DivergedError, PrivacyError, QuorumError
+from fedbb.methods import METHODS, Method, build_method, fedavg
+from fedbb.records import Absence, ClientCard, ClientReport, ModelState, Task
+from fedbb.rounds.round import Guard
+from fedbb.secagg.contribution import Bounds
+from fedbb.secagg.masked.attempt import STAGES
+from fedbb.secagg.member import Member
+from fedbb.state import digest
+from fedbb.training.config import LocalPlan
+from helpers.secagg_federation import CLIENTS, PLAN, Federation, everyone
+from helpers.toy import equal_states
+
+STEP = 2.0**-41
+"""Half a unit of fixed point: the most by which one client's number is rounded."""
+
+NAMES = [*METHODS, "fednova+fedbb", "moon+fedbb"]
+SUITED = [
+    (name, task) for name in NAMES for task in Task if build_method(name, {}).loss.suits(task)
+]
+
+
+def close(ours, plain, bound):
+    """Compare float entries: within a bound, and the rounding of the models' own type."""
+    for one, two in ((ours.params, plain.params), (ours.buffers, plain.buffers)):
+        assert one.keys() == two.keys()
+        for name, tensor in two.items():
+            if tensor.is_floating_point():
+                gap = (one[name].double() - tensor.double()).abs()
+                assert (gap <= bound + 2 * torch.finfo(tensor.dtype).eps * tensor.abs()).all(), name
+
+
+@pytest.mark.parametrize("chosen", [[0, 1, 2, 3, 4], [0, 2, 3]])
+@pytest.mark.parametrize(("name", "task"), SUITED)
+def test_a_private_round_is_the_open_one_up_to_rounding(tmp_path, name, task, chosen):
+    federation = Federation(build_method(name, {}), task, folder=tmp_path)
+    join, plain, state = federation.join(), federation.open_join(), federation.first
+    before = dict(federation.engine.dated)
+    ours = join(1, state, np.array(chosen))
+    federation.engine.dated.clear()
+    federation.engine.dated.update(before)
+    theirs = plain(1, state, np.array(chosen))
+    seen = federation.noted[0]
+    # A sum is off by a step for each client, and then divided by ΣW and spread over the steps.
+    close(ours.state, theirs.state, len(chosen) * STEP * seen.steps / seen.weight + 1e-9)
+    assert ours.reports == tuple(ClientReport(client) for client in chosen)
+    assert seen.weight == pytest.approx(federation.open_join()._weights[chosen].sum())
+    for key, tensor in state.buffers.items():
+        if not tensor.is_floating_point():
+            assert torch.equal(ours.state.buffers[key], tensor)
+
+
+def test_the_sum_itself_is_within_half_a_unit_for_each_client(monkeypatch):
+    federation = Federation(build_method("fedbb", {}))
+    join, parts, totals = federation.join(), [], []
+    secure_sum, honest = join.secure_sum, Member.part
+
+    def spy(question, clients, wire):
+        totals.append(secure_sum(question, clients, wire))
+        return totals[-1]
+
+    def part(self, current, update, sums):
+        parts.append(honest(self, current, update, sums))
+        return parts[-1].copy()
+
+    monkeypatch.setattr(Member, "part", part)
+    replace(join, secure_sum=spy)(1, federation.first, everyone())
+    exact = np.sum(np.array(parts, dtype=np.longdouble), axis=0)
+    assert len(parts) == CLIENTS
+    assert np.abs(totals[0].values - exact).max() <= CLIENTS * STEP
+
+
+def test_fresh_keys_give_the_same_bits():
+    states = []
+    for _ in range(2):
+        federation = Federation(build_method("fedbb", {}))
+        states.append(federation.join()(1, federation.first, everyone()).state)
+    assert equal_states(*states)
+
+
+@pytest.mark.parametrize("client", range(CLIENTS))
+@pytest.mark.parametrize("stage", STAGES)
+def test_whoever_goes_away_in_a_stage_is_in_the_sum_or_not_and_the_sum_is_right(stage, client):
+    federation = Federation(build_method("fedbb", {}), plan=LocalPlan(batch_size=40, lr=0.1))
+    join = federation.join()
+    federation.lost += [(stage, client)]
+    joined = join(1, federation.first, everyone())
+    counted = stage in ("agree", "unmask")
+    there = [k for k in range(CLIENTS) if counted or k != client]
+    assert [report.client for report in joined.reports] == there
+    assert [gone.client for gone in joined.absences] == ([] if counted else [client])
+    assert federation.noted[0].clients == tuple(there)
+    assert federation.noted[0].attempts == (2 if stage in ("keys", "shares") else 1)
+    theirs = federation.open_join()(1, federation.first, np.array(there))
+    close(joined.state, theirs.state, 1e-9)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_when_too_many_go_away_the_run_stops_and_nothing_is_seen(stage):
+    federation = Federation(build_method("fedbb", {}), guard=Guard(attempts=2))
+    join = federation.join()
+    away = [(stage, client) for client in (0, 2, 4)]
+    federation.lost += away * 2
+    with pytest.raises(QuorumError, match=r"round 1: .*after 2 attempts; the rounds before it"):
+        join(1, federation.first, everyone())
+    assert federation.noted == []
+
+
+@pytest.mark.parametrize("stage", ["masked", "agree"])
+def test_a_repeated_attempt_gives_the_bits_of_an_undisturbed_one(tmp_path, stage):
+    method = build_method("moon", {})
+    states = []
+    for lost in ([], [(stage, client) for client in (0, 2, 4)]):
+        federation = Federation(method, folder=tmp_path / str(len(lost)))
+        (tmp_path / str(len(lost))).mkdir()
+        join = federation.join()
+        first = join(1, federation.first, everyone()).state
+        federation.lost += lost
+        states.append(join(2, first, everyone()).state)
+        assert federation.lost == []
+    assert equal_states(*states)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
+def test_a_client_whose_numbers_cannot_be_summed_refuses_before_it_masks_them(value, caplog):
+    def spoil(update):
+        if update.client != 1:
+            return update
+        params = {name: torch.full_like(t, value) for name, t in update.state.params.items()}
+        return replace(update, state=ModelState(params, update.state.buffers))
+
+    federation = Federation(build_method("fedbb", {}), spoil=spoil)
+    joined = federation.join()(1, federation.first, everyone())
+    assert joined.absences == (Absence(1, "gave no answer in stage masked"),)
+    (line,) = caplog.messages
+    assert line.startswith("client 1 refuses stage masked: a number to be summed is")
+    assert str(value) not in line
+    theirs = federation.open_join()(1, federation.first, np.array([0, 2, 3, 4]))
+    close(joined.state, theirs.state, 1e-9)
+
+
+def test_clients_with_nothing_to_train_on_add_nothing(tmp_path):
+    method = build_method("cbr", {"gamma": 0.5})
+    cards = Federation(method).cards
+    cards = [replace(card, samples=0) if card.client == 2 else card for card in cards]
+    federation = Federation(method, cards=cards)
+    joined = federation.join()(1, federation.first, everyone())
+    assert [report.client for report in joined.reports] == [0, 1, 2, 3, 4]
+    theirs = federation.open_join()(1, federation.first, everyone())
+    assert [gone.client for gone in theirs.absences] == [2]
+    close(joined.state, theirs.state, 1e-9)
+
+
+def test_if_no_client_that_takes_part_weighs_anything_the_model_stays():
+    cards = [ClientCard(client, 0 if client < 3 else 10) for client in range(CLIENTS)]
+    federation = Federation(fedavg(), cards=cards)
+    joined = federation.join()(1, federation.first, np.array([0, 1, 2]))
+    assert joined.state is federation.first
+    assert federation.noted[0].weight == 0
+
+
+def test_clients_are_called_by_their_numbers_and_not_by_size():
+    federation = Federation(fedavg())
+    asked = []
+    train = federation.engine.train
+
+    class Watching:
+        dated = federation.engine.dated
+
+        def train(self, jobs):
+            asked.extend(job.client for job in jobs)
+            return train(jobs)
+
+    federation.engine = Watching()
+    federation.join()(1, federation.first, np.array([0, 1, 3, 4]))
+    assert asked == [0, 1, 3, 4]
+
+
+def test_two_clients_are_refused_since_each_would_learn_the_others_change():
+    federation = Federation(fedavg())
+    with pytest.raises(PrivacyError, match=r"round 3: 2 clients can take part.*needs 3 here"):
+        federation.join()(3, federation.first, np.array([1, 4]))
+
+
+def test_a_quorum_above_the_protocols_is_kept():
+    federation = Federation(fedavg(), guard=Guard(quorum=1.0, attempts=1), least=5)
+    join = federation.join()
+    federation.lost += [("masked", 3)]
+    with pytest.raises(QuorumError, match="5 are needed"):
+        join(1, federation.first, everyone())
+
+
+def test_a_client_that_missed_the_statistics_stays_out_of_the_rounds():
+    federation = Federation(build_method("fedbb", {}))
+    join = federation.join(lost=[("commit", 4)])
+    joined = join(1, federation.first, everyone())
+    assert [report.client for report in joined.reports] == [0, 1, 2, 3]
+    assert joined.absences == (Absence(4, "took no part in the statistics"),)
+
+
+def test_who_claims_more_weight_than_there_is_stops_the_run():
+    federation = Federation(fedavg())
+    join = federation.join()
+    seat = federation.seats[2]
+    greedy = replace(seat.member, card=replace(seat.member.card, samples=10**6))
+    federation.seats[2] = replace(seat, member=greedy)
+    with pytest.raises(PrivacyError, match="together, where all of them have 1"):
+        join(1, federation.first, everyone())
+    assert federation.noted == []
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0])
+@pytest.mark.parametrize("most", [0.2, 0.35])
+def test_a_liar_with_an_inverse_dispersion_of_a_billion_counts_no_more_than_the_cap(gamma, most):
+    method = build_method("cbr", {"gamma": gamma})
+    honest = Federation(method).cards
+    cards = [replace(card, dispersion=1e-9) if card.client == 0 else card for card in honest]
+
+    def jump(update):
+        # The liar moves every parameter by one, the others stay where they are.
+        step = 1.0 if update.client == 0 else 0.0
+        params = {name: tensor + step for name, tensor in first.params.items()}
+        return replace(update, state=ModelState(params, first.buffers))
+
+    federation = Federation(method, cards=cards, spoil=jump, bounds=Bounds(max_weight=most))
+    first = federation.first
+    moved = federation.join()(1, first, everyone()).state
+    shift = max((moved.params[n] - first.params[n]).max().item() for n in first.params)
+    assert shift == pytest.approx(most, abs=1e-6)
+
+
+def test_a_bound_on_the_norm_limits_the_shift():
+    method = build_method("fedbb", {})
+    federation = Federation(method, bounds=Bounds(max_weight=0.25, max_norm=0.01))
+    federation.join()(1, federation.first, everyone())
+    assert 0 < federation.noted[0].change <= 0.01 * 1.0001
+
+
+def test_a_training_that_diverges_stops_the_run_without_a_clients_figures():
+    federation = Federation(fedavg(), plan=replace(PLAN, lr=1e30))
+    with pytest.raises(DivergedError, match="round 1: a client's training met a number") as caught:
+        federation.join()(1, federation.first, everyone())
+    assert "step" not in str(caught.value)
+    assert "client 0" not in str(caught.value)
+
+
+def test_a_merge_that_needs_single_models_is_refused_when_it_is_asked_for():
+    def favorite(current, updates, weights):
+        return next(iter(updates)).state
+
+    with pytest.raises(PrivacyError, match="the merge favorite needs each client's model"):
+        Federation(Method("favorite", merge=favorite))
+
+
+def test_what_the_server_notes_is_what_it_saw():
+    federation = Federation(build_method("fednova", {}))
+    joined = federation.join()(1, federation.first, everyone())
+    (seen,) = federation.noted
+    assert seen.as_json() == {
+        "round": 1,
+        "clients": [0, 1, 2, 3, 4],
+        "absent": [],
+        "attempts": 1,
+        "weight": pytest.approx(1.0, abs=CLIENTS * STEP),
+        "steps": seen.steps,
+        "change": seen.change,
+        "sha256": digest(joined.state),
+    }
+    assert seen.steps > 1

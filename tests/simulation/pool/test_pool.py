@@ -1,0 +1,174 @@
+"""The pool's bits are the inline engine's, whatever happens to its workers."""
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedbb.errors import DivergedError, RunError
+from fedbb.losses.cross_entropy import CrossEntropy
+from fedbb.methods import METHODS, Method, build_method, fedavg
+from fedbb.records import Task
+from fedbb.rounds.loop import Schedule, Start, federate
+from fedbb.runs.client_states import MemoryFiles
+from fedbb.simulation.inline import Inline
+from fedbb.simulation.pool.pool import Pool, crew_size
+from fedbb.state import digest, snapshot
+from fedbb.training.config import Job, LocalPlan
+from helpers.toy import toy_dataset, toy_network, toy_rounds, toy_shares
+
+PLAN = LocalPlan(batch_size=8, lr=0.1)
+
+
+@dataclass(frozen=True)
+class Deadly(CrossEntropy):
+    """Ends the process that binds it to so many samples, as often as there are marks to take."""
+
+    marks: Path = Path()
+    samples: int = 20
+
+    def bind(self, counts, task):
+        marks = sorted(self.marks.iterdir()) if counts.samples == self.samples else []
+        if marks:
+            marks[0].unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().bind(counts, task)
+
+
+def marks(folder, number):
+    folder.mkdir()
+    for name in range(number):
+        (folder / str(name)).touch()
+    return folder
+
+
+def pool_rounds(method, folder, task=Task.MULTICLASS, workers=2, plan=PLAN, **network):
+    """Return the rounds of the toy federation by a pool."""
+    dataset = toy_dataset(task)
+    model = toy_network(**network)
+    torch.set_num_threads(1)
+    engine = Inline(model, toy_shares(dataset), method, plan, MemoryFiles(folder))
+    scored = {"test": dataset.test}
+    with Pool(engine, scored, batch_size=8, workers=workers) as pool:
+        start, schedule = Start(snapshot(model)), Schedule(rounds=3)
+        yield from federate(pool, method, start, schedule, pool)
+
+
+SUITED = [
+    (name, task) for name in METHODS for task in Task if build_method(name, {}).loss.suits(task)
+]
+
+
+@pytest.mark.parametrize(("name", "task"), SUITED)
+def test_every_method_gives_the_inline_engines_bits(name, task, tmp_path):
+    method = build_method(name, {})
+    projection = method.needs.projection
+    inline = list(toy_rounds(method, toy_dataset(task), projection=projection))
+    pooled = list(pool_rounds(method, tmp_path, task, projection=projection))
+    for ours, theirs in zip(pooled, inline, strict=True):
+        assert digest(ours.state) == digest(theirs.state)
+        assert ours.scores["test"].as_json() == theirs.scores["test"].as_json()
+        facts = ("client", "weight", "steps", "train_loss")
+        for one, two in zip(ours.reports, theirs.reports, strict=True):
+            assert [getattr(one, fact) for fact in facts] == [getattr(two, fact) for fact in facts]
+
+
+@pytest.mark.parametrize("workers", [1, 3, 5])
+def test_the_number_of_workers_changes_no_bit(workers, tmp_path):
+    expected = digest(list(toy_rounds(fedavg()))[-1].state)
+    assert digest(list(pool_rounds(fedavg(), tmp_path, workers=workers))[-1].state) == expected
+
+
+def test_a_worker_that_dies_is_replaced_and_its_client_trained_again(tmp_path):
+    method = Method("deadly", loss=Deadly(marks(tmp_path / "marks", 1)))
+    ends = list(pool_rounds(method, tmp_path))
+    assert list((tmp_path / "marks").iterdir()) == []
+    assert digest(ends[-1].state) == digest(list(toy_rounds(fedavg()))[-1].state)
+
+
+def test_a_client_that_kills_its_worker_twice_stops_the_run_by_name(tmp_path):
+    method = Method("deadly", loss=Deadly(marks(tmp_path / "marks", 9)))
+    with pytest.raises(
+        RunError, match=r"client 1 in round 1 ended its worker process twice .*KILL"
+    ):
+        list(pool_rounds(method, tmp_path))
+    assert len(list((tmp_path / "marks").iterdir())) == 7
+
+
+def test_an_idle_worker_that_dies_is_replaced(tmp_path):
+    expected = digest(list(toy_rounds(fedavg()))[-1].state)
+    dataset, model = toy_dataset(), toy_network()
+    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, MemoryFiles(tmp_path))
+    with Pool(engine, {"test": dataset.test}, workers=2) as pool:
+        rounds = federate(pool, fedavg(), Start(snapshot(model)), Schedule(rounds=3), pool)
+        next(rounds)
+        for worker in pool._crew._workers:
+            worker.process.kill()
+            worker.process.join()
+        assert digest(list(rounds)[-1].state) == expected
+
+
+def test_what_goes_wrong_in_a_worker_is_told_as_if_it_were_here(tmp_path):
+    wild = LocalPlan(batch_size=8, lr=1e30)
+    with pytest.raises(DivergedError, match=r"round \d, client \d, method FedAvg") as caught:
+        list(pool_rounds(fedavg(), tmp_path, plan=wild))
+    assert "in a worker process" in caught.value.__notes__[0]
+
+
+def test_a_network_that_cannot_be_sent_is_refused(tmp_path):
+    class Hidden(type(toy_network())):
+        pass
+
+    dataset = toy_dataset()
+    engine = Inline(Hidden(), toy_shares(dataset), fedavg(), PLAN, MemoryFiles(tmp_path))
+    with pytest.raises((AttributeError, RunError), match="Hidden"):
+        Pool(engine, {"test": dataset.test}, workers=1)
+
+
+def test_no_process_is_left_when_the_pool_is_closed_or_a_round_given_up(tmp_path):
+    dataset, model = toy_dataset(), toy_network()
+    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, MemoryFiles(tmp_path))
+    with Pool(engine, {"test": dataset.test}, workers=2) as pool:
+        numbers = [worker.process.pid for worker in pool._crew._workers]
+        state = snapshot(model)
+        # Of three jobs the first may be answered last, and then the round would be whole.
+        updates = pool.train([Job(number % 3, 1, 0, state) for number in range(90)])
+        next(updates)
+        updates.close()
+        with pytest.raises(RunError, match="ended already"):
+            next(pool.train([Job(0, 2, 0, state)]))
+    for number in numbers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(number, 0)
+
+
+def test_what_scoring_needs_is_imported_once_all_workers_are_busy(tmp_path, monkeypatch):
+    ready = []
+    dataset, model = toy_dataset(), toy_network()
+    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, MemoryFiles(tmp_path))
+    monkeypatch.setattr("fedbb.evaluation.metrics.prepare", lambda: ready.append(len(ready)))
+    with Pool(engine, {"test": dataset.test}, workers=2) as pool:
+        assert ready == []
+        rounds = federate(pool, fedavg(), Start(snapshot(model)), Schedule(rounds=2), pool)
+        assert len(list(rounds)) == 2
+        assert ready == [0]
+
+
+def test_jobs_of_different_states_are_refused(tmp_path):
+    dataset, model = toy_dataset(), toy_network()
+    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, MemoryFiles(tmp_path))
+    with Pool(engine, {"test": dataset.test}, workers=1) as pool:
+        jobs = [Job(client, 1, 0, snapshot(model)) for client in range(2)]
+        with pytest.raises(ValueError, match="same state"):
+            next(pool.train(jobs))
+
+
+def test_threads_of_a_client_are_taken_off_the_workers(monkeypatch):
+    monkeypatch.setattr("fedbb.simulation.pool.pool.usable_cores", lambda: 8)
+    assert crew_size(LocalPlan()) == 8
+    assert crew_size(LocalPlan(threads=3)) == 2
+    assert crew_size(LocalPlan(threads=16)) == 1
+    assert crew_size(LocalPlan(device="cuda:1")) == 1

@@ -1,0 +1,61 @@
+import pickle
+
+import pytest
+import torch
+
+from fedbb.errors import DivergedError
+from fedbb.records import ClientUpdate, ModelState
+from fedbb.simulation.pool.protocol import (
+    pack_error,
+    pack_state,
+    pack_update,
+    unpack_state,
+    unpack_update,
+)
+from fedbb.simulation.pool.protocol import unpack as unpack_message
+from fedbb.state import digest
+
+STATE = ModelState(
+    {
+        "half": torch.tensor([1.5, -0.0], dtype=torch.bfloat16),
+        "scalar": torch.tensor(3.0, dtype=torch.float64),
+        "turned": torch.arange(6.0).reshape(2, 3).T,
+        "empty": torch.empty(0, 2),
+    },
+    {"steps": torch.tensor(7), "flags": torch.tensor([True, False])},
+)
+
+
+def test_a_state_comes_back_to_the_bit_in_every_type():
+    assert digest(unpack_state(pack_state(STATE))) == digest(STATE)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_update_comes_back_whole(kept):
+    update = ClientUpdate(3, STATE, 8, 12.5, 0.25, 1.5)
+    back, remembers = unpack_update(pack_update(update, kept=kept))
+    assert remembers is kept
+    assert digest(back.state) == digest(STATE)
+    facts = ("client", "steps", "step_mass", "train_loss", "seconds")
+    assert [getattr(back, name) for name in facts] == [3, 8, 12.5, 0.25, 1.5]
+
+
+def test_an_error_comes_back_as_itself_with_its_place():
+    try:
+        raise DivergedError("round 2, client 1: the loss is nan")
+    except DivergedError as error:
+        back = unpack_message(pack_error(error))
+    assert isinstance(back, DivergedError)
+    assert str(back) == "round 2, client 1: the loss is nan"
+    assert "test_messages.py" in back.__notes__[0]
+
+
+def test_an_error_that_does_not_travel_is_told_in_words():
+    class LocalError(Exception):
+        pass
+
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(LocalError("x"))
+    back = unpack_message(pack_error(LocalError("it broke")))
+    assert isinstance(back, RuntimeError)
+    assert "it broke" in str(back)
