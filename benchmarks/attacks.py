@@ -26,11 +26,11 @@ from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.rng import stream
 from fedbb.rounds.loop import Schedule, Start, go_rounds
-from fedbb.rounds.round import OpenJoin
+from fedbb.rounds.round import PlainRound
 from fedbb.runs.federation import prepare
 from fedbb.runs.network import make_network
-from fedbb.runs.runtime import guard_of, plan_of
-from fedbb.simulation.base import ask_all
+from fedbb.runs.runtime import local_config_of, round_policy_of
+from fedbb.simulation.base import train_all
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
@@ -57,13 +57,13 @@ PLAIN = "plain mean"
 SETTING = ("rounds", "images", "seeds", "clients", "liars", "concentration", "max_norm")
 
 
-def rules(liars: int, max_norm: float) -> dict[str, dict[str, Any]]:
+def rules(byzantine: int, max_norm: float) -> dict[str, dict[str, Any]]:
     """Return the defense of a recipe by the name of its rule."""
     return {
         PLAIN: {},
         "clip": {"rule": "clip", "max_norm": max_norm},
         **{
-            name: {"rule": name, "byzantine": liars}
+            name: {"rule": name, "byzantine": byzantine}
             for name in ("median", "trimmed-mean", "krum", "multi-krum")
         },
     }
@@ -91,7 +91,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, pool: Executor) -> dict[str, Any]:
     """Return the scores of every seed by attack and rule."""
-    named = rules(options.liars, options.max_norm)
+    named = rules(options.byzantine, options.max_norm)
     cells = [
         (attack, name)
         for attack in options.attacks
@@ -101,7 +101,7 @@ def measure(options: argparse.Namespace, pool: Executor) -> dict[str, Any]:
     ]
     begun = {
         (attack, name): [
-            pool.submit(attacked, make(options, named[name], seed), attack, options.liars)
+            pool.submit(attacked, make(options, named[name], seed), attack, options.byzantine)
             for seed in range(options.seeds)
         ]
         for attack, name in cells
@@ -138,24 +138,24 @@ def make(options: argparse.Namespace, defense: dict[str, Any], seed: int) -> Rec
 
 def attacked(recipe: Recipe, attack: str, number: int) -> float:
     """Return the balanced accuracy after the last round, that of chance if nothing is left."""
-    method, plan = check_recipe(recipe), plan_of(recipe)
+    method, plan = check_recipe(recipe), local_config_of(recipe)
     federation = prepare(recipe)
     shares = federation.shares
     chosen = stream(recipe.seed, "liars").choice(len(shares), number, replace=False)
-    liars = frozenset(chosen.tolist())
+    byzantine = frozenset(chosen.tolist())
     if attack == FALSE_LABELS:
-        shares = flip_labels(shares, liars)
+        shares = flip_labels(shares, byzantine)
     model = make_network(
         recipe.model.name, federation.dataset, plan, seed=recipe.seed, projection=False
     )
     first = snapshot(model)
     engine = Inline(model, shares, method, plan)
     spoil = ATTACKS[attack]
-    ask = ask_all(engine if spoil is None else Infiltrated(engine, liars, spoil))
+    ask = train_all(engine if spoil is None else Infiltrated(engine, byzantine, spoil))
     if attack == AWAY:
-        ask = without(ask, liars)
-    cards = Inline(model, federation.shares, method, plan).introduce()
-    join = OpenJoin(ask, method, cards, recipe.seed, guard_of(recipe))
+        ask = without(ask, byzantine)
+    infos = Inline(model, federation.shares, method, plan).client_infos()
+    join = PlainRound(ask, method, infos, recipe.seed, round_policy_of(recipe))
     scorer = Scorer(model, federation.dataset, federation.scored)
     schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
     with threads(plan.threads):

@@ -11,14 +11,14 @@ from fedbb.partition.registry import Rule
 from fedbb.records import LabelCounts, Task
 from fedbb.rounds.loop import Schedule
 from fedbb.runs.simulate import simulate
-from fedbb.training.config import LocalPlan
+from fedbb.training.config import LocalConfig
 
 
 @dataclass(frozen=True)
 class RootBalanced:
     """Cross-entropy; a class weighs one over the root of how often the client has it."""
 
-    def suits(self, task: Task) -> bool:
+    def supports(self, task: Task) -> bool:
         """Tell what kind of labels it is for."""
         return task is Task.MULTICLASS
 
@@ -30,12 +30,12 @@ class RootBalanced:
         """Return the factor on step sizes: none, for torch divides by the sum of the weights."""
         return 1.0
 
-    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Return what the client should know."""
         return []
 
 
 digits, rule = load_dataset("digits"), Rule("label-skew", clients=8, concentration=0.3)
 for method in (fedavg(), Method("RootBalanced", loss=RootBalanced())):
-    *_, last = simulate(digits, rule, method, Schedule(rounds=5), plan=LocalPlan(lr=0.03))
+    *_, last = simulate(digits, rule, method, Schedule(rounds=5), plan=LocalConfig(lr=0.03))
     print(f"{method.name}: balanced accuracy {last.scores['test'].macro['balanced_accuracy']:.3f}")

@@ -20,7 +20,7 @@ from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
-from fedbb.records import ClientCard, LabelCounts, Task
+from fedbb.records import ClientInfo, LabelCounts, Task
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 0, 1, 0])
 ROWS = F.one_hot(LABELS, 3).float()
@@ -155,7 +155,7 @@ def test_fedbb_with_gamma_zero_and_unit_weights_is_fedavg(task):
     torch.testing.assert_close(*losses)
     assert fedbb.loss.mean_weight(counts, task) == fedavg.loss.mean_weight(counts, task) == 1.0
     weights = [
-        method.weighting([ClientCard(k, n, 0.1 * k) for k, n in enumerate((7, 30, 63))]).tolist()
+        method.weighting([ClientInfo(k, n, 0.1 * k) for k, n in enumerate((7, 30, 63))]).tolist()
         for method in (fedbb, fedavg)
     ]
     assert weights[0] == weights[1] == [0.07, 0.3, 0.63]
@@ -175,8 +175,8 @@ def test_fedbb_printed_weighs_clients_alike_and_fedbb_does_not():
     clients = [LabelCounts(np.array(row), 40 - np.array(row), 40) for row in ([20, 20], [39, 1])]
     for name, alike in (("fedbb-printed", True), ("fedbb", False)):
         weighting = build_method(name, {}).weighting
-        cards = [ClientCard(k, 40, weighting.measure(counts)) for k, counts in enumerate(clients)]
-        assert (weighting(cards).tolist() == [0.5, 0.5]) == alike
+        infos = [ClientInfo(k, 40, weighting.measure(counts)) for k, counts in enumerate(clients)]
+        assert (weighting(infos).tolist() == [0.5, 0.5]) == alike
 
 
 def test_fedbb_is_pnb_and_cbr_together():

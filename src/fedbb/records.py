@@ -43,7 +43,7 @@ class ModelState:
 
 
 @dataclass(frozen=True)
-class ClientCard:
+class ClientInfo:
     """All the server ever learns of a client's data.
 
     `dispersion` is the one number that CBR asks for; None under a weighting that needs none.
@@ -58,14 +58,14 @@ class ClientCard:
 class ClientUpdate:
     """What a client returns from its local training.
 
-    `step_mass` is how many plain gradient steps its optimizer steps amount to (FedNova's ‖a‖₁);
-    `seconds` is what the training took.
+    `effective_steps` is the number of plain gradient steps that its optimizer steps amount to
+    (FedNova's ‖a‖₁); `seconds` is the duration of the training.
     """
 
     client: int
     state: ModelState
     steps: int
-    step_mass: float
+    effective_steps: float
     train_loss: float
     seconds: float = 0.0
 
@@ -85,7 +85,7 @@ class ClientReport:
 
 
 @dataclass(frozen=True)
-class Absence:
+class ClientFailure:
     """A client that was chosen for a round and does not count in it, and why."""
 
     client: int
@@ -93,7 +93,7 @@ class Absence:
 
 
 @dataclass(frozen=True)
-class ClientMemory:
+class ClientState:
     """What a client keeps for its next round; it never goes to the server.
 
     `model` is its trained model (MOON), `momentum` the optimizer's by parameter (central training).

@@ -13,10 +13,10 @@ from fedbb.recipes.reader import make_recipe
 from fedbb.records import ModelState
 from fedbb.rng import torch_stream
 from fedbb.rounds.loop import Schedule, Start, go_rounds
-from fedbb.rounds.round import OpenJoin
+from fedbb.rounds.round import PlainRound
 from fedbb.runs.federation import prepare
-from fedbb.runs.runtime import guard_of, plan_of
-from fedbb.simulation.base import ask_all
+from fedbb.runs.runtime import local_config_of, round_policy_of
+from fedbb.simulation.base import train_all
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from helpers.attackers import Infiltrated, add_noise, flip_labels, move_by
@@ -74,17 +74,17 @@ def federation():
 def attacked(attack, defense, rounds=ROUNDS):
     """Return the rounds of a small federation under an attack, named or given; None is none."""
     whole = recipe(defense)
-    method, plan = check_recipe(whole), plan_of(whole)
+    method, plan = check_recipe(whole), local_config_of(whole)
     with torch_stream(0, "digits"):
         model = Digits()
     start, shares = Start(snapshot(model)), federation().shares
-    cards = Inline(model, shares, method, plan).introduce()
+    infos = Inline(model, shares, method, plan).client_infos()
     if attack == "false labels":
         shares = flip_labels(shares, LIARS)
     engine = Inline(model, shares, method, plan)
     spoil = ATTACKS.get(attack, attack)
-    ask = ask_all(engine if spoil is None else Infiltrated(engine, LIARS, spoil))
-    join = OpenJoin(ask, method, cards, 0, guard_of(whole))
+    ask = train_all(engine if spoil is None else Infiltrated(engine, LIARS, spoil))
+    join = PlainRound(ask, method, infos, 0, round_policy_of(whole))
     scorer = Scorer(model, federation().dataset, federation().scored)
     return list(go_rounds(join, start, Schedule(rounds), scorer))
 

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting, renormalize
 from fedbb.imbalance.clients import READINGS, client_weights
 from fedbb.imbalance.counts import count_labels
-from fedbb.records import ClientCard, LabelCounts, Task
+from fedbb.records import ClientInfo, LabelCounts, Task
 
 quick = settings(deadline=None, max_examples=50)
 CLASSES = 4
@@ -29,15 +29,15 @@ multiclass = st.lists(client(st.sampled_from([0.0, 1.0, 2.0, 3.0])), min_size=1,
 multilabel = st.lists(client(st.sampled_from([0.0, 1.0]), CLASSES), min_size=1, max_size=6)
 
 
-def introduce(weighting: Weighting, clients: list[LabelCounts]) -> list[ClientCard]:
+def client_infos(weighting: Weighting, clients: list[LabelCounts]) -> list[ClientInfo]:
     return [
-        ClientCard(number, counts.samples, weighting.measure(counts))
+        ClientInfo(number, counts.samples, weighting.measure(counts))
         for number, counts in enumerate(clients)
     ]
 
 
 def weigh(weighting: Weighting, clients: list[LabelCounts]) -> np.ndarray:
-    return weighting(introduce(weighting, clients))
+    return weighting(client_infos(weighting, clients))
 
 
 @quick
@@ -72,7 +72,7 @@ def test_prevalences_are_taken_over_the_labels_that_are_known():
 
 
 def test_a_card_holds_a_size_and_one_number_and_nothing_else_of_the_data():
-    assert [field.name for field in fields(ClientCard)] == ["client", "samples", "dispersion"]
+    assert [field.name for field in fields(ClientInfo)] == ["client", "samples", "dispersion"]
     counts = count_labels([0, 0, 1], Task.MULTICLASS, 2)
     assert BySamples().measure(counts) is None
     assert isinstance(ClientBalanced().measure(counts), float)
@@ -98,13 +98,13 @@ def test_chosen_clients_that_all_weigh_nothing_count_alike():
 @pytest.mark.parametrize("samples", [-1, NAN, float("inf")])
 def test_a_size_that_cannot_be_is_refused(weighting, samples):
     with pytest.raises(ValueError, match="samples must be one finite number of at least 0"):
-        weighting([ClientCard(0, 5, 0.1), ClientCard(1, samples, 0.1)])
+        weighting([ClientInfo(0, 5, 0.1), ClientInfo(1, samples, 0.1)])
 
 
 @pytest.mark.parametrize("weighting", [BySamples(), ClientBalanced(0.5)])
 def test_a_client_without_samples_weighs_nothing_and_a_federation_without_any_is_refused(weighting):
-    empty = ClientCard(0, 0, 1.0)
-    assert weighting([empty, ClientCard(1, 5, 0.1)]).tolist() == [0.0, 1.0]
+    empty = ClientInfo(0, 0, 1.0)
+    assert weighting([empty, ClientInfo(1, 5, 0.1)]).tolist() == [0.0, 1.0]
     with pytest.raises(ValueError, match="no client holds a sample"):
         weighting([empty, empty])
 
@@ -112,13 +112,13 @@ def test_a_client_without_samples_weighs_nothing_and_a_federation_without_any_is
 @pytest.mark.parametrize("dispersion", [None, NAN, -0.1, float("inf")])
 def test_a_dispersion_that_cannot_be_is_refused(dispersion):
     with pytest.raises(ValueError, match="dispersion must be one finite number of at least 0"):
-        ClientBalanced()([ClientCard(0, 5, 0.1), ClientCard(1, 5, dispersion)])
+        ClientBalanced()([ClientInfo(0, 5, 0.1), ClientInfo(1, 5, dispersion)])
 
 
 @pytest.mark.parametrize("dispersion", [0.0, 1e-300])
 def test_clients_more_even_than_the_floor_count_alike(dispersion):
-    cards = [ClientCard(0, 5, dispersion), ClientCard(1, 500, 0.0)]
-    assert ClientBalanced()(cards).tolist() == [0.5, 0.5]
+    infos = [ClientInfo(0, 5, dispersion), ClientInfo(1, 500, 0.0)]
+    assert ClientBalanced()(infos).tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize(

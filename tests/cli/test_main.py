@@ -32,7 +32,7 @@ def test_bad_input_ends_with_a_message_and_code_2(tmp_path):
 )
 def test_workers_begin_at_once_where_there_will_be_some(words, cores, begun, monkeypatch):
     calls = []
-    monkeypatch.setattr(command_line.nursery, "prepare", lambda: calls.append(words))
+    monkeypatch.setattr(command_line.process_start, "prepare", lambda: calls.append(words))
     monkeypatch.setattr(command_line, "usable_cores", lambda: cores)
     command_line._begin_workers(words)
     assert len(calls) == begun

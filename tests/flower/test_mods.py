@@ -129,10 +129,10 @@ def test_an_unknown_reading_is_refused_when_the_app_is_built():
 
 def test_two_cards_make_the_weights_of_cbr():
     tables = {0: LABELS, 1: [0, 1, 1, 2]}
-    cards = [
+    infos = [
         ask(make_app(report_card(lambda context, site=site: tables[site], classes=3))).content
         for site in tables
     ]
-    spread = np.array([card["metrics"]["card-share-std"] for card in cards])
+    spread = np.array([info["metrics"]["card-share-std"] for info in infos])
     weights = (1 / spread) / (1 / spread).sum()
     assert weights == pytest.approx(client_weights([[3, 1, 2], [1, 2, 1]]))

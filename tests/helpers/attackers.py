@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedbb.records import Absence, ClientCard, ClientUpdate, ModelState
+from fedbb.records import ClientFailure, ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
-from fedbb.simulation.base import Answers, Ask, Engine
-from fedbb.training.config import Job, Share
+from fedbb.simulation.base import Engine, RoundReplies, TrainClients
+from fedbb.training.config import ClientDataset, TrainJob
 
-Spoil = Callable[[Job, ModelState], ModelState]
+Spoil = Callable[[TrainJob, ModelState], ModelState]
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,17 +18,17 @@ class Infiltrated:
     """An engine some of whose clients spoil the model they have trained before it is sent."""
 
     engine: Engine
-    liars: frozenset[int]
+    byzantine: frozenset[int]
     spoil: Spoil
 
-    def introduce(self) -> Sequence[ClientCard]:
+    def client_infos(self) -> Sequence[ClientInfo]:
         """Return the card of every client; those of the liars are true."""
-        return self.engine.introduce()
+        return self.engine.client_infos()
 
-    def train(self, jobs: Sequence[Job]) -> Iterator[ClientUpdate]:
+    def train(self, jobs: Sequence[TrainJob]) -> Iterator[ClientUpdate]:
         """Yield an update for every job, some of them spoiled."""
         for job, update in zip(jobs, self.engine.train(jobs), strict=True):
-            if update.client in self.liars:
+            if update.client in self.byzantine:
                 yield replace(update, state=self.spoil(job, update.state))
             else:
                 yield update
@@ -37,7 +37,7 @@ class Infiltrated:
 def move_by(factor: float) -> Spoil:
     """Return the attack that multiplies its change: −1 flips its sign, 100 owns a plain mean."""
 
-    def spoil(job: Job, trained: ModelState) -> ModelState:
+    def spoil(job: TrainJob, trained: ModelState) -> ModelState:
         def along(start: dict, end: dict) -> dict:
             return {
                 name: at + factor * (end[name] - at) if at.is_floating_point() else end[name]
@@ -54,7 +54,7 @@ def move_by(factor: float) -> Spoil:
 def add_noise(size: float) -> Spoil:
     """Return the attack that adds normal noise of this standard deviation to every parameter."""
 
-    def spoil(job: Job, trained: ModelState) -> ModelState:
+    def spoil(job: TrainJob, trained: ModelState) -> ModelState:
         with torch_stream(job.seed, "attack", job.round, job.client):
             noisy = {
                 name: tensor + size * torch.randn_like(tensor)
@@ -65,23 +65,23 @@ def add_noise(size: float) -> Spoil:
     return spoil
 
 
-def flip_labels(shares: Sequence[Share], liars: frozenset[int]) -> list[Share]:
+def flip_labels(shares: Sequence[ClientDataset], byzantine: frozenset[int]) -> list[ClientDataset]:
     """Return the shares, those of the liars with class c called C − 1 − c."""
     dataset = shares[0].dataset
     last = len(dataset.classes) - 1
     false = replace(dataset, train=replace(dataset.train, labels=last - dataset.train.labels))
     return [
-        Share(false, share.indices) if client in liars else share
+        ClientDataset(false, share.indices) if client in byzantine else share
         for client, share in enumerate(shares)
     ]
 
 
-def without(ask: Ask, gone: frozenset[int]) -> Ask:
+def without(ask: TrainClients, gone: frozenset[int]) -> TrainClients:
     """Return a way of asking under which these clients never answer."""
 
-    def ask_rest(jobs: Sequence[Job], attempt: int) -> Answers:
+    def ask_rest(jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
         found = ask([job for job in jobs if job.client not in gone], attempt)
-        away = [Absence(job.client, "no answer") for job in jobs if job.client in gone]
+        away = [ClientFailure(job.client, "no answer") for job in jobs if job.client in gone]
         return replace(found, absences=(*found.absences, *away))
 
     return ask_rest

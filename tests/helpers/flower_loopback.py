@@ -23,14 +23,14 @@ from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
 from fedbb.flower.app.transport import Post
 from fedbb.recipes.check import check_recipe
-from fedbb.records import Absence
+from fedbb.records import ClientFailure
 from fedbb.rounds.loop import Schedule, Start, go_rounds
-from fedbb.rounds.round import OpenJoin
+from fedbb.rounds.round import PlainRound
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.network import make_network
-from fedbb.runs.runtime import guard_of, plan_of
-from fedbb.simulation.base import Answers
+from fedbb.runs.runtime import local_config_of, round_policy_of
+from fedbb.simulation.base import RoundReplies
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 
@@ -195,7 +195,7 @@ def inline_without(recipe, missing=()):
 
     Who is away neither counts nor remembers the round.
     """
-    method, plan = check_recipe(recipe), plan_of(recipe)
+    method, plan = check_recipe(recipe), local_config_of(recipe)
     federation = prepare(recipe)
     projection = method.needs.projection
     model = make_network(
@@ -205,10 +205,10 @@ def inline_without(recipe, missing=()):
 
     def ask(jobs, attempt):
         there = [job for job in jobs if (job.client, job.round) not in missing]
-        away = tuple(Absence(job.client, "away") for job in jobs if job not in there)
-        return Answers(tuple(job.client for job in there), engine.train(there), away)
+        away = tuple(ClientFailure(job.client, "away") for job in jobs if job not in there)
+        return RoundReplies(tuple(job.client for job in there), engine.train(there), away)
 
-    join = OpenJoin(ask, method, engine.introduce(), recipe.seed, guard_of(recipe))
+    join = PlainRound(ask, method, engine.client_infos(), recipe.seed, round_policy_of(recipe))
     schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
     scorer = Scorer(model, federation.dataset, federation.scored, recipe.evaluation.batch_size)
     return [done.state for done in go_rounds(join, Start(snapshot(model)), schedule, scorer)]

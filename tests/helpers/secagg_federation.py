@@ -5,23 +5,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedbb.records import Task
-from fedbb.rounds.round import Guard, OpenJoin
-from fedbb.runs.client_states import MemoryFiles
+from fedbb.rounds.round import PlainRound, RoundPolicy
+from fedbb.runs.client_states import ClientStateFiles
 from fedbb.secagg.contribution import UNBOUND
 from fedbb.secagg.member import Agreement, Member
-from fedbb.secagg.round import PrivateJoin
+from fedbb.secagg.round import SecureRound
 from fedbb.secagg.simulated import Seat, StatisticsWire, TrainingWire
 from fedbb.secagg.statistics import terms_of
 from fedbb.secagg.statistics_round import Pledge, Pledging
-from fedbb.simulation.base import ask_all
+from fedbb.simulation.base import train_all
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
-from fedbb.training.config import LocalPlan
+from fedbb.training.config import LocalConfig
 from helpers.secagg_clients import SERVER, identity_of, make_roster, masked_party, masked_sum
 from helpers.toy import toy_dataset, toy_network, toy_shares
 
 CLIENTS = 5
-PLAN = LocalPlan(batch_size=8, lr=0.1)
+PLAN = LocalConfig(batch_size=8, lr=0.1)
 
 
 @dataclass
@@ -42,27 +42,27 @@ class Leaky:
 class Federation:
     """The same clients in the open and in private."""
 
-    def __init__(self, method, task=Task.MULTICLASS, *, cards=None, spoil=None, **options):
+    def __init__(self, method, task=Task.MULTICLASS, *, infos=None, spoil=None, **options):
         dataset = toy_dataset(task, train=80)
         bounds = options.pop("bounds", UNBOUND)
         store = options.pop("folder", None)
-        self.guard = options.pop("guard", Guard())
+        self.policy = options.pop("guard", RoundPolicy())
         self.method, network = method, toy_network(projection=method.needs.projection)
         self.first = snapshot(network)
         shares = toy_shares(dataset, CLIENTS)
-        stores = () if store is None else (MemoryFiles(store),)
+        stores = () if store is None else (ClientStateFiles(store),)
         self.engine = Inline(network, shares, method, options.pop("plan", PLAN), *stores)
         if spoil is not None:
             self.engine = Spoiled(self.engine, spoil)
-        self.cards = cards or self.engine.introduce()
+        self.infos = infos or self.engine.client_infos()
         self.terms = terms_of(method.weighting, CLIENTS)
         self.roster = make_roster(CLIENTS, **options)
         agreement = Agreement(self.terms, method.merge, bounds)
-        self.seats = {card.client: self.seat(card, agreement) for card in self.cards}
+        self.seats = {info.client: self.seat(info, agreement) for info in self.infos}
         self.lost, self.noted = [], []
 
-    def seat(self, card, agreement):
-        member, client = Member(card, agreement), card.client
+    def seat(self, info, agreement):
+        member, client = Member(info, agreement), info.client
         nonce = bytes([client]) * 32
         own = identity_of(client)
         pledge = Pledge("run", client, self.roster, own, nonce, member.statistics())
@@ -82,26 +82,26 @@ class Federation:
             trained = TrainingWire(self.engine, self.seats, wire.confirmed, state, number, 0)
             return Leaky(trained, self.lost)
 
-        return PrivateJoin(
+        return SecureRound(
             masked_sum(self.roster, "rounds"),
             reach,
             "run",
             CLIENTS,
             frozenset(statistics.confirmations),
-            self.guard,
+            self.policy,
             self.noted.append,
         )
 
     def open_join(self):
-        return OpenJoin(ask_all(self.engine), self.method, self.cards, 0)
+        return PlainRound(train_all(self.engine), self.method, self.infos, 0)
 
 
 class Spoiled:
     """An engine whose updates are changed on their way."""
 
     def __init__(self, engine, change):
-        self.engine, self.change, self.dated = engine, change, engine.dated
-        self.introduce = engine.introduce
+        self.engine, self.change, self.state_rounds = engine, change, engine.state_rounds
+        self.client_infos = engine.client_infos
 
     def train(self, jobs):
         return (self.change(update) for update in self.engine.train(jobs))

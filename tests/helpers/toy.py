@@ -15,7 +15,7 @@ from fedbb.rng import stream, torch_stream
 from fedbb.rounds.loop import Schedule, Start, federate
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
-from fedbb.training.config import LocalPlan, Share
+from fedbb.training.config import ClientDataset, LocalConfig
 
 CLASSES = 3
 
@@ -77,13 +77,15 @@ def toy_shares(dataset, clients=3):
     cuts = (
         np.cumsum(np.arange(1, clients + 1)) * len(dataset.train) // (clients * (clients + 1) // 2)
     )
-    return [Share(dataset, part) for part in np.split(np.arange(len(dataset.train)), cuts[:-1])]
+    return [
+        ClientDataset(dataset, part) for part in np.split(np.arange(len(dataset.train)), cuts[:-1])
+    ]
 
 
 def toy_rounds(method, dataset=None, plan=None, schedule=None, start=None, **network):
     """Yield the rounds of a small federation."""
     dataset = dataset or toy_dataset()
-    plan = plan or LocalPlan(batch_size=8, lr=0.1)
+    plan = plan or LocalConfig(batch_size=8, lr=0.1)
     model = toy_network(**network)
     start = start or Start(snapshot(model))
     engine = Inline(model, toy_shares(dataset), method, plan)

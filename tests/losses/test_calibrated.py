@@ -109,9 +109,9 @@ def test_a_client_whose_labels_are_all_of_one_kind_learns_nothing_and_is_told():
     empty = count_labels(np.zeros((4, 3)), Task.MULTILABEL, 3)
     spec = Calibrated(CrossEntropy(), Calibration())
     assert spec.mean_weight(empty, Task.MULTILABEL) == 0
-    assert "learns nothing" in spec.remarks(empty, Task.MULTILABEL)[0]
+    assert "learns nothing" in spec.diagnostics(empty, Task.MULTILABEL)[0]
     assert spec.mean_weight(LABELS, Task.MULTILABEL) == 1
-    assert spec.remarks(LABELS, Task.MULTILABEL) == []
+    assert spec.diagnostics(LABELS, Task.MULTILABEL) == []
 
 
 def test_a_client_of_one_class_learns_nothing_and_is_told():
@@ -121,9 +121,9 @@ def test_a_client_of_one_class_learns_nothing_and_is_told():
     spec.bind(alone, Task.MULTICLASS)(logits, torch.zeros(4, dtype=torch.int64)).backward()
     assert torch.all(logits.grad == 0)
     assert spec.mean_weight(alone, Task.MULTICLASS) == 0
-    assert "learns nothing" in spec.remarks(alone, Task.MULTICLASS)[0]
+    assert "learns nothing" in spec.diagnostics(alone, Task.MULTICLASS)[0]
     assert spec.mean_weight(COUNTS, Task.MULTICLASS) == 1
-    assert spec.remarks(COUNTS, Task.MULTICLASS) == []
+    assert spec.diagnostics(COUNTS, Task.MULTICLASS) == []
 
 
 @pytest.mark.parametrize("name", ["margin", "label_margin"])

@@ -219,7 +219,7 @@ def test_the_spec_binds_to_counts_with_every_hyper_parameter():
     loss = spec.bind(counts_of(3, 1), Task.MULTILABEL)
     assert repr(loss) == f"CBLoss(task=multilabel, {spec}, reduction=mean)"
     assert loss.counts.positive.tolist() == [3, 1]
-    assert all(ClassBalanced().suits(task) for task in Task)
+    assert all(ClassBalanced().supports(task) for task in Task)
 
 
 @pytest.mark.parametrize("task", list(Task))
@@ -237,15 +237,15 @@ def test_the_mean_weight_of_a_client_without_samples_is_one_and_without_positive
     nothing = LabelCounts(np.zeros(2), np.full(2, 5.0), 5)
     assert ClassBalanced().mean_weight(nothing, Task.MULTILABEL) == 0.0
     assert ClassBalanced().mean_weight(nothing, Task.MULTICLASS) == 1.0
-    assert "learns nothing" in ClassBalanced().remarks(nothing, Task.MULTILABEL)[0]
+    assert "learns nothing" in ClassBalanced().diagnostics(nothing, Task.MULTILABEL)[0]
 
 
 def test_a_saturated_beta_is_remarked_on():
     # β = 0.6: E is at its ceiling 2.5 for all of these counts.
     counts = counts_of(50, 400, 30)
-    assert "weigh the same" in ClassBalanced(0.6).remarks(counts, Task.MULTICLASS)[0]
-    assert ClassBalanced(0.9999).remarks(counts, Task.MULTICLASS) == []
-    assert ClassBalanced(0.6).remarks(counts_of(50, 50, 0), Task.MULTICLASS) == []
+    assert "weigh the same" in ClassBalanced(0.6).diagnostics(counts, Task.MULTICLASS)[0]
+    assert ClassBalanced(0.9999).diagnostics(counts, Task.MULTICLASS) == []
+    assert ClassBalanced(0.6).diagnostics(counts_of(50, 50, 0), Task.MULTICLASS) == []
 
 
 @pytest.mark.parametrize(

@@ -152,9 +152,9 @@ def test_it_fits_into_ordinary_code(task):
 
 
 def test_alpha_needs_negative_cases_and_so_multilabel_data():
-    assert Focal().suits(Task.MULTICLASS)
-    assert Focal(alpha=0.25).suits(Task.MULTILABEL)
-    assert not Focal(alpha=0.25).suits(Task.MULTICLASS)
+    assert Focal().supports(Task.MULTICLASS)
+    assert Focal(alpha=0.25).supports(Task.MULTILABEL)
+    assert not Focal(alpha=0.25).supports(Task.MULTICLASS)
     with pytest.raises(ValueError, match="it is for multi-label data"):
         FocalLoss(alpha=0.25)
 
@@ -164,7 +164,7 @@ def test_the_spec_binds_with_every_hyper_parameter():
     assert repr(loss) == (
         "FocalLoss(task=multilabel, Focal(gamma=3.0, alpha=0.25), reduction=mean)"
     )
-    assert Focal().remarks(counts_of(0, 4), Task.MULTICLASS) == []
+    assert Focal().diagnostics(counts_of(0, 4), Task.MULTICLASS) == []
 
 
 def test_the_mean_weight_is_that_of_alpha_over_the_cases():

@@ -215,8 +215,8 @@ def test_targets_are_counted_and_unknown_ones_are_not():
 
 def test_multilabel_data_is_refused_with_the_reason():
     spec = LogitCalibrated()
-    assert spec.suits(Task.MULTICLASS)
-    assert not spec.suits(Task.MULTILABEL)
+    assert spec.supports(Task.MULTICLASS)
+    assert not spec.supports(Task.MULTILABEL)
     for build in (
         lambda: spec.bind(counts_of(3, 1), Task.MULTILABEL),
         lambda: FedLCLoss([3, 1], task="multilabel"),
@@ -236,9 +236,9 @@ def test_the_spec_binds_to_counts_with_every_hyper_parameter():
 
 def test_a_client_of_one_class_is_remarked_on_and_weighs_nothing():
     spec = LogitCalibrated()
-    assert "learns nothing" in spec.remarks(counts_of(0, 40, 0), Task.MULTICLASS)[0]
+    assert "learns nothing" in spec.diagnostics(counts_of(0, 40, 0), Task.MULTICLASS)[0]
     assert spec.mean_weight(counts_of(0, 40, 0), Task.MULTICLASS) == 0.0
-    assert spec.remarks(counts_of(1, 40, 0), Task.MULTICLASS) == []
+    assert spec.diagnostics(counts_of(1, 40, 0), Task.MULTICLASS) == []
     assert spec.mean_weight(counts_of(1, 40, 0), Task.MULTICLASS) == 1.0
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fedbb.aggregation.robust.median import Alike, coordinate_median
+from fedbb.aggregation.robust.median import Uniform, coordinate_median
 from fedbb.aggregation.robust.trimmed_mean import TrimmedMean
 from fedbb.errors import RecipeError
 from fedbb.methods import build_method
@@ -92,4 +92,4 @@ def test_a_trimmed_mean_replaces_the_merge_and_keeps_the_weights():
 def test_a_median_replaces_the_merge_and_asks_for_no_weights():
     method = check_recipe(recipe(rule("median"), clients=5))
     assert method.merge is coordinate_median
-    assert method.weighting == Alike()
+    assert method.weighting == Uniform()

@@ -19,7 +19,7 @@ def trimmed_mean(values, weights, cut):
     return sum(weights[place] * values[place] for place in kept) / total
 
 
-def krum_scores(vectors, liars):
+def krum_scores(vectors, byzantine):
     """Return Σ‖V_i − V_j‖² over the n − f − 2 vectors j that are nearest to i."""
     scores = []
     for i, one in enumerate(vectors):
@@ -27,5 +27,5 @@ def krum_scores(vectors, liars):
         for j, other in enumerate(vectors):
             if i != j:
                 distances.append(sum((a - b) ** 2 for a, b in zip(one, other, strict=True)))
-        scores.append(sum(sorted(distances)[: len(vectors) - liars - 2]))
+        scores.append(sum(sorted(distances)[: len(vectors) - byzantine - 2]))
     return scores

@@ -10,11 +10,11 @@ from fedbb.losses.pnb import PNB
 from fedbb.methods import METHODS, Method, build_method, fedavg, fednova, fedprox, moon
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
-from fedbb.records import ClientCard, ModelState, Task
+from fedbb.records import ClientInfo, ModelState, Task
 from fedbb.rounds.loop import Schedule, Start, choose
 from fedbb.rounds.round import longest_first
 from fedbb.state import digest
-from fedbb.training.config import LocalPlan
+from fedbb.training.config import LocalConfig
 from helpers.toy import equal_states, toy_dataset, toy_rounds
 
 
@@ -39,7 +39,7 @@ def test_choices_differ_between_rounds_and_repeat_with_the_seed():
 
 
 SUITED = [
-    (name, task) for name in METHODS for task in Task if build_method(name, {}).loss.suits(task)
+    (name, task) for name in METHODS for task in Task if build_method(name, {}).loss.supports(task)
 ]
 
 
@@ -103,8 +103,8 @@ def test_clients_train_and_are_merged_by_falling_size_and_told_in_order():
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=9))
 def test_equal_clients_keep_their_order(sizes):
-    cards = [ClientCard(client, samples) for client, samples in enumerate(sizes)]
-    turns = longest_first(np.arange(len(sizes)), cards)
+    infos = [ClientInfo(client, samples) for client, samples in enumerate(sizes)]
+    turns = longest_first(np.arange(len(sizes)), infos)
     assert [(-sizes[client], client) for client in turns] == sorted(
         (-samples, client) for client, samples in enumerate(sizes)
     )
@@ -163,7 +163,7 @@ def test_moon_without_strength_is_fedavg_with_the_head_to_the_bit():
 
 def test_fednova_with_equal_clients_is_fedavg_to_the_bit():
     # Batches as large as a client make one step an epoch everywhere.
-    plan = LocalPlan(batch_size=30, lr=0.1)
+    plan = LocalConfig(batch_size=30, lr=0.1)
     ours, theirs = (list(toy_rounds(m, plan=plan))[-1] for m in (fednova(), fedavg()))
     assert digest(ours.state) == digest(theirs.state)
     unequal = list(toy_rounds(fednova()))[-1]

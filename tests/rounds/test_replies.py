@@ -11,14 +11,14 @@ from hypothesis.extra import numpy as arrays_of
 
 from fedbb.errors import ReplyError
 from fedbb.methods import fedavg
-from fedbb.records import ClientCard, ModelState
+from fedbb.records import ClientInfo, ModelState
 from fedbb.rounds.replies import (
     MOST_SAMPLES,
     Expected,
     Inbox,
     Reply,
     check_arrays,
-    check_card,
+    check_client_info,
     check_reply,
     expected_steps,
     gather_entries,
@@ -28,14 +28,14 @@ from fedbb.rounds.replies import (
 from fedbb.simulation.inline import Inline
 from fedbb.state import digest, snapshot
 from fedbb.training.batches import batches
-from fedbb.training.config import Job, LocalPlan
-from fedbb.training.sgd import step_mass
+from fedbb.training.config import LocalConfig, TrainJob
+from fedbb.training.sgd import effective_steps
 from helpers.toy import drop_rows, equal_states, toy_dataset, toy_network, toy_shares
 
-PLAN = LocalPlan(batch_size=8, lr=0.1, epochs=2)
+PLAN = LocalConfig(batch_size=8, lr=0.1, epochs=2)
 STATE = snapshot(toy_network())
 SAMPLES = 20
-CARD = ClientCard(2, SAMPLES)
+CARD = ClientInfo(2, SAMPLES)
 EXPECTED = Expected(STATE, CARD, PLAN, round=3, attempt=2)
 WEIGHT, COUNT = "params.first.0.weight", "buffers.first.1.num_batches_tracked"
 
@@ -71,26 +71,26 @@ def test_an_honest_answer_becomes_the_update_that_was_sent():
     dataset = toy_dataset()
     model = toy_network()
     engine = Inline(model, toy_shares(dataset), fedavg(), PLAN)
-    job = Job(2, 3, 0, snapshot(model))
+    job = TrainJob(2, 3, 0, snapshot(model))
     (update,) = engine.train([job])
-    card = engine.introduce()[2]
+    info = engine.client_infos()[2]
     sent = Reply(
         2, 3, 1, name_entries(update.state), update.steps, update.train_loss, update.seconds
     )
-    taken = check_reply(sent, Expected(job.state, card, PLAN, round=3))
+    taken = check_reply(sent, Expected(job.state, info, PLAN, round=3))
     assert digest(taken.state) == digest(update.state)
-    assert (taken.steps, taken.step_mass) == (update.steps, update.step_mass)
+    assert (taken.steps, taken.effective_steps) == (update.steps, update.effective_steps)
     assert taken.train_loss == update.train_loss
 
 
 def test_the_servers_own_reckoning_replaces_the_step_mass():
-    assert check_reply(reply(), EXPECTED).step_mass == step_mass(6, PLAN)
+    assert check_reply(reply(), EXPECTED).effective_steps == effective_steps(6, PLAN)
 
 
 @given(
     samples=st.integers(1, 40),
     plan=st.builds(
-        LocalPlan,
+        LocalConfig,
         epochs=st.integers(1, 3),
         batch_size=st.integers(1, 12),
         drop_last=st.booleans(),
@@ -100,7 +100,7 @@ def test_the_servers_own_reckoning_replaces_the_step_mass():
 def test_expected_steps_are_those_that_training_takes(samples, plan):
     dataset = drop_rows(toy_dataset(), range(samples))
     (share,) = toy_shares(dataset, clients=1)
-    job = Job(0, 1, 0, STATE)
+    job = TrainJob(0, 1, 0, STATE)
     taken = sum(1 for epoch in range(plan.epochs) for _ in batches(share, job, plan, epoch))
     assert expected_steps(samples, plan) == taken
 
@@ -308,8 +308,10 @@ def test_naming_and_gathering_give_the_state_back():
 
 @pytest.mark.parametrize("dispersion", [0.0, 1e-300, 0.5, 1e300, 5e-324])
 def test_a_card_with_figures_that_can_be_true_is_taken(dispersion):
-    assert check_card(0, 0, dispersion, measured=True) == ClientCard(0, 0, dispersion)
-    assert check_card(3, MOST_SAMPLES - 1, None, measured=False) == ClientCard(3, MOST_SAMPLES - 1)
+    assert check_client_info(0, 0, dispersion, measured=True) == ClientInfo(0, 0, dispersion)
+    assert check_client_info(3, MOST_SAMPLES - 1, None, measured=False) == ClientInfo(
+        3, MOST_SAMPLES - 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,24 +319,24 @@ def test_a_card_with_figures_that_can_be_true_is_taken(dispersion):
 )
 def test_a_card_with_another_size_is_refused(samples):
     with pytest.raises(ReplyError, match="card of client 4: samples is"):
-        check_card(4, samples, 0.5, measured=True)
+        check_client_info(4, samples, 0.5, measured=True)
 
 
 @pytest.mark.parametrize("dispersion", [-1e-9, math.nan, math.inf, None, True, 1, "0.5"], ids=str)
 def test_a_card_with_another_dispersion_is_refused(dispersion):
     with pytest.raises(ReplyError, match="card of client 4: dispersion is"):
-        check_card(4, 10, dispersion, measured=True)
+        check_client_info(4, 10, dispersion, measured=True)
 
 
 def test_a_dispersion_nobody_asked_for_is_refused():
     with pytest.raises(ReplyError, match="nobody asked"):
-        check_card(4, 10, 0.5, measured=False)
+        check_client_info(4, 10, 0.5, measured=False)
 
 
 @pytest.mark.parametrize("client", [-1, None, True, 1.0, "1"])
 def test_a_card_without_a_number_is_refused(client):
     with pytest.raises(ReplyError, match="card: client is"):
-        check_card(client, 10, None, measured=False)
+        check_client_info(client, 10, None, measured=False)
 
 
 JUNK = st.recursive(

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from fedbb.aggregation.merging import average
 from fedbb.errors import QuorumError
 from fedbb.methods import Method, build_method, cbr, fedavg, fednova
-from fedbb.records import Absence, ClientCard
-from fedbb.rounds.round import Guard, OpenJoin
-from fedbb.simulation.base import Answers
+from fedbb.records import ClientFailure, ClientInfo
+from fedbb.rounds.round import PlainRound, RoundPolicy
+from fedbb.simulation.base import RoundReplies
 from fedbb.state import digest
 from helpers.states import floats, state, update
 
@@ -29,7 +29,7 @@ def model_of(client):
 
 def made_up_cards(sizes):
     return [
-        ClientCard(client, samples, dispersion=0.05 + 0.1 * client)
+        ClientInfo(client, samples, dispersion=0.05 + 0.1 * client)
         for client, samples in enumerate(sizes)
     ]
 
@@ -45,15 +45,15 @@ class Crowd:
         away = set(self.away(attempt))
         there = [job.client for job in jobs if job.client not in away]
         gone = [job.client for job in jobs if job.client in away]
-        return Answers(
+        return RoundReplies(
             tuple(there),
             (update(client, model_of(client)) for client in there),
-            tuple(Absence(client, "no answer") for client in gone),
+            tuple(ClientFailure(client, "no answer") for client in gone),
         )
 
 
-def join(method=METHODS["fedavg"], sizes=(10, 20, 30, 40), crowd=None, **guard):
-    return OpenJoin(crowd or Crowd(), method, made_up_cards(sizes), 0, Guard(**guard))
+def join(method=METHODS["fedavg"], sizes=(10, 20, 30, 40), crowd=None, **policy):
+    return PlainRound(crowd or Crowd(), method, made_up_cards(sizes), 0, RoundPolicy(**policy))
 
 
 def weights_of(joined):
@@ -93,8 +93,8 @@ def test_a_round_without_some_is_the_round_of_a_federation_of_the_others(name):
     """For γ of 0 or 1; in between, W is a mix of two shares of the whole (docs/paper-notes.md)."""
     sizes, alive = (10, 20, 30, 40, 7), [0, 2, 3]
     joined = everybody(join(METHODS[name], sizes, Crowd(lambda attempt: {1, 4})))
-    cards = made_up_cards(sizes)
-    weights = METHODS[name].weighting([cards[client] for client in alive])
+    infos = made_up_cards(sizes)
+    weights = METHODS[name].weighting([infos[client] for client in alive])
     expected = dict(zip(alive, weights, strict=True))
     assert weights_of(joined) == pytest.approx(expected, rel=1e-12)
 
@@ -105,8 +105,8 @@ def test_the_outcome_depends_on_who_is_absent_and_not_on_how(order, away):
 
     def screen(current, answers):
         kept = [each for each in answers.updates if each.client not in away]
-        left = tuple(Absence(client, "no answer") for client in order if client in away)
-        return Answers(tuple(each.client for each in kept), kept, left)
+        left = tuple(ClientFailure(client, "no answer") for client in order if client in away)
+        return RoundReplies(tuple(each.client for each in kept), kept, left)
 
     gone = everybody(join(crowd=Crowd(lambda attempt: away), quorum=0.01))
     screened = everybody(join(quorum=0.01, screen=screen))
@@ -123,7 +123,10 @@ def test_who_has_no_samples_is_not_asked_and_named():
     crowd = Crowd()
     joined = everybody(join(sizes=(10, 0, 30, 0), crowd=crowd))
     assert crowd.asked == [(1, [2, 0])]
-    assert joined.absences == (Absence(1, "has no samples"), Absence(3, "has no samples"))
+    assert joined.absences == (
+        ClientFailure(1, "has no samples"),
+        ClientFailure(3, "has no samples"),
+    )
     assert weights_of(joined) == pytest.approx({0: 0.25, 2: 0.75})
 
 
@@ -138,7 +141,7 @@ def test_if_nobody_has_samples_the_model_stays_and_all_are_named():
 
 def test_those_without_samples_and_those_that_fail_are_told_in_order():
     joined = everybody(join(sizes=(10, 0, 30, 5), crowd=Crowd(lambda attempt: {0})))
-    assert joined.absences == (Absence(0, "no answer"), Absence(1, "has no samples"))
+    assert joined.absences == (ClientFailure(0, "no answer"), ClientFailure(1, "has no samples"))
 
 
 @pytest.mark.parametrize(
@@ -146,12 +149,12 @@ def test_those_without_samples_and_those_that_fail_are_told_in_order():
     [(0.5, 1, 1), (0.5, 4, 2), (0.5, 5, 3), (1.0, 7, 7), (0.01, 9, 1)],
 )
 def test_a_quorum_is_a_share_of_those_asked_rounded_up(quorum, asked, least):
-    assert Guard(quorum).least(asked) == least
+    assert RoundPolicy(quorum).least(asked) == least
 
 
 def test_a_rule_may_need_more_than_the_quorum():
-    assert Guard(0.5, needs=7).least(9) == 7
-    assert Guard(1.0, needs=7).least(9) == 9
+    assert RoundPolicy(0.5, needs=7).least(9) == 7
+    assert RoundPolicy(1.0, needs=7).least(9) == 9
 
 
 def test_a_round_without_a_quorum_is_tried_again():
@@ -159,7 +162,7 @@ def test_a_round_without_a_quorum_is_tried_again():
     joined = everybody(join(crowd=crowd))
     assert [attempt for attempt, _ in crowd.asked] == [1, 2, 3]
     assert [report.client for report in joined.reports] == [0, 2, 3]
-    assert joined.absences == (Absence(1, "no answer"),)
+    assert joined.absences == (ClientFailure(1, "no answer"),)
 
 
 def test_after_all_attempts_the_run_stops_with_names_and_reasons():
@@ -175,8 +178,8 @@ def test_after_all_attempts_the_run_stops_with_names_and_reasons():
 
 def test_answers_that_a_screen_leaves_out_do_not_make_a_quorum():
     def none(current, answers):
-        left = tuple(Absence(client, "is odd") for client in answers.clients)
-        return Answers((), (), (*answers.absences, *left))
+        left = tuple(ClientFailure(client, "is odd") for client in answers.clients)
+        return RoundReplies((), (), (*answers.absences, *left))
 
     with pytest.raises(QuorumError, match="client 3: is odd"):
         everybody(join(screen=none, attempts=1))
@@ -185,8 +188,8 @@ def test_answers_that_a_screen_leaves_out_do_not_make_a_quorum():
 def test_whom_a_rule_does_not_select_counted_for_the_quorum():
     def first(current, answers):
         kept = [each for each in answers.updates if each.client == 0]
-        left = tuple(Absence(client, "not the first") for client in answers.clients if client)
-        return Answers((0,), kept, left)
+        left = tuple(ClientFailure(client, "not the first") for client in answers.clients if client)
+        return RoundReplies((0,), kept, left)
 
     joined = everybody(join(quorum=1.0, select=first))
     assert weights_of(joined) == {0: 1.0}
@@ -202,9 +205,9 @@ def test_no_client_counts_more_than_the_cap(sizes, cap):
 
 def test_a_liar_who_declares_perfect_evenness_is_held_by_the_cap():
     """R⁻¹ is bounded by the weighting's floor, and what it then owns by the cap."""
-    cards = [ClientCard(client, 100, 0.4) for client in range(9)] + [ClientCard(9, 100, 0.0)]
+    infos = [ClientInfo(client, 100, 0.4) for client in range(9)] + [ClientInfo(9, 100, 0.0)]
     free, held = (
-        OpenJoin(Crowd(), cbr(), cards, 0, Guard(max_weight=cap))(1, START, np.arange(10))
+        PlainRound(Crowd(), cbr(), infos, 0, RoundPolicy(max_weight=cap))(1, START, np.arange(10))
         for cap in (1.0, 0.2)
     )
     assert weights_of(free)[9] > 0.9
@@ -235,7 +238,7 @@ def test_updates_are_merged_as_they_come():
                 order.append(f"train {job.client}")
                 yield update(job.client, model_of(job.client))
 
-        return Answers(tuple(job.client for job in jobs), updates())
+        return RoundReplies(tuple(job.client for job in jobs), updates())
 
     def watch(current, updates, weights):
         for each in updates:

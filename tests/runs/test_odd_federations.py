@@ -55,7 +55,7 @@ SUITED = [
     (name, str(task))
     for name in METHODS
     for task in Task
-    if build_method(name, {}).loss.suits(task)
+    if build_method(name, {}).loss.supports(task)
 ]
 
 

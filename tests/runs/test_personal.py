@@ -11,8 +11,8 @@ from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.personal import personalize
-from fedbb.runs.runtime import network_of, plan_of
-from fedbb.training.config import Job
+from fedbb.runs.runtime import local_config_of, network_of
+from fedbb.training.config import TrainJob
 from fedbb.training.local import train_client
 from helpers.small_run import finish, small_recipe
 
@@ -57,8 +57,8 @@ def test_adapted_is_one_plain_epoch_from_the_final_model(finished):
     federation = prepare(recipe)
     final = load_checkpoint(place / "run" / "final.safetensors").state
     model = network_of(recipe, federation.dataset, fedavg(), 0)
-    job = Job(1, recipe.rounds.number + 1, recipe.seed, final)
-    update, _ = train_client(model, federation.shares[1], job, fedavg(), plan_of(recipe))
+    job = TrainJob(1, recipe.rounds.number + 1, recipe.seed, final)
+    update, _ = train_client(model, federation.shares[1], job, fedavg(), local_config_of(recipe))
     scores = Scorer(model, federation.dataset, federation.scored)(update.state)["test"]
     cases = federation.shares[1].count().positive
     expected = own_accuracy(scores.per_class["recall"], cases)

@@ -6,7 +6,7 @@ from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from fedbb.runs.simulate import simulate
 from fedbb.state import digest
-from fedbb.training.config import LocalPlan
+from fedbb.training.config import LocalConfig
 from helpers.small_run import small_recipe
 from helpers.toy import toy_dataset
 
@@ -14,7 +14,7 @@ from helpers.toy import toy_dataset
 def test_a_simulation_gives_the_bits_of_the_same_recipe(tmp_path):
     list(run(small_recipe(tmp_path), tmp_path / "run"))
     dataset = load_dataset("npz", path=tmp_path / "small.npz")
-    plan, schedule = LocalPlan(batch_size=8, lr=0.05), Schedule(rounds=4)
+    plan, schedule = LocalConfig(batch_size=8, lr=0.05), Schedule(rounds=4)
     *_, last = simulate(dataset, Rule("even", clients=3), fedbb(), schedule, plan=plan)
     summary = RunFolder(tmp_path / "run").read_json("summary.json")
     assert digest(last.state) == summary["sha256"]

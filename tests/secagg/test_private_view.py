@@ -55,7 +55,7 @@ class Run:
     """A run of which every message, screen and metric is caught, and what clients had."""
 
     def __init__(self, tmp_path, name, monkeypatch):
-        self.passed, self.updates, self.cards = [], [], []
+        self.passed, self.updates, self.infos = [], [], []
         self.path = tmp_path / name
         self.catch(monkeypatch)
         recipe = tmp_path / f"{name}.json"
@@ -65,7 +65,7 @@ class Run:
         self.screen = done.out + done.err
 
     def catch(self, monkeypatch):
-        train, introduce = Inline.train, Inline.introduce
+        train, client_infos = Inline.train, Inline.client_infos
 
         def watched_train(engine, jobs):
             for update in train(engine, jobs):
@@ -73,8 +73,8 @@ class Run:
                 yield update
 
         def watched_introduce(engine):
-            self.cards = introduce(engine)
-            return self.cards
+            self.infos = client_infos(engine)
+            return self.infos
 
         monkeypatch.setattr(Inline, "train", watched_train)
         monkeypatch.setattr(Inline, "introduce", watched_introduce)
@@ -107,21 +107,21 @@ def encodings(value, whole):
     return [np.array(value, dtype=kind).tobytes() for kind in kinds]
 
 
-def number_needles(cards):
+def number_needles(infos):
     """Yield what single clients' sizes, counts, dispersions and weights look like as bytes."""
-    total = sum(1 / card.dispersion for card in cards)
-    for card, counts in zip(cards, COUNTS, strict=True):
-        weight = 0.5 / card.dispersion / total + 0.5 * card.samples / SIZES.sum()
-        whole = {"samples": card.samples, "1/R": round(2**40 / card.dispersion)}
+    total = sum(1 / info.dispersion for info in infos)
+    for info, counts in zip(infos, COUNTS, strict=True):
+        weight = 0.5 / info.dispersion / total + 0.5 * info.samples / SIZES.sum()
+        whole = {"samples": info.samples, "1/R": round(2**40 / info.dispersion)}
         whole |= {f"count {label}": count for label, count in enumerate(counts)}
-        real = {"R": card.dispersion, "real 1/R": 1 / card.dispersion, "weight": weight}
+        real = {"R": info.dispersion, "real 1/R": 1 / info.dispersion, "weight": weight}
         for name, value in {**whole, **real}.items():
             for code in encodings(value, name in whole):
-                yield f"{name} of {card.client}", code
+                yield f"{name} of {info.client}", code
         for name, value in real.items():
-            yield f"{name} of {card.client} in decimals", repr(value)[:10].encode()
+            yield f"{name} of {info.client} in decimals", repr(value)[:10].encode()
         for width in ("<i4", "<f4"):
-            yield f"counts of {card.client}", counts.astype(width).tobytes()
+            yield f"counts of {info.client}", counts.astype(width).tobytes()
 
 
 def model_needles(updates):
@@ -169,8 +169,8 @@ def test_no_byte_line_metric_or_file_of_the_server_holds_a_clients_values(
     stages = {passing.stage for passing in run.passed}
     assert {"commit", "told", "keys", "shares", "masked", "agree", "unmask"} <= stages
     assert len(run.updates) == 8
-    assert [card.samples for card in run.cards] == SIZES.tolist()
-    assert run.hits([*number_needles(run.cards), *model_needles(run.updates)]) == []
+    assert [info.samples for info in run.infos] == SIZES.tolist()
+    assert run.hits([*number_needles(run.infos), *model_needles(run.updates)]) == []
     assert told_sizes(run) == set()
     keys = list(key_needles(run.path / "parties"))
     assert len(keys) == 2 * (2 * 4 + 1)
@@ -179,7 +179,7 @@ def test_no_byte_line_metric_or_file_of_the_server_holds_a_clients_values(
 
 def test_the_same_search_finds_all_of_it_in_an_open_run(tmp_path, monkeypatch):
     run = Run(tmp_path, "none", monkeypatch)
-    found = {name for _, name in run.hits(list(number_needles(run.cards)))}
+    found = {name for _, name in run.hits(list(number_needles(run.infos)))}
     assert {f"R of {client} in decimals" for client in range(4)} <= found
     numbers = {int(word) for _, word in told_sizes(run)}
     assert set(SIZES.tolist()) <= numbers

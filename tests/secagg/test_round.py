@@ -6,13 +6,13 @@ import torch
 
 from fedbb.errors import DivergedError, PrivacyError, QuorumError
 from fedbb.methods import METHODS, Method, build_method, fedavg
-from fedbb.records import Absence, ClientCard, ClientReport, ModelState, Task
-from fedbb.rounds.round import Guard
+from fedbb.records import ClientFailure, ClientInfo, ClientReport, ModelState, Task
+from fedbb.rounds.round import RoundPolicy
 from fedbb.secagg.contribution import Bounds
 from fedbb.secagg.masked.attempt import STAGES
 from fedbb.secagg.member import Member
 from fedbb.state import digest
-from fedbb.training.config import LocalPlan
+from fedbb.training.config import LocalConfig
 from helpers.secagg_federation import CLIENTS, PLAN, Federation, everyone
 from helpers.toy import equal_states
 
@@ -21,7 +21,7 @@ STEP = 2.0**-41
 
 NAMES = [*METHODS, "fednova+fedbb", "moon+fedbb"]
 SUITED = [
-    (name, task) for name in NAMES for task in Task if build_method(name, {}).loss.suits(task)
+    (name, task) for name in NAMES for task in Task if build_method(name, {}).loss.supports(task)
 ]
 
 
@@ -40,10 +40,10 @@ def close(ours, plain, bound):
 def test_a_private_round_is_the_open_one_up_to_rounding(tmp_path, name, task, chosen):
     federation = Federation(build_method(name, {}), task, folder=tmp_path)
     join, plain, state = federation.join(), federation.open_join(), federation.first
-    before = dict(federation.engine.dated)
+    before = dict(federation.engine.state_rounds)
     ours = join(1, state, np.array(chosen))
-    federation.engine.dated.clear()
-    federation.engine.dated.update(before)
+    federation.engine.state_rounds.clear()
+    federation.engine.state_rounds.update(before)
     theirs = plain(1, state, np.array(chosen))
     seen = federation.noted[0]
     # A sum is off by a step for each client, and then divided by ΣW and spread over the steps.
@@ -86,7 +86,7 @@ def test_fresh_keys_give_the_same_bits():
 @pytest.mark.parametrize("client", range(CLIENTS))
 @pytest.mark.parametrize("stage", STAGES)
 def test_whoever_goes_away_in_a_stage_is_in_the_sum_or_not_and_the_sum_is_right(stage, client):
-    federation = Federation(build_method("fedbb", {}), plan=LocalPlan(batch_size=40, lr=0.1))
+    federation = Federation(build_method("fedbb", {}), plan=LocalConfig(batch_size=40, lr=0.1))
     join = federation.join()
     federation.lost += [(stage, client)]
     joined = join(1, federation.first, everyone())
@@ -102,7 +102,7 @@ def test_whoever_goes_away_in_a_stage_is_in_the_sum_or_not_and_the_sum_is_right(
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_when_too_many_go_away_the_run_stops_and_nothing_is_seen(stage):
-    federation = Federation(build_method("fedbb", {}), guard=Guard(attempts=2))
+    federation = Federation(build_method("fedbb", {}), policy=RoundPolicy(attempts=2))
     join = federation.join()
     away = [(stage, client) for client in (0, 2, 4)]
     federation.lost += away * 2
@@ -136,7 +136,7 @@ def test_a_client_whose_numbers_cannot_be_summed_refuses_before_it_masks_them(va
 
     federation = Federation(build_method("fedbb", {}), spoil=spoil)
     joined = federation.join()(1, federation.first, everyone())
-    assert joined.absences == (Absence(1, "gave no answer in stage masked"),)
+    assert joined.absences == (ClientFailure(1, "gave no answer in stage masked"),)
     (line,) = caplog.messages
     assert line.startswith("client 1 refuses stage masked: a number to be summed is")
     assert str(value) not in line
@@ -146,9 +146,9 @@ def test_a_client_whose_numbers_cannot_be_summed_refuses_before_it_masks_them(va
 
 def test_clients_with_nothing_to_train_on_add_nothing(tmp_path):
     method = build_method("cbr", {"gamma": 0.5})
-    cards = Federation(method).cards
-    cards = [replace(card, samples=0) if card.client == 2 else card for card in cards]
-    federation = Federation(method, cards=cards)
+    infos = Federation(method).infos
+    infos = [replace(info, samples=0) if info.client == 2 else info for info in infos]
+    federation = Federation(method, infos=infos)
     joined = federation.join()(1, federation.first, everyone())
     assert [report.client for report in joined.reports] == [0, 1, 2, 3, 4]
     theirs = federation.open_join()(1, federation.first, everyone())
@@ -157,8 +157,8 @@ def test_clients_with_nothing_to_train_on_add_nothing(tmp_path):
 
 
 def test_if_no_client_that_takes_part_weighs_anything_the_model_stays():
-    cards = [ClientCard(client, 0 if client < 3 else 10) for client in range(CLIENTS)]
-    federation = Federation(fedavg(), cards=cards)
+    infos = [ClientInfo(client, 0 if client < 3 else 10) for client in range(CLIENTS)]
+    federation = Federation(fedavg(), infos=infos)
     joined = federation.join()(1, federation.first, np.array([0, 1, 2]))
     assert joined.state is federation.first
     assert federation.noted[0].weight == 0
@@ -170,7 +170,7 @@ def test_clients_are_called_by_their_numbers_and_not_by_size():
     train = federation.engine.train
 
     class Watching:
-        dated = federation.engine.dated
+        state_rounds = federation.engine.state_rounds
 
         def train(self, jobs):
             asked.extend(job.client for job in jobs)
@@ -188,7 +188,7 @@ def test_two_clients_are_refused_since_each_would_learn_the_others_change():
 
 
 def test_a_quorum_above_the_protocols_is_kept():
-    federation = Federation(fedavg(), guard=Guard(quorum=1.0, attempts=1), least=5)
+    federation = Federation(fedavg(), policy=RoundPolicy(quorum=1.0, attempts=1), least=5)
     join = federation.join()
     federation.lost += [("masked", 3)]
     with pytest.raises(QuorumError, match="5 are needed"):
@@ -200,14 +200,14 @@ def test_a_client_that_missed_the_statistics_stays_out_of_the_rounds():
     join = federation.join(lost=[("commit", 4)])
     joined = join(1, federation.first, everyone())
     assert [report.client for report in joined.reports] == [0, 1, 2, 3]
-    assert joined.absences == (Absence(4, "took no part in the statistics"),)
+    assert joined.absences == (ClientFailure(4, "took no part in the statistics"),)
 
 
 def test_who_claims_more_weight_than_there_is_stops_the_run():
     federation = Federation(fedavg())
     join = federation.join()
     seat = federation.seats[2]
-    greedy = replace(seat.member, card=replace(seat.member.card, samples=10**6))
+    greedy = replace(seat.member, info=replace(seat.member.info, samples=10**6))
     federation.seats[2] = replace(seat, member=greedy)
     with pytest.raises(PrivacyError, match="together, where all of them have 1"):
         join(1, federation.first, everyone())
@@ -218,8 +218,8 @@ def test_who_claims_more_weight_than_there_is_stops_the_run():
 @pytest.mark.parametrize("most", [0.2, 0.35])
 def test_a_liar_with_an_inverse_dispersion_of_a_billion_counts_no_more_than_the_cap(gamma, most):
     method = build_method("cbr", {"gamma": gamma})
-    honest = Federation(method).cards
-    cards = [replace(card, dispersion=1e-9) if card.client == 0 else card for card in honest]
+    honest = Federation(method).infos
+    infos = [replace(info, dispersion=1e-9) if info.client == 0 else info for info in honest]
 
     def jump(update):
         # The liar moves every parameter by one, the others stay where they are.
@@ -227,7 +227,7 @@ def test_a_liar_with_an_inverse_dispersion_of_a_billion_counts_no_more_than_the_
         params = {name: tensor + step for name, tensor in first.params.items()}
         return replace(update, state=ModelState(params, first.buffers))
 
-    federation = Federation(method, cards=cards, spoil=jump, bounds=Bounds(max_weight=most))
+    federation = Federation(method, infos=infos, spoil=jump, bounds=Bounds(max_weight=most))
     first = federation.first
     moved = federation.join()(1, first, everyone()).state
     shift = max((moved.params[n] - first.params[n]).max().item() for n in first.params)

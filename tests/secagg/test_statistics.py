@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedbb.aggregation.weighting import BySamples, ClientBalanced
 from fedbb.errors import PrivacyError
-from fedbb.records import ClientCard
+from fedbb.records import ClientInfo
 from fedbb.secagg.statistics import (
     Sums,
     Terms,
@@ -24,52 +24,52 @@ federations = st.lists(st.tuples(st.integers(0, 10**6), st.floats(0, 1)), min_si
 
 
 def cards_of(drawn):
-    return [ClientCard(client, *values) for client, values in enumerate(drawn)]
+    return [ClientInfo(client, *values) for client, values in enumerate(drawn)]
 
 
-def summed(cards, terms):
-    total = np.sum([declare(card, terms) for card in cards], axis=0)
-    return read_sums(total, tuple(card.client for card in cards), terms)
+def summed(infos, terms):
+    total = np.sum([declare(info, terms) for info in infos], axis=0)
+    return read_sums(total, tuple(info.client for info in infos), terms)
 
 
 @given(federations, st.floats(0, 1))
 def test_weights_that_clients_compute_from_sums_are_those_of_the_cards(drawn, gamma):
-    cards = cards_of([*drawn, (3, 0.5)])
+    infos = cards_of([*drawn, (3, 0.5)])
     weighting = ClientBalanced(gamma)
-    terms = terms_of(weighting, len(cards))
-    sums = summed(cards, terms)
-    ours = [own_weight(card, sums, terms) for card in cards]
-    assert ours == pytest.approx(weighting(cards).tolist(), rel=1e-11, abs=1e-15)
+    terms = terms_of(weighting, len(infos))
+    sums = summed(infos, terms)
+    ours = [own_weight(info, sums, terms) for info in infos]
+    assert ours == pytest.approx(weighting(infos).tolist(), rel=1e-11, abs=1e-15)
 
 
 @given(federations)
 def test_by_samples_is_a_gamma_of_zero_and_tells_nothing_of_evenness(drawn):
-    cards = [ClientCard(card.client, card.samples) for card in cards_of([*drawn, (3, 0.5)])]
-    terms = terms_of(BySamples(), len(cards))
-    sums = summed(cards, terms)
+    infos = [ClientInfo(info.client, info.samples) for info in cards_of([*drawn, (3, 0.5)])]
+    terms = terms_of(BySamples(), len(infos))
+    sums = summed(infos, terms)
     assert sums.evenness == 0
-    ours = [own_weight(card, sums, terms) for card in cards]
-    assert ours == pytest.approx(BySamples()(cards).tolist(), rel=1e-12)
+    ours = [own_weight(info, sums, terms) for info in infos]
+    assert ours == pytest.approx(BySamples()(infos).tolist(), rel=1e-12)
 
 
 def test_what_is_declared_is_whole_and_by_hand():
     terms = Terms(1.0, 0.25, bits=4)
     # 1/0.4 = 2.5 = 40/16; R below the floor counts as 0.25, whose inverse is 64/16.
-    assert declare(ClientCard(0, 12, 0.4), terms).tolist() == [12, 40, 1]
-    assert declare(ClientCard(0, 12, 1e-9), terms).tolist() == [12, 64, 1]
-    assert declare(ClientCard(0, 0, 0.4), terms).tolist() == [0, 0, 1]
+    assert declare(ClientInfo(0, 12, 0.4), terms).tolist() == [12, 40, 1]
+    assert declare(ClientInfo(0, 12, 1e-9), terms).tolist() == [12, 64, 1]
+    assert declare(ClientInfo(0, 0, 0.4), terms).tolist() == [0, 0, 1]
 
 
 def test_a_commitment_is_the_hash_of_nonce_and_values():
-    values = declare(ClientCard(0, 12, 0.4), Terms(1.0, 0.25, bits=4))
+    values = declare(ClientInfo(0, 12, 0.4), Terms(1.0, 0.25, bits=4))
     plain = b"n" * 32 + b"".join(int(v).to_bytes(8, "little") for v in (12, 40, 1))
     assert commitment(b"n" * 32, values) == hashlib.sha256(plain).hexdigest()
 
 
 def test_a_liars_evenness_is_cut_at_the_floor():
     weighting = ClientBalanced(gamma=0.5, floor=0.01)
-    honest = [ClientCard(client, 100, 0.2) for client in range(1, 5)]
-    liar = ClientCard(0, 100, 1e-9)
+    honest = [ClientInfo(client, 100, 0.2) for client in range(1, 5)]
+    liar = ClientInfo(0, 100, 1e-9)
     terms = terms_of(weighting, 5)
     sums = summed([liar, *honest], terms)
     assert own_weight(liar, sums, terms) == pytest.approx(0.5 * 100 / 120 + 0.1)
@@ -83,7 +83,7 @@ def test_sums_that_cannot_be_are_refused():
     with pytest.raises(PrivacyError, match="declares more than it may"):
         read_sums(inflated, (0, 1, 2), Terms(1.0, 0.01, bits=10))
     with pytest.raises(PrivacyError, match="declares more than it may"):
-        own_weight(ClientCard(0, 10, 0.5), Sums(30, 1e9, (0, 1, 2)), terms)
+        own_weight(ClientInfo(0, 10, 0.5), Sums(30, 1e9, (0, 1, 2)), terms)
     with pytest.raises(PrivacyError, match="of 4 clients where 3 took part"):
         read_sums(np.array([30, 0, 4]), (0, 1, 2), terms)
     with pytest.raises(PrivacyError, match="no client holds a sample"):
@@ -93,14 +93,14 @@ def test_sums_that_cannot_be_are_refused():
 @pytest.mark.parametrize("dispersion", [None, np.nan, -0.1, np.inf])
 def test_a_card_that_says_nothing_of_evenness_is_refused(dispersion):
     with pytest.raises(PrivacyError, match="client 4 has no dispersion"):
-        declare(ClientCard(4, 10, dispersion), Terms(1.0, 0.01))
+        declare(ClientInfo(4, 10, dispersion), Terms(1.0, 0.01))
 
 
 @given(st.integers(3, 10**6), st.floats(1e-9, 1))
 def test_the_largest_possible_sum_fits_the_ring(clients, floor):
     bits = fitting_bits(clients, floor)
     assert 0 <= bits <= 40
-    largest = declare(ClientCard(0, 1, 0.0), Terms(1.0, floor, bits))[1]
+    largest = declare(ClientInfo(0, 1, 0.0), Terms(1.0, floor, bits))[1]
     assert clients * int(largest) < 2**63
 
 

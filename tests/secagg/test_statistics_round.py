@@ -36,13 +36,13 @@ def fair_sums(federation):
 
 def test_the_sums_are_those_of_the_cards_and_every_client_confirms_them(federation):
     statistics, wire = federation.gather()
-    cards = federation.cards
-    assert statistics.sums.samples == sum(card.samples for card in cards)
-    exact = sum(1 / max(card.dispersion, federation.terms.floor) for card in cards)
+    infos = federation.infos
+    assert statistics.sums.samples == sum(info.samples for info in infos)
+    exact = sum(1 / max(info.dispersion, federation.terms.floor) for info in infos)
     assert statistics.sums.evenness == pytest.approx(exact, abs=CLIENTS * 2.0**-41)
     assert list(wire.confirmed.values()) == [statistics.sums] * CLIENTS
     weights = [seat.member.weight(statistics.sums) for seat in federation.seats.values()]
-    assert weights == pytest.approx(build_method("cbr", {"gamma": 0.5}).weighting(cards).tolist())
+    assert weights == pytest.approx(build_method("cbr", {"gamma": 0.5}).weighting(infos).tolist())
 
 
 def test_an_auditor_can_hold_a_client_to_its_commitment(federation):

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbb.training.batches import batches
-from fedbb.training.config import Job, LocalPlan, Share
+from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
 from helpers.toy import toy_dataset
 
 DATASET = toy_dataset()
-JOB = Job(client=2, round=3, seed=0, state=None)
-PLAIN = LocalPlan(batch_size=7, augment=False)
+JOB = TrainJob(client=2, round=3, seed=0, state=None)
+PLAIN = LocalConfig(batch_size=7, augment=False)
 
 
 def epoch(samples=40, plan=PLAIN, job=JOB, number=0):
-    return list(batches(Share(DATASET, np.arange(samples)), job, plan, number))
+    return list(batches(ClientDataset(DATASET, np.arange(samples)), job, plan, number))
 
 
 @given(st.integers(1, 60), st.integers(1, 70))
@@ -54,7 +54,7 @@ def test_the_order_differs_between_epochs():
 
 def test_a_samples_augmentation_does_not_depend_on_the_batch_size():
     small, large = (
-        torch.cat([images for images, _ in epoch(plan=LocalPlan(batch_size=size))])
+        torch.cat([images for images, _ in epoch(plan=LocalConfig(batch_size=size))])
         for size in (3, 40)
     )
     assert torch.equal(small, large)

@@ -12,24 +12,24 @@ from fedbb.penalties.proximal import Proximal
 from fedbb.records import Task
 from fedbb.state import restore, snapshot
 from fedbb.training.batches import batches
-from fedbb.training.config import Job, LocalPlan, Share
+from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
 from fedbb.training.local import train_client
 from helpers.toy import drop_rows, equal_states, toy_dataset, toy_network, toy_shares
 
-PLAN = LocalPlan(epochs=2, batch_size=8, lr=0.1)
+PLAN = LocalConfig(epochs=2, batch_size=8, lr=0.1)
 
 
 def train(method, dataset=None, plan=PLAN, client=1, model=None):
     dataset = dataset or toy_dataset()
     model = model or toy_network()
-    job = Job(client, round=1, seed=0, state=snapshot(model))
+    job = TrainJob(client, round=1, seed=0, state=snapshot(model))
     return train_client(model, toy_shares(dataset)[client], job, method, plan)[0]
 
 
 def test_training_equals_a_loop_written_by_hand():
     dataset, model = toy_dataset(), toy_network()
     start = snapshot(model)
-    share, job = toy_shares(dataset)[1], Job(1, 1, 0, start)
+    share, job = toy_shares(dataset)[1], TrainJob(1, 1, 0, start)
     update, _ = train_client(model, share, job, fedavg(), PLAN)
 
     restore(model, start)
@@ -51,7 +51,7 @@ def test_training_equals_a_loop_written_by_hand():
 def test_what_the_workbench_held_before_does_not_matter():
     used = toy_network(seed=9)
     dataset, fresh = toy_dataset(), toy_network()
-    job = Job(1, 1, 0, snapshot(fresh))
+    job = TrainJob(1, 1, 0, snapshot(fresh))
     share = toy_shares(dataset)[1]
     first, _ = train_client(fresh, share, job, fedavg(), PLAN)
     second, _ = train_client(used, share, job, fedavg(), PLAN)
@@ -102,8 +102,8 @@ def test_a_client_of_one_class_or_none_trains_without_a_nan(task, method):
     else:
         keep = np.flatnonzero(dataset.train.labels.sum(axis=1) == 0)
     narrow = drop_rows(dataset, keep)
-    share = Share(narrow, np.arange(len(keep)))
-    job = Job(0, 1, 0, snapshot(toy_network()))
+    share = ClientDataset(narrow, np.arange(len(keep)))
+    job = TrainJob(0, 1, 0, snapshot(toy_network()))
     update, _ = train_client(toy_network(), share, job, method, PLAN)
     assert np.isfinite(update.train_loss)
 
@@ -111,10 +111,10 @@ def test_a_client_of_one_class_or_none_trains_without_a_nan(task, method):
 def test_a_single_class_client_has_no_gradient_under_pnb():
     dataset = toy_dataset()
     narrow = drop_rows(dataset, np.flatnonzero(dataset.train.labels == 0))
-    share = Share(narrow, np.arange(len(narrow.train)))
+    share = ClientDataset(narrow, np.arange(len(narrow.train)))
     start = snapshot(toy_network())
     plan = replace(PLAN, weight_decay=0.0)
-    update, _ = train_client(toy_network(), share, Job(0, 1, 0, start), pnb(), plan)
+    update, _ = train_client(toy_network(), share, TrainJob(0, 1, 0, start), pnb(), plan)
     assert update.train_loss == 0
     assert all(torch.equal(update.state.params[name], start.params[name]) for name in start.params)
 

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.training.config import LocalPlan
-from fedbb.training.sgd import Descent, step_mass
+from fedbb.training.config import LocalConfig
+from fedbb.training.sgd import SGD, effective_steps
 from reference.fednova import accumulated
 
 
@@ -13,38 +13,40 @@ from reference.fednova import accumulated
     [(1, 1.0), (2, 2.9), (10, 41.381060), (37, 281.824800), (100, 910.002391)],
 )
 def test_known_step_masses_at_momentum_nine_tenths(steps, mass):
-    assert step_mass(steps, LocalPlan(momentum=0.9)) == pytest.approx(mass, abs=1e-6)
+    assert effective_steps(steps, LocalConfig(momentum=0.9)) == pytest.approx(mass, abs=1e-6)
 
 
 @given(st.integers(1, 300), st.floats(0, 0.99))
 def test_the_recursion_equals_the_closed_form(steps, momentum):
     expected = accumulated(steps, momentum)
-    assert step_mass(steps, LocalPlan(momentum=momentum)) == pytest.approx(expected, rel=1e-6)
+    assert effective_steps(steps, LocalConfig(momentum=momentum)) == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_the_mass_is_how_far_a_constant_gradient_carries(nesterov, steps):
-    plan = LocalPlan(lr=1.0, momentum=0.9, nesterov=nesterov, weight_decay=0.0)
+    plan = LocalConfig(lr=1.0, momentum=0.9, nesterov=nesterov, weight_decay=0.0)
     model = torch.nn.Linear(1, 1, bias=False).double()
     torch.nn.init.zeros_(model.weight)
-    optimizer = Descent(model, plan, None)
+    optimizer = SGD(model, plan, None)
     for _ in range(steps):
         model.weight.grad = torch.ones_like(model.weight)
         optimizer.step()
-    assert -model.weight.item() == pytest.approx(step_mass(steps, plan))
+    assert -model.weight.item() == pytest.approx(effective_steps(steps, plan))
 
 
 def test_a_kept_momentum_goes_on_as_if_nothing_had_happened():
-    plan = LocalPlan(lr=0.1)
+    plan = LocalConfig(lr=0.1)
     together, apart = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
     apart.load_state_dict(together.state_dict())
-    optimizer, momentum = Descent(together, plan, None), None
+    optimizer, momentum = SGD(together, plan, None), None
     for _ in range(3):
         for parameter in together.parameters():
             parameter.grad = torch.ones_like(parameter)
         optimizer.step()
-        fresh = Descent(apart, plan, momentum)
+        fresh = SGD(apart, plan, momentum)
         for parameter in apart.parameters():
             parameter.grad = torch.ones_like(parameter)
         fresh.step()
@@ -54,16 +56,16 @@ def test_a_kept_momentum_goes_on_as_if_nothing_had_happened():
 
 def test_an_optimizer_without_momentum_has_none_to_keep():
     model = torch.nn.Linear(2, 1)
-    assert Descent(model, LocalPlan(momentum=0.0)).momentum() is None
+    assert SGD(model, LocalConfig(momentum=0.0)).momentum() is None
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 1e-2])
 def test_a_step_is_torchs_own_to_the_bit(nesterov, decay):
-    plan = LocalPlan(lr=0.1, nesterov=nesterov, weight_decay=decay)
+    plan = LocalConfig(lr=0.1, nesterov=nesterov, weight_decay=decay)
     ours, theirs = torch.nn.Conv2d(2, 3, 2), torch.nn.Conv2d(2, 3, 2)
     theirs.load_state_dict(ours.state_dict())
-    descent = Descent(ours, plan)
+    descent = SGD(ours, plan)
     usual = torch.optim.SGD(
         theirs.parameters(), 0.1, momentum=0.9, nesterov=nesterov, weight_decay=decay
     )
@@ -80,7 +82,7 @@ def test_a_step_is_torchs_own_to_the_bit(nesterov, decay):
 def test_a_parameter_without_a_gradient_stays_and_has_no_momentum():
     model = torch.nn.Linear(2, 1)
     before = model.bias.detach().clone()
-    descent = Descent(model, LocalPlan())
+    descent = SGD(model, LocalConfig())
     model.weight.grad = torch.ones_like(model.weight)
     descent.step()
     assert torch.equal(model.bias, before)

@@ -45,8 +45,8 @@ def normalized_average(
     masses: list[float] = []
     for update, weight in zip(updates, weights.tolist(), strict=True):
         averaged.add(update.state, weight)
-        change.add(_step(current, update.state), weight / update.step_mass)
-        masses.append(update.step_mass)
+        change.add(_step(current, update.state), weight / update.effective_steps)
+        masses.append(update.effective_steps)
     if len(set(masses)) == 1:
         return averaged.total()  # FedAvg, and to the bit
     mean = sum(weight * mass for weight, mass in zip(weights.tolist(), masses, strict=True))

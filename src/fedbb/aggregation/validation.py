@@ -10,7 +10,7 @@ from fedbb.records import ModelState
 from fedbb.state import is_finite
 
 
-def find_fault(current: ModelState, trained: ModelState, most: float = math.inf) -> str | None:
+def validate_update(current: ModelState, trained: ModelState, most: float = math.inf) -> str | None:
     """Return why a model cannot count, if so; `most` is how far it may be from the current one."""
     name = difference(current, trained)
     if name is not None:

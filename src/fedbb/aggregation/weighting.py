@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from fedbb.imbalance.clients import READINGS, Reading, balance_weights, check_balance, dispersion
-from fedbb.records import ClientCard, FloatArray, LabelCounts
+from fedbb.records import ClientInfo, FloatArray, LabelCounts
 
 
 class Weighting(Protocol):
@@ -19,7 +19,7 @@ class Weighting(Protocol):
         """Return, at the client, the one number the server needs of these counts, if any."""
         ...
 
-    def __call__(self, cards: Sequence[ClientCard]) -> FloatArray:
+    def __call__(self, infos: Sequence[ClientInfo]) -> FloatArray:
         """Return, at the server, the weight of each client; they sum to one."""
         ...
 
@@ -32,9 +32,9 @@ class BySamples:
         """Ask for nothing but the size."""
         return
 
-    def __call__(self, cards: Sequence[ClientCard]) -> FloatArray:
+    def __call__(self, infos: Sequence[ClientInfo]) -> FloatArray:
         """Return n_k / Σn."""
-        samples = [card.samples for card in cards]
+        samples = [info.samples for info in infos]
         return balance_weights(np.zeros(len(samples)), samples, gamma=0.0)
 
 
@@ -58,10 +58,10 @@ class ClientBalanced:
         seen = known > 0
         return float(dispersion(counts.positive[seen], known[seen], reading=self.reading))
 
-    def __call__(self, cards: Sequence[ClientCard]) -> FloatArray:
+    def __call__(self, infos: Sequence[ClientInfo]) -> FloatArray:
         """Return W of Eq. 12."""
-        spread = [np.nan if card.dispersion is None else card.dispersion for card in cards]
-        samples = [card.samples for card in cards]
+        spread = [np.nan if info.dispersion is None else info.dispersion for info in infos]
+        samples = [info.samples for info in infos]
         return balance_weights(spread, samples, gamma=self.gamma, floor=self.floor)
 
 

@@ -16,14 +16,14 @@ _ROWS = 12
 
 def to_html(found: Inspection) -> str:
     """Return the classes, the clients, warnings and advice as tables and lists."""
-    remarks = [warning.text for warning in found.warnings]
+    diagnostics = [warning.text for warning in found.warnings]
     return "\n".join(
         [
             f"<h4>{escape(found.title)}: {found.samples:,} samples, "
             f"{len(found.tally.clients)} clients, {len(found.tally.classes)} classes</h4>",
             _classes(found),
             _clients(found),
-            _list("Warnings", remarks),
+            _list("Warnings", diagnostics),
             _list("Advice", found.advice.reasons),
         ]
     )

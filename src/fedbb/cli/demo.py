@@ -15,7 +15,7 @@ from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.recipes.demonstration import demo_recipes
 from fedbb.report.collect import read_runs
 from fedbb.report.demo_page import write_demo
-from fedbb.runs.scheduler import Job, run_all
+from fedbb.runs.scheduler import RunJob, run_all
 
 
 def demo(
@@ -50,7 +50,7 @@ def demo(
     console.print(f"\nPage with all figures: {page}", markup=False, highlight=False)
 
 
-def _run(jobs: list[Job], workers: int | None, console: Console) -> None:
+def _run(jobs: list[RunJob], workers: int | None, console: Console) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task("runs", total=len(jobs))

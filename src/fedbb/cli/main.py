@@ -12,7 +12,7 @@ from typer.main import get_command, get_group
 
 from fedbb import __version__
 from fedbb.errors import FedbbError
-from fedbb.simulation.pool import process_start as nursery
+from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.cores import usable_cores
 
 VERBS = (
@@ -90,7 +90,7 @@ def main() -> None:
 def _begin_workers(words: list[str]) -> None:
     """Let workers of verbs that have some import torch beside this process, not after it."""
     if words[:1] == ["run"] and "--help" not in words and usable_cores() > 1:
-        nursery.prepare()
+        process_start.prepare()
 
 
 if __name__ == "__main__":

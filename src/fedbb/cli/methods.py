@@ -32,7 +32,7 @@ def _describe(name: str) -> dict[str, Any]:
         "penalties": [type(penalty).__name__ for penalty in method.penalties],
         "weighting": type(method.weighting).__name__,
         "merge": getattr(method.merge, "__name__", type(method.merge).__name__),
-        "tasks": [str(task) for task in Task if method.loss.suits(task)],
+        "tasks": [str(task) for task in Task if method.loss.supports(task)],
         "cost": _cost(method.needs),
         "options": hyper_parameters(name),
     }

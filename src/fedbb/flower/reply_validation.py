@@ -15,8 +15,15 @@ from fedbb.errors import ReplyError
 from fedbb.flower.app.serde import read_arrays
 from fedbb.flower.mods import SAMPLES, dispersion_key
 from fedbb.imbalance.clients import Reading
-from fedbb.records import ClientCard
-from fedbb.rounds.replies import FARTHEST, MOST_SAMPLES, Arrays, check_arrays, check_card, length
+from fedbb.records import ClientInfo
+from fedbb.rounds.replies import (
+    FARTHEST,
+    MOST_SAMPLES,
+    Arrays,
+    check_arrays,
+    check_client_info,
+    length,
+)
 
 Metrics = Mapping[str, MetricRecordValues]
 Record = TypeVar("Record", ArrayRecord, MetricRecord)
@@ -27,7 +34,7 @@ class TrainReply:
     """A node's answer that may count; `whole` are those of its arrays that hold integers."""
 
     message: Message
-    card: ClientCard
+    info: ClientInfo
     arrays: ArrayRecord
     whole: Arrays
     metrics: Metrics
@@ -48,13 +55,13 @@ def check_train(message: Message, sent: Sent) -> TrainReply:
     """Return what a reply to a train message holds, or refuse it, naming the field."""
     content = _content(message)
     metrics = dict(_only(content.metric_records, "MetricRecord"))
-    card = _take_card(message.metadata.src_node_id, metrics, sent.reading)
+    info = _take_card(message.metadata.src_node_id, metrics, sent.reading)
     record = _only(content.array_records, "ArrayRecord")
     arrays = check_arrays(read_arrays(record), sent.arrays, "arrays")
     _check_distance(arrays, sent)
     whole = {name: array for name, array in arrays.items() if array.dtype.kind in "biu"}
     ordered = ArrayRecord({name: record[name] for name in sent.arrays})
-    return TrainReply(message, card, ordered, whole, metrics)
+    return TrainReply(message, info, ordered, whole, metrics)
 
 
 def check_evaluation(message: Message, key: str) -> Metrics:
@@ -93,7 +100,7 @@ def _only(records: Mapping[str, Record], kind: str) -> Record:
     return next(iter(records.values()))
 
 
-def _take_card(node: int, metrics: dict[str, MetricRecordValues], reading: Reading) -> ClientCard:
+def _take_card(node: int, metrics: dict[str, MetricRecordValues], reading: Reading) -> ClientInfo:
     """Take the card out of the metrics, for nobody wants its mean."""
     spread = dispersion_key(reading)
     for key in (SAMPLES, spread):
@@ -101,10 +108,10 @@ def _take_card(node: int, metrics: dict[str, MetricRecordValues], reading: Readi
             raise ReplyError(
                 f"it sends no {key}; its ClientApp needs the mod report_card, reading {reading}"
             )
-    card = check_card(node, metrics.pop(SAMPLES), metrics.pop(spread), measured=True)
-    if card.samples == 0:
+    info = check_client_info(node, metrics.pop(SAMPLES), metrics.pop(spread), measured=True)
+    if info.samples == 0:
         raise ReplyError("it has no samples")
-    return card
+    return info
 
 
 def _check_distance(arrays: Arrays, sent: Sent) -> None:

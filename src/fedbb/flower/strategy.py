@@ -88,13 +88,13 @@ class ClientBalancedStrategy(Strategy):
         if sent is None or sent.round != server_round:
             raise RuntimeError("aggregate_train needs the configure_train of the same round")
         self.shares = {}
-        counting = sorted(self._checked(replies, sent), key=lambda reply: reply.card.client)
+        counting = sorted(self._checked(replies, sent), key=lambda reply: reply.info.client)
         least = max(1, math.ceil(self.quorum * len(sent.nodes)))
         if len(counting) < least:
             _leave_as_is(sent, len(counting), least)
             return None, None
-        weights = renormalize(self.weighting([reply.card for reply in counting]), self.max_weight)
-        self.shares = {r.card.client: w for r, w in zip(counting, weights.tolist(), strict=True)}
+        weights = renormalize(self.weighting([reply.info for reply in counting]), self.max_weight)
+        self.shares = {r.info.client: w for r, w in zip(counting, weights.tolist(), strict=True)}
         LOG.info("round %d: %s", server_round, _tell_shares(self.shares))
         arrays, metrics = self.strategy.aggregate_train(
             server_round, self._weighted(counting, weights)

@@ -12,7 +12,7 @@ from fedbb.records import LabelCounts, Task
 class Loss(Protocol):
     """A frozen spec of hyper-parameters that makes a loss module for one client."""
 
-    def suits(self, task: Task) -> bool:
+    def supports(self, task: Task) -> bool:
         """Tell whether the loss is defined for this task."""
         ...
 
@@ -27,6 +27,6 @@ class Loss(Protocol):
         """
         ...
 
-    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Return what the owner of these counts should know about this loss on them."""
         ...

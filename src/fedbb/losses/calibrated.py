@@ -49,9 +49,9 @@ class Calibrated:
     loss: Loss
     calibration: Calibration
 
-    def suits(self, task: Task) -> bool:
+    def supports(self, task: Task) -> bool:
         """Suit what the other loss suits."""
-        return self.loss.suits(task)
+        return self.loss.supports(task)
 
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return the other loss for these counts, behind their margins."""
@@ -66,9 +66,9 @@ class Calibrated:
         """Return the other loss's, or zero on a client that has nothing to compare."""
         return 0.0 if _alone(counts, task) else self.loss.mean_weight(counts, task)
 
-    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Tell of a client that learns nothing, and what the other loss tells."""
-        return [ALONE[task]] if _alone(counts, task) else self.loss.remarks(counts, task)
+        return [ALONE[task]] if _alone(counts, task) else self.loss.diagnostics(counts, task)
 
 
 class CalibratedLoss(nn.Module):

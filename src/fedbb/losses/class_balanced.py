@@ -53,7 +53,7 @@ class ClassBalanced:
             allowed = ", ".join(get_args(Form))
             raise ValueError(f"form must be one of {allowed}, not {self.form!r}")
 
-    def suits(self, task: Task) -> bool:
+    def supports(self, task: Task) -> bool:
         """Suit both tasks."""
         return True
 
@@ -69,7 +69,7 @@ class ClassBalanced:
         weight = class_factors(counts.positive, beta=self.beta)
         return float(weight @ cases / cases.sum()) if cases.sum() > 0 else 1.0
 
-    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Tell of a client that learns nothing, and of a β that re-weights nothing."""
         held = counts.positive[counts.positive > 0]
         if held.size == 0:

@@ -35,7 +35,7 @@ class PlainLoss(nn.Module):
 class CrossEntropy:
     """The plain loss, blind to a client's counts."""
 
-    def suits(self, task: Task) -> bool:
+    def supports(self, task: Task) -> bool:
         """Suit both tasks."""
         return True
 
@@ -47,7 +47,7 @@ class CrossEntropy:
         """Return one."""
         return 1.0
 
-    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Return nothing: every client learns alike."""
         return []
 
@@ -61,9 +61,9 @@ class ScaledCrossEntropy:
 
     like: Loss
 
-    def suits(self, task: Task) -> bool:
+    def supports(self, task: Task) -> bool:
         """Suit what the other loss suits."""
-        return self.like.suits(task)
+        return self.like.supports(task)
 
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return CE or BCE times the other loss's mean weight on these counts."""
@@ -73,6 +73,6 @@ class ScaledCrossEntropy:
         """Return the other loss's mean weight."""
         return self.like.mean_weight(counts, task)
 
-    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Return the other loss's remarks, since its step sizes are taken over."""
-        return self.like.remarks(counts, task)
+        return self.like.diagnostics(counts, task)

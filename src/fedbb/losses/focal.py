@@ -37,7 +37,7 @@ class Focal:
         if self.alpha is not None and not 0.0 < self.alpha < 1.0:
             raise ValueError(f"alpha must be None or between 0 and 1, not {self.alpha}")
 
-    def suits(self, task: Task) -> bool:
+    def supports(self, task: Task) -> bool:
         """Suit both tasks; with α, multi-label alone."""
         return self.alpha is None or task is Task.MULTILABEL
 
@@ -53,7 +53,7 @@ class Focal:
         weighted = self.alpha * positive + (1.0 - self.alpha) * negative
         return float(weighted / (positive + negative))
 
-    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Return nothing: every client learns alike."""
         return []
 
@@ -85,7 +85,7 @@ class FocalLoss(nn.Module):
         check_reduction(reduction)
         self.task = Task(task)
         self.spec = Focal(gamma, alpha)
-        if not self.spec.suits(self.task):
+        if not self.spec.supports(self.task):
             raise ValueError(
                 "alpha weighs positive against negative cases, and softmax has no negative ones; "
                 "it is for multi-label data"

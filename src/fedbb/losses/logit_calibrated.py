@@ -50,7 +50,7 @@ class LogitCalibrated:
             allowed = ", ".join(get_args(Denominator))
             raise ValueError(f"denominator must be one of {allowed}, not {self.denominator!r}")
 
-    def suits(self, task: Task) -> bool:
+    def supports(self, task: Task) -> bool:
         """Suit multi-class alone: without a softmax there is nothing to calibrate against."""
         return task is Task.MULTICLASS
 
@@ -63,7 +63,7 @@ class LogitCalibrated:
         """Return one, or zero on a client of a single class, which has no loss."""
         return 0.0 if np.count_nonzero(counts.positive) == 1 else 1.0
 
-    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Tell of a client that learns nothing."""
         if self.mean_weight(counts, task) > 0:
             return []

@@ -56,7 +56,7 @@ class PNB:
         if not 0.0 <= self.alpha_min <= 0.5:
             raise ValueError(f"alpha_min must be in [0, 0.5], not {self.alpha_min}")
 
-    def suits(self, task: Task) -> bool:
+    def supports(self, task: Task) -> bool:
         """Suit both tasks."""
         return True
 
@@ -68,7 +68,7 @@ class PNB:
         """Return the mean factor on the cases of these counts, μ included."""
         return weigh(self, counts, task).mean
 
-    def remarks(self, counts: LabelCounts, task: Task) -> list[str]:
+    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Tell of a client that learns nothing, and of a β that re-weights nothing."""
         weights = weigh(self, counts, task)
         if weights.mean == 0:

@@ -46,5 +46,5 @@ def check_recipe(recipe: Recipe) -> Method:
 
 def check_task(method: Method, task: Task) -> None:
     """Refuse a method whose loss is not defined for this kind of labels."""
-    if not method.loss.suits(task):
+    if not method.loss.supports(task):
         raise RecipeError(f"{method.name} is not defined for {task} data")

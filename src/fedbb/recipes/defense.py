@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedbb.aggregation.merging import average
 from fedbb.aggregation.robust.krum import Krum
-from fedbb.aggregation.robust.median import Alike, coordinate_median
+from fedbb.aggregation.robust.median import Uniform, coordinate_median
 from fedbb.aggregation.robust.trimmed_mean import TrimmedMean
 from fedbb.errors import RecipeError
 from fedbb.methods import Method
@@ -69,5 +69,5 @@ def harden(method: Method, defense: DefenseSpec) -> Method:
             'joins them in a way of its own; "clip", "krum" and "multi-krum" leave that way be'
         )
     if defense.rule == "median":
-        return replace(method, merge=coordinate_median, weighting=Alike())
+        return replace(method, merge=coordinate_median, weighting=Uniform())
     return replace(method, merge=TrimmedMean(defense.byzantine))

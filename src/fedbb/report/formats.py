@@ -12,7 +12,7 @@ from typing import Any
 from fedbb.report import grid_layout
 from fedbb.report.grid_layout import UNITS
 from fedbb.report.grid_overview import overview
-from fedbb.report.grid_remarks import remarks
+from fedbb.report.grid_remarks import diagnostics
 from fedbb.report.grid_scores import Entry, GridTable, Ours, Score
 from fedbb.report.text import Table, escape, markdown_table
 
@@ -26,7 +26,7 @@ def as_markdown(table: GridTable, runs: str) -> str:
     grid = table.grid
     blocks = [f"# {escape(grid.title)}", escape(grid.caption)]
     blocks += [f"In the paper: {escape(grid.source)}."] if grid.source else []
-    blocks += [UNITS, "\n".join(f"- {escape(remark)}" for remark in remarks(table))]
+    blocks += [UNITS, "\n".join(f"- {escape(remark)}" for remark in diagnostics(table))]
     tables = [overview(table), grid_layout.numbers(table), grid_layout.gaps(table)]
     blocks += [_titled(part) for part in tables if part.rows]
     listed = grid_layout.runs(table)
@@ -68,7 +68,7 @@ def as_json(table: GridTable, runs: str) -> str:
         "rows": grid.rows,
         "columns": list(table.axes),
         "metrics": list(table.metrics),
-        "remarks": remarks(table),
+        "remarks": diagnostics(table),
         "runs": runs,
         "entries": [_plain_entry(entry, grid.chosen) for entry in table.entries],
         "unplaced": [_plain(number) for number in table.unplaced],

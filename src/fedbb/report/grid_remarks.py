@@ -9,7 +9,7 @@ from fedbb.report.grid_runs import State
 from fedbb.report.grid_scores import GridTable
 
 
-def remarks(table: GridTable) -> list[str]:
+def diagnostics(table: GridTable) -> list[str]:
     """Return notes of the scale, what is missing and why, rosy choices, and notes on the paper."""
     found = [*table.grid.notes, *_progress(table), *_left_out(table), *_trouble(table)]
     return list(dict.fromkeys([*found, *_rosy(table), *_of_paper(table)]))

@@ -17,7 +17,7 @@ from fedbb.recipes.grid.grid import Grid
 from fedbb.report import grid_layout
 from fedbb.report.formats import as_csv, as_json, as_markdown, costs_as_markdown
 from fedbb.report.grid_overview import overview
-from fedbb.report.grid_remarks import remarks
+from fedbb.report.grid_remarks import diagnostics
 from fedbb.report.grid_runs import read_cells
 from fedbb.report.grid_scores import GridTable, table_of
 from fedbb.report.latex import as_latex
@@ -76,7 +76,7 @@ def _parts(table: GridTable) -> Iterator[RichTable | Text]:
         yield _rich(differences, words + 2)
     if any(entry.finished for entry in table.entries):
         yield _rich(grid_layout.costs(table), words)
-    for remark in remarks(table):
+    for remark in diagnostics(table):
         yield Text(f"· {_plain(remark, 1000)}", style="dim")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fedbb.report import grid_layout
 from fedbb.report.grid_overview import overview
-from fedbb.report.grid_remarks import remarks
+from fedbb.report.grid_remarks import diagnostics
 from fedbb.report.grid_scores import GridTable
 from fedbb.report.text import Table
 
@@ -75,7 +75,7 @@ def as_latex(table: GridTable) -> str:
     if differences.rows:
         title = f"{grid.title}: {differences.caption}"
         parts.append(_float(differences, title, words=len(table.axes) + 3))
-    notes = "".join(f"% {_comment(remark)}\n" for remark in remarks(table))
+    notes = "".join(f"% {_comment(remark)}\n" for remark in diagnostics(table))
     return f"% Needs \\usepackage{{booktabs}}.\n{notes}" + "\n".join(parts)
 
 

@@ -13,8 +13,8 @@ from fedbb.evaluation.metrics import Scores
 from fedbb.methods import Method
 from fedbb.records import ClientReport, IntArray, ModelState
 from fedbb.rng import stream
-from fedbb.rounds.round import Join, Joined, OpenJoin
-from fedbb.simulation.base import Engine, ask_all
+from fedbb.rounds.round import FederatedRound, PlainRound, RoundResult
+from fedbb.simulation.base import Engine, train_all
 
 Score = Callable[[ModelState], Mapping[str, Scores]]
 
@@ -41,7 +41,7 @@ class Round:
     """A finished round: what became of the state, who counted how much, and its scores."""
 
     number: int
-    joined: Joined
+    joined: RoundResult
     scores: Mapping[str, Scores]
     train_seconds: float
     score_seconds: float
@@ -61,11 +61,13 @@ def federate(
     engine: Engine, method: Method, start: Start, schedule: Schedule, score: Score
 ) -> Iterator[Round]:
     """Yield the rounds of an engine's clients from `start` to the end of the schedule."""
-    join = OpenJoin(ask_all(engine), method, engine.introduce(), schedule.seed)
+    join = PlainRound(train_all(engine), method, engine.client_infos(), schedule.seed)
     return go_rounds(join, start, schedule, score)
 
 
-def go_rounds(join: Join, start: Start, schedule: Schedule, score: Score) -> Iterator[Round]:
+def go_rounds(
+    join: FederatedRound, start: Start, schedule: Schedule, score: Score
+) -> Iterator[Round]:
     """Yield the rounds that a join makes, from `start` to the end of the schedule."""
     state = start.state
     for number in range(start.rounds_done + 1, schedule.rounds + 1):

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 
 from fedbb.errors import ReplyError
-from fedbb.records import ClientCard, ClientUpdate, FloatArray, ModelState
-from fedbb.training.config import LocalPlan
-from fedbb.training.sgd import step_mass
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState
+from fedbb.training.config import LocalConfig
+from fedbb.training.sgd import effective_steps
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -40,8 +40,8 @@ class Expected:
     """
 
     state: ModelState
-    card: ClientCard
-    plan: LocalPlan
+    info: ClientInfo
+    plan: LocalConfig
     round: int
     attempt: int = 1
     max_norm: float | None = None
@@ -49,7 +49,7 @@ class Expected:
     @property
     def where(self) -> str:
         """Whose answer this is about, as every refusal begins."""
-        return f"client {self.card.client}, round {self.round}"
+        return f"client {self.info.client}, round {self.round}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +83,12 @@ class Inbox:
 
 def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
     """Return the update in an answer, or refuse it, naming client, round and field."""
-    where, card = expected.where, expected.card
+    where, info = expected.where, expected.info
     _check_whose(reply, expected)
-    steps = expected_steps(card.samples, expected.plan)
+    steps = expected_steps(info.samples, expected.plan)
     if not _is_whole(reply.steps) or reply.steps != steps:
         raise ReplyError(
-            f"{where}: steps is {_show(reply.steps)}, not {steps} as {card.samples} samples make"
+            f"{where}: steps is {_show(reply.steps)}, not {steps} as {info.samples} samples make"
         )
     loss = _finite(reply.train_loss, f"{where}: train_loss")
     seconds = _finite(reply.seconds, f"{where}: seconds")
@@ -98,7 +98,9 @@ def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
     arrays = check_arrays(reply.arrays, like, where)
     _check_distance(arrays, like, expected)
     state = gather_entries(arrays)
-    return ClientUpdate(card.client, state, steps, step_mass(steps, expected.plan), loss, seconds)
+    return ClientUpdate(
+        info.client, state, steps, effective_steps(steps, expected.plan), loss, seconds
+    )
 
 
 def check_arrays(arrays: Mapping[str, object], like: Arrays, where: str) -> Arrays:
@@ -125,9 +127,9 @@ def check_arrays(arrays: Mapping[str, object], like: Arrays, where: str) -> Arra
     return checked
 
 
-def check_card(
+def check_client_info(
     client: object, samples: object, dispersion: object, *, measured: bool
-) -> ClientCard:
+) -> ClientInfo:
     """Return a card whose figures can be true; `measured` tells whether it must have a dispersion.
 
     A client without samples is an ordinary one that never trains.
@@ -144,17 +146,17 @@ def check_card(
             raise ReplyError(
                 f"card of client {client}: dispersion is {_show(dispersion)}; nobody asked for it"
             )
-        return ClientCard(client, samples)
+        return ClientInfo(client, samples)
     spread = _finite(dispersion, f"card of client {client}: dispersion")
     if spread < 0:
         raise ReplyError(f"card of client {client}: dispersion is {spread}, below 0")
-    return ClientCard(client, samples, spread)
+    return ClientInfo(client, samples, spread)
 
 
-def expected_steps(samples: int, plan: LocalPlan) -> int:
+def expected_steps(samples: int, plan: LocalConfig) -> int:
     """Return how many steps a client of this size takes in a round.
 
-    >>> expected_steps(70, LocalPlan(epochs=2, batch_size=32))
+    >>> expected_steps(70, LocalConfig(epochs=2, batch_size=32))
     6
     """
     whole, rest = divmod(samples, plan.batch_size)
@@ -187,7 +189,7 @@ def _check_whose(reply: Reply, expected: Expected) -> None:
     for field in ("client", "round", "attempt"):
         if not _is_whole(getattr(reply, field)):
             raise ReplyError(f"{where}: {field} is {_show(getattr(reply, field))}, no whole number")
-    if reply.client != expected.card.client:
+    if reply.client != expected.info.client:
         raise ReplyError(f"{where}: client is {_show(reply.client)}, another's number")
     if (reply.round, reply.attempt) != (expected.round, expected.attempt):
         raise ReplyError(

@@ -14,33 +14,33 @@ from fedbb.aggregation.weighting import renormalize
 from fedbb.errors import QuorumError
 from fedbb.methods import Method
 from fedbb.records import (
-    Absence,
-    ClientCard,
+    ClientFailure,
+    ClientInfo,
     ClientReport,
     ClientUpdate,
     FloatArray,
     IntArray,
     ModelState,
 )
-from fedbb.simulation.base import Answers, Ask
-from fedbb.training.config import Job
+from fedbb.simulation.base import RoundReplies, TrainClients
+from fedbb.training.config import TrainJob
 
 
-class Screen(Protocol):
+class UpdateFilter(Protocol):
     """Looks at the answers of a round before they are weighed; may leave some out or bound them."""
 
-    def __call__(self, current: ModelState, answers: Answers) -> Answers:
+    def __call__(self, current: ModelState, answers: RoundReplies) -> RoundReplies:
         """Return the answers that count."""
         ...
 
 
-def let_all_pass(current: ModelState, answers: Answers) -> Answers:
+def accept_all(current: ModelState, answers: RoundReplies) -> RoundReplies:
     """Return the answers as they are."""
     return answers
 
 
 @dataclass(frozen=True)
-class Guard:
+class RoundPolicy:
     """What a round bears: the share of the chosen that must count, and how often it is tried.
 
     `max_weight` is the most a client may count: it declares by itself how even it is, and a liar
@@ -51,28 +51,28 @@ class Guard:
     quorum: float = 0.5
     attempts: int = 3
     max_weight: float = 1.0
-    screen: Screen = let_all_pass
+    screen: UpdateFilter = accept_all
     needs: int = 1
-    select: Screen = let_all_pass
+    select: UpdateFilter = accept_all
 
     def least(self, asked: int) -> int:
         """Return how many of those asked must give a usable answer."""
         return max(self.needs, math.ceil(self.quorum * asked))
 
 
-GUARD = Guard()
+ROUND_POLICY = RoundPolicy()
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class RoundResult:
     """What a round made of the state, who counted how much, and who did not."""
 
     state: ModelState
     reports: tuple[ClientReport, ...]
-    absences: tuple[Absence, ...] = ()
+    absences: tuple[ClientFailure, ...] = ()
 
 
-class Join(Protocol):
+class FederatedRound(Protocol):
     """How the chosen clients' training becomes the next state."""
 
     @property
@@ -80,38 +80,38 @@ class Join(Protocol):
         """How many clients there are to choose from."""
         ...
 
-    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> Joined:
+    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> RoundResult:
         """Return what a round makes of this state."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class OpenJoin:
+class PlainRound:
     """The server sees each update, weighs it by the clients' cards and merges it."""
 
-    ask: Ask
+    ask: TrainClients
     method: Method
-    cards: Sequence[ClientCard]
+    infos: Sequence[ClientInfo]
     seed: int
-    guard: Guard = GUARD
+    policy: RoundPolicy = ROUND_POLICY
 
     @property
     def clients(self) -> int:
         """How many clients there are to choose from."""
-        return len(self.cards)
+        return len(self.infos)
 
-    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> Joined:
+    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> RoundResult:
         """Return what a round makes of this state."""
         empty = [
-            Absence(int(client), "has no samples")
+            ClientFailure(int(client), "has no samples")
             for client in chosen
-            if self.cards[client].samples == 0
+            if self.infos[client].samples == 0
         ]
-        able = np.array([client for client in chosen if self.cards[client].samples > 0], dtype=int)
+        able = np.array([client for client in chosen if self.infos[client].samples > 0], dtype=int)
         if len(able) == 0:
-            return Joined(state, (), tuple(empty))
-        turns = able[longest_first(able, self.cards)]
-        jobs = [Job(int(client), number, self.seed, state) for client in turns]
+            return RoundResult(state, (), tuple(empty))
+        turns = able[longest_first(able, self.infos)]
+        jobs = [TrainJob(int(client), number, self.seed, state) for client in turns]
         answers = self._ask(jobs)
         shares = self._shares(answers.clients)
         reports: list[ClientReport] = []
@@ -119,42 +119,42 @@ class OpenJoin:
         merged = self.method.merge(state, _noting(answers.updates, weights, reports), weights)
         reports.sort(key=lambda report: report.client)
         absences = sorted((*empty, *answers.absences), key=lambda absence: absence.client)
-        return Joined(merged, tuple(reports), tuple(absences))
+        return RoundResult(merged, tuple(reports), tuple(absences))
 
     @cached_property
     def _weights(self) -> FloatArray:
-        return self.method.weighting(self.cards)
+        return self.method.weighting(self.infos)
 
-    def _ask(self, jobs: Sequence[Job]) -> Answers:
+    def _ask(self, jobs: Sequence[TrainJob]) -> RoundReplies:
         """Ask until enough answers count, as often as the guard allows."""
         state, number = jobs[0].state, jobs[0].round
-        least = self.guard.least(len(jobs))
-        for attempt in range(1, self.guard.attempts + 1):
-            answers = self.guard.screen(state, self.ask(jobs, attempt))
+        least = self.policy.least(len(jobs))
+        for attempt in range(1, self.policy.attempts + 1):
+            answers = self.policy.screen(state, self.ask(jobs, attempt))
             if len(answers.clients) >= least:
-                return self.guard.select(state, answers)
+                return self.policy.select(state, answers)
         told = "; ".join(f"client {a.client}: {a.reason}" for a in answers.absences)
         raise QuorumError(
             f"round {number}: {len(answers.clients)} of {len(jobs)} clients count and {least} are "
-            f"needed, after {self.guard.attempts} attempts ({told}); the rounds before it are "
+            f"needed, after {self.policy.attempts} attempts ({told}); the rounds before it are "
             "kept, and the run can be resumed"
         )
 
     def _shares(self, clients: Sequence[int]) -> Mapping[int, float]:
         """Return how much each of these counts; together they count one."""
         present = np.sort(np.array(clients))
-        shares = renormalize(self._weights[present], self.guard.max_weight)
+        shares = renormalize(self._weights[present], self.policy.max_weight)
         return dict(zip(present.tolist(), shares.tolist(), strict=True))
 
 
-def longest_first(chosen: IntArray, cards: Sequence[ClientCard]) -> IntArray:
+def longest_first(chosen: IntArray, infos: Sequence[ClientInfo]) -> IntArray:
     """Return the places of the chosen clients by falling size, equal ones by client.
 
     Whoever trains long begins first, so that no core idles at the end of a round. Updates are
     merged in this order too, since float sums depend on theirs: it follows from the cards alone,
     and few updates come before their turn.
     """
-    return np.argsort([-cards[client].samples for client in chosen], kind="stable")
+    return np.argsort([-infos[client].samples for client in chosen], kind="stable")
 
 
 def _noting(

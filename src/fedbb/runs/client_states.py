@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbb.errors import RunError
-from fedbb.records import ClientMemory
+from fedbb.records import ClientState
 from fedbb.runs.checksummed import flatten_state, gather_state, load_sealed, part, save_sealed
 
 
 @dataclass(frozen=True)
-class MemoryFiles:
+class ClientStateFiles:
     """A store in a folder, written by whichever process trained the client."""
 
     folder: Path
 
-    def load(self, client: int, number: int) -> ClientMemory:
+    def load(self, client: int, number: int) -> ClientState:
         """Return what a client kept in this round, or refuse a damaged file."""
         tensors, _ = load_sealed(self._path(client, number))
         model = gather_state(tensors, "model.")
-        return ClientMemory(model if model.params else None, part(tensors, "momentum.") or None)
+        return ClientState(model if model.params else None, part(tensors, "momentum.") or None)
 
-    def save(self, client: int, number: int, memory: ClientMemory) -> None:
+    def save(self, client: int, number: int, memory: ClientState) -> None:
         """Keep what a client remembers after this round; on disk when this returns."""
         tensors = {} if memory.model is None else flatten_state(memory.model, "model.")
         if memory.momentum is not None:

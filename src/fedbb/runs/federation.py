@@ -23,8 +23,8 @@ from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import LabelCounts
 from fedbb.rng import stream
-from fedbb.simulation.client_info import count_shares, make_cards
-from fedbb.training.config import Share
+from fedbb.simulation.client_info import count_clients, make_client_infos
+from fedbb.training.config import ClientDataset
 
 TOLD = 1000
 """Clients whose loss is looked at one by one; what is said of more of them nobody reads."""
@@ -42,9 +42,9 @@ class Federation:
     scored: dict[str, Examples]
 
     @property
-    def shares(self) -> list[Share]:
+    def shares(self) -> list[ClientDataset]:
         """Each client's part of the training data."""
-        return [Share(self.dataset, indices) for indices in self.partition.clients]
+        return [ClientDataset(self.dataset, indices) for indices in self.partition.clients]
 
 
 def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
@@ -74,21 +74,21 @@ def describe(federation: Federation, method: Method) -> dict[str, Any]:
     A server in the field sees of this only each client's size and dispersion.
     """
     dataset, shares = federation.dataset, federation.shares
-    counts, cards = count_shares(shares), make_cards(shares, method.weighting)
-    weights, by_size = method.weighting(cards), BySamples()(cards)
+    counts, infos = count_clients(shares), make_client_infos(shares, method.weighting)
+    weights, by_size = method.weighting(infos), BySamples()(infos)
     clients = [
         {
-            "client": card.client,
-            "samples": card.samples,
-            "dispersion": card.dispersion,
-            "weight": float(weights[card.client]),
-            "weight_by_samples": float(by_size[card.client]),
+            "client": info.client,
+            "samples": info.samples,
+            "dispersion": info.dispersion,
+            "weight": float(weights[info.client]),
+            "weight_by_samples": float(by_size[info.client]),
             "loss_weight": (
-                method.loss.mean_weight(count, dataset.task) if card.client < TOLD else None
+                method.loss.mean_weight(count, dataset.task) if info.client < TOLD else None
             ),
             "positives": count.positive.tolist(),
         }
-        for card, count in zip(cards, counts, strict=True)
+        for info, count in zip(infos, counts, strict=True)
     ]
     whole = count_labels(dataset.train.labels, dataset.task, len(dataset.classes))
     return {
@@ -154,7 +154,7 @@ def _notes(counts: list[LabelCounts], dataset: Dataset, method: Method) -> list[
     notes = [
         f"client {client}: {remark}"
         for client, count in enumerate(counts[:TOLD])
-        for remark in method.loss.remarks(count, dataset.task)
+        for remark in method.loss.diagnostics(count, dataset.task)
     ]
     if len(counts) > TOLD:
         notes.append(f"loss weights and notes are of the first {TOLD} of {len(counts)} clients")

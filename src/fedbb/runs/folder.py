@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from fedbb._util.files import TEMPORARY, remove_leftovers, replacing
 from fedbb.errors import RunError
 from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from fedbb.runs.client_states import MemoryFiles
+from fedbb.runs.client_states import ClientStateFiles
 
 Record = dict[str, Any]
 
@@ -109,9 +109,9 @@ class RunFolder:
         return None
 
     @property
-    def memories(self) -> MemoryFiles:
+    def memories(self) -> ClientStateFiles:
         """What clients remember, in files that the checkpoints name."""
-        return MemoryFiles(self.file(self.kept))
+        return ClientStateFiles(self.file(self.kept))
 
     def records(self) -> list[Record]:
         """Return the records of all rounds; a last line torn by a crash is left out."""

@@ -9,11 +9,11 @@ from fedbb.errors import RecipeError
 from fedbb.models.base import NetworkModule
 from fedbb.models.registry import build_model
 from fedbb.rng import torch_stream
-from fedbb.training.config import LocalPlan
+from fedbb.training.config import LocalConfig
 
 
 def make_network(
-    name: str, dataset: Dataset, plan: LocalPlan, *, seed: int, projection: bool
+    name: str, dataset: Dataset, plan: LocalConfig, *, seed: int, projection: bool
 ) -> NetworkModule:
     """Return a network for a data set, placed as the plan says, its start drawn from the seed."""
     with torch_stream(seed, "model"):

@@ -13,11 +13,11 @@ from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.recipes.check import check_recipe, check_task
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientMemory
+from fedbb.records import ClientState
 from fedbb.runs.federation import Federation
 from fedbb.runs.network import make_network
 from fedbb.state import snapshot
-from fedbb.training.config import Job, LocalPlan, Share
+from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
 from fedbb.training.local import train_client
 from fedbb.training.threads import threads
 
@@ -66,15 +66,15 @@ def _per_image(work: Callable[[int], None], most: int) -> float:
 
 
 def _training(
-    network: NetworkModule, federation: Federation, method: Method, plan: LocalPlan
+    network: NetworkModule, federation: Federation, method: Method, plan: LocalConfig
 ) -> Callable[[int], None]:
     start = snapshot(network)
     dataset = federation.dataset
 
     def train(images: int) -> None:
         # With a memory, so that a method that contrasts with one does so here too.
-        share = Share(dataset, _spread(len(dataset.train), images))
-        train_client(network, share, Job(0, 1, 0, start), method, plan, ClientMemory(start))
+        share = ClientDataset(dataset, _spread(len(dataset.train), images))
+        train_client(network, share, TrainJob(0, 1, 0, start), method, plan, ClientState(start))
 
     return train
 
@@ -102,8 +102,8 @@ def _longest(federation: Federation) -> int:
     return max(len(examples) for examples in federation.scored.values())
 
 
-def _plan(recipe: Recipe) -> LocalPlan:
-    known = {field.name for field in fields(LocalPlan)}
+def _plan(recipe: Recipe) -> LocalConfig:
+    known = {field.name for field in fields(LocalConfig)}
     values = {key: value for key, value in recipe.local.model_dump().items() if key in known}
     # A step of ordinary length could end in numbers that are not finite; its time is the same.
-    return replace(LocalPlan(**values), epochs=1, lr=1e-6)
+    return replace(LocalConfig(**values), epochs=1, lr=1e-6)

@@ -19,17 +19,17 @@ from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.rounds.loop import Score
 from fedbb.runs.checkpoint import load_checkpoint
-from fedbb.runs.client_states import MemoryFiles
+from fedbb.runs.client_states import ClientStateFiles
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.partition_file import is_division
-from fedbb.runs.runtime import network_of, plan_of, wanted_workers
+from fedbb.runs.runtime import local_config_of, network_of, wanted_workers
 from fedbb.simulation.base import Engine
 from fedbb.simulation.inline import Inline
-from fedbb.simulation.pool import process_start as nursery
+from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import snapshot
-from fedbb.training.config import Job, LocalPlan
+from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.threads import threads
 
 TOGETHER = 16
@@ -80,13 +80,13 @@ def personalize(
     recipe, final = _finished(folder)
     number = wanted_workers(recipe, workers)
     if number:
-        nursery.prepare()
+        process_start.prepare()
     with threads(recipe.local.threads):
         federation = _federation(folder, recipe)
         above = None if ceiling is None else _recall(ceiling, federation.dataset.classes)
         counts = [share.count().positive for share in federation.shares]
         count = _Counter((1 + alone) * len(counts), progress)
-        adapting = replace(plan_of(recipe), epochs=epochs)
+        adapting = replace(local_config_of(recipe), epochs=epochs)
         # Their own rounds of random numbers: after the run's last, and before its first.
         with _open(recipe, federation, adapting, number) as bench:
             shared = bench.recall(final)
@@ -183,7 +183,7 @@ class _Bench:
         self, state: ModelState, number: int, seed: int, count: Callable[[], None]
     ) -> Iterator[FloatArray]:
         """Yield the recall of the state trained on by each client, in client order."""
-        jobs = [Job(client, number, seed, state) for client in range(self.clients)]
+        jobs = [TrainJob(client, number, seed, state) for client in range(self.clients)]
         for start in range(0, self.clients, TOGETHER):
             for update in list(self.engine.train(jobs[start : start + TOGETHER])):
                 yield self.recall(update.state)
@@ -192,7 +192,7 @@ class _Bench:
 
 @contextmanager
 def _open(
-    recipe: Recipe, federation: Federation, plan: LocalPlan, workers: int
+    recipe: Recipe, federation: Federation, plan: LocalConfig, workers: int
 ) -> Iterator[_Bench]:
     method = build_method(recipe.method.name, recipe.method.options)
     model = network_of(recipe, federation.dataset, method, workers)
@@ -200,7 +200,7 @@ def _open(
     scored = {"test": federation.scored["test"]}
     batch = recipe.evaluation.batch_size
     with TemporaryDirectory() as folder:
-        engine = Inline(model, federation.shares, fedavg(), plan, MemoryFiles(Path(folder)))
+        engine = Inline(model, federation.shares, fedavg(), plan, ClientStateFiles(Path(folder)))
         if not workers:
             scorer = Scorer(model, federation.dataset, scored, batch, plan.device)
             yield _Bench(engine, scorer, first, clients)

@@ -13,10 +13,10 @@ from fedbb.errors import FedbbError
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record
 from fedbb.runs.runner import run
-from fedbb.simulation.pool import process_start as nursery
+from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.malloc import keep_freed_memory
 
-Job = tuple[Recipe, Path]
+RunJob = tuple[Recipe, Path]
 
 
 class Kind(StrEnum):
@@ -45,7 +45,7 @@ class News:
 
 def work(line: Connection) -> None:
     """Run the jobs that come down the line, and send back the news of each, until None comes."""
-    nursery.serve_parent()
+    process_start.serve_parent()
     keep_freed_memory()
     try:
         while (job := line.recv()) is not None:
@@ -55,7 +55,7 @@ def work(line: Connection) -> None:
         return  # the parent is gone, and with it whoever wanted to know
 
 
-def run_job(job: Job) -> Iterator[News]:
+def run_job(job: RunJob) -> Iterator[News]:
     """Run or go on with a recipe in its folder; whatever goes wrong is news too."""
     recipe, path = job
     told: set[str] = set()

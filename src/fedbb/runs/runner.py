@@ -21,8 +21,8 @@ from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
 from fedbb.runs.federation import Federation, describe, describe_hidden, prepare
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.partition_file import hide_division, is_division
-from fedbb.runs.runtime import Joining, Workshop, make_join, open_workshop, wanted_workers
-from fedbb.simulation.pool import process_start as nursery
+from fedbb.runs.runtime import Joining, RunRuntime, make_join, open_runtime, wanted_workers
+from fedbb.simulation.pool import process_start as process_start
 from fedbb.state import digest
 from fedbb.training.threads import threads
 
@@ -47,7 +47,7 @@ def run(
         raise RunError(f"{path} holds a run already; --resume goes on with it, or choose another")
     number = wanted_workers(recipe, workers)
     if number:
-        nursery.prepare()
+        process_start.prepare()
     with hold(path, kept=_kept(recipe)) as folder, threads(recipe.local.threads):
         if folder.is_run():
             check_resume(folder, recipe)
@@ -60,24 +60,24 @@ def run(
         elif not is_division(folder, federation.partition):
             raise RunError(f"{path}: the recipe now divides the data in another way")
         joining = _joining(recipe, folder)
-        opened = open_workshop(recipe, federation, method, folder.memories, number, joining=joining)
+        opened = open_runtime(recipe, federation, method, folder.memories, number, joining=joining)
         del federation
         with opened as workshop:
             yield from go_on(folder, recipe, task, workshop)
 
 
-def go_on(folder: RunFolder, recipe: Recipe, task: Task, workshop: Workshop) -> Iterator[Record]:
+def go_on(folder: RunFolder, recipe: Recipe, task: Task, workshop: RunRuntime) -> Iterator[Record]:
     """Yield the rounds that a folder still lacks, each once it is committed, and close the run."""
     checkpoint = folder.latest() or Checkpoint(0, workshop.first)
     records = folder.rewind(checkpoint.round)
-    workshop.dated.update(checkpoint.memories)
+    workshop.state_rounds.update(checkpoint.memories)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
     best = best_record(records, metric)
     schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
     start = Start(checkpoint.state, checkpoint.round)
     for finished in go_rounds(workshop.join, start, schedule, workshop.score):
         record = _record(finished, workshop.workers)
-        checkpoint = Checkpoint(finished.number, finished.state, dict(workshop.dated))
+        checkpoint = Checkpoint(finished.number, finished.state, dict(workshop.state_rounds))
         leads = is_better(record, best, metric)
         folder.commit(record, checkpoint, best=leads)
         best = record if leads else best

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from fedbb.errors import RunError
 from fedbb.runs.run_worker import ENDINGS, Kind, News, work
-from fedbb.runs.run_worker import Job as Job
-from fedbb.simulation.pool import process_start as nursery
+from fedbb.runs.run_worker import RunJob as RunJob
+from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.cores import usable_cores
 
 PRELOADED = ("fedbb.runs.run_worker", "sklearn.metrics")
@@ -29,10 +29,10 @@ PATIENCE = 5.0
 
 def prepare() -> None:
     """Have whatever starts the processes begin its imports, while this one goes on."""
-    nursery.prepare(*PRELOADED)
+    process_start.prepare(*PRELOADED)
 
 
-def run_all(jobs: Sequence[Job], workers: int | None = None) -> Iterator[Path]:
+def run_all(jobs: Sequence[RunJob], workers: int | None = None) -> Iterator[Path]:
     """Run or go on with every job, and yield each folder when its run is finished.
 
     Runs that failed are told of when the others are finished.
@@ -47,7 +47,7 @@ def run_all(jobs: Sequence[Job], workers: int | None = None) -> Iterator[Path]:
         raise RunError("; ".join(failed))
 
 
-def run_jobs(jobs: Sequence[Job], workers: int | None = None) -> Iterator[News]:
+def run_jobs(jobs: Sequence[RunJob], workers: int | None = None) -> Iterator[News]:
     """Run or go on with every job, the first ones first, and yield the news of all as they come."""
     prepare()
     waiting = deque(jobs)
@@ -77,13 +77,13 @@ class _Hand:
 
     process: BaseProcess
     line: Connection
-    job: Job
+    job: RunJob
 
 
-def _hire(job: Job) -> _Hand:
+def _hire(job: RunJob) -> _Hand:
     line, far = multiprocessing.Pipe()
     try:
-        hand = _Hand(nursery.start(work, far), line, job)
+        hand = _Hand(process_start.start(work, far), line, job)
     except (OSError, RuntimeError) as error:
         raise RunError(f"no process could be started: {error}") from error
     # Only with this end closed does the line break when the process dies.
@@ -98,12 +98,12 @@ def _hear(hand: _Hand) -> News:
         news: News = hand.line.recv()
     except (EOFError, OSError):
         hand.line.close()
-        cause = nursery.cause_of_death(hand.process)
+        cause = process_start.cause_of_death(hand.process)
         return News(hand.job[1], Kind.FAILED, f"its process ended before its time ({cause})")
     return news
 
 
-def _follow(hand: _Hand, hands: list[_Hand], waiting: deque[Job]) -> Iterator[News]:
+def _follow(hand: _Hand, hands: list[_Hand], waiting: deque[RunJob]) -> Iterator[News]:
     """Give the next job to a process that is done with its own, or to one that replaces it."""
     hands.remove(hand)
     if not waiting:
@@ -120,7 +120,7 @@ def _follow(hand: _Hand, hands: list[_Hand], waiting: deque[Job]) -> Iterator[Ne
     yield News(job[1], Kind.BEGUN)
 
 
-def _give(hand: _Hand, job: Job | None) -> None:
+def _give(hand: _Hand, job: RunJob | None) -> None:
     """Send a job; that a process is gone is found out when its answer is waited for."""
     with suppress(OSError):
         hand.line.send(job)

@@ -11,15 +11,15 @@ from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
 from fedbb.partition.registry import Rule, divide
 from fedbb.rounds.loop import Round, Schedule, Start, federate
-from fedbb.runs.client_states import MemoryFiles
+from fedbb.runs.client_states import ClientStateFiles
 from fedbb.runs.network import make_network
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import snapshot
-from fedbb.training.config import LocalPlan, Share
+from fedbb.training.config import ClientDataset, LocalConfig
 from fedbb.training.threads import threads
 
-PLAN = LocalPlan()
+PLAN = LocalConfig()
 
 
 def simulate(
@@ -29,7 +29,7 @@ def simulate(
     schedule: Schedule,
     *,
     model: str = "small-cnn",
-    plan: LocalPlan = PLAN,
+    plan: LocalConfig = PLAN,
     workers: int = 0,
 ) -> Iterator[Round]:
     """Divide the data by a rule, train by a method, and yield the rounds with their test scores.
@@ -40,7 +40,7 @@ def simulate(
     partition = divide(rule, dataset.train, dataset.task)
     projection = method.needs.projection
     network = make_network(model, dataset, plan, seed=schedule.seed, projection=projection)
-    shares = [Share(dataset, indices) for indices in partition.clients]
+    shares = [ClientDataset(dataset, indices) for indices in partition.clients]
     start, scored = Start(snapshot(network)), {"test": dataset.test}
     with threads(plan.threads):
         if not workers:
@@ -49,6 +49,6 @@ def simulate(
             yield from federate(engine, method, start, schedule, scorer)
             return
         with TemporaryDirectory() as folder:
-            engine = Inline(network, shares, method, plan, MemoryFiles(Path(folder)))
+            engine = Inline(network, shares, method, plan, ClientStateFiles(Path(folder)))
             with Pool(engine, scored, workers=workers) as pool:
                 yield from federate(pool, method, start, schedule, pool)

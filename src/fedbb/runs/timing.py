@@ -13,10 +13,10 @@ from fedbb.data.dataset import Dataset, Examples
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.models.registry import build_model
-from fedbb.records import ClientMemory, Task
+from fedbb.records import ClientState, Task
 from fedbb.rng import stream, torch_stream
 from fedbb.state import snapshot
-from fedbb.training.config import Job, LocalPlan, Share
+from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
 from fedbb.training.local import train_client
 from fedbb.training.threads import threads
 
@@ -37,7 +37,7 @@ def time_methods(methods: Mapping[str, Method], work: Work) -> dict[str, float]:
     share = _share(work)
     networks = {name: _network(method, work) for name, method in methods.items()}
     seconds: dict[str, list[float]] = {name: [] for name in methods}
-    with threads(LocalPlan().threads):
+    with threads(LocalConfig().threads):
         for turn in range(work.repeats + 1):
             for name in _order(list(methods), turn):
                 taken = _time(networks[name], share, methods[name])
@@ -50,11 +50,13 @@ def _order(names: list[str], turn: int) -> Sequence[str]:
     return names if turn % 2 == 0 else names[::-1]
 
 
-def _time(network: NetworkModule, share: Share, method: Method) -> float:
+def _time(network: NetworkModule, share: ClientDataset, method: Method) -> float:
     start = snapshot(network)
     # With a memory, so that a method that contrasts with one does so from its first round on.
     began = time.perf_counter()
-    train_client(network, share, Job(0, 1, 0, start), method, LocalPlan(), ClientMemory(start))
+    train_client(
+        network, share, TrainJob(0, 1, 0, start), method, LocalConfig(), ClientState(start)
+    )
     return time.perf_counter() - began
 
 
@@ -65,11 +67,11 @@ def _network(method: Method, work: Work) -> NetworkModule:
         )
 
 
-def _share(work: Work) -> Share:
+def _share(work: Work) -> ClientDataset:
     rng = stream(0, "timing")
     images = rng.integers(0, 256, (work.images, *work.image_shape), dtype=np.uint8)
     part = Examples(images, rng.integers(0, work.classes, work.images))
     channels, names = work.image_shape[0], tuple(str(number) for number in range(work.classes))
     middle, spread = (0.5,) * channels, (0.25,) * channels
     dataset = Dataset("made up", Task.MULTICLASS, names, part, part, middle, spread)
-    return Share(dataset, np.arange(work.images))
+    return ClientDataset(dataset, np.arange(work.images))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedbb.errors import PrivacyError
-from fedbb.records import Absence
+from fedbb.records import ClientFailure
 from fedbb.secagg.member import Agreement
 from fedbb.secagg.protocol.messages import unseal
 from fedbb.secagg.protocol.roster import Roster
@@ -34,7 +34,7 @@ class RoundSeen:
 
     round: int
     clients: tuple[int, ...]
-    absences: tuple[Absence, ...]
+    absences: tuple[ClientFailure, ...]
     attempts: int
     weight: float
     steps: float
@@ -109,7 +109,7 @@ def confirmed_in(audit: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(int(client) for client in audit["statistics"]["confirmations"])
 
 
-def _plain_absences(absences: tuple[Absence, ...]) -> list[dict[str, Any]]:
+def _plain_absences(absences: tuple[ClientFailure, ...]) -> list[dict[str, Any]]:
     return [{"client": absence.client, "reason": absence.reason} for absence in absences]
 
 

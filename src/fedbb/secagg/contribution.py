@@ -16,7 +16,7 @@ from fedbb.records import ClientUpdate, FloatArray, ModelState
 
 _MASSES: dict[Merge, Callable[[ClientUpdate], float]] = {
     average: lambda update: 1.0,
-    normalized_average: lambda update: update.step_mass,
+    normalized_average: lambda update: update.effective_steps,
 }
 """What a client's change is divided by before it is summed (a of FedNova)."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbb.aggregation.merging import Merge
-from fedbb.records import ClientCard, ClientUpdate, FloatArray, IntArray, ModelState
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState
 from fedbb.secagg.contribution import UNBOUND, Bounds, abstain, check_linear, contribute
 from fedbb.secagg.statistics import Sums, Terms, declare, own_weight
 
@@ -26,16 +26,16 @@ class Agreement:
 class Member:
     """A client that takes part: its card never leaves it."""
 
-    card: ClientCard
+    info: ClientInfo
     agreement: Agreement
 
     def statistics(self) -> IntArray:
         """Return what it adds to the sum before the first round."""
-        return declare(self.card, self.agreement.terms)
+        return declare(self.info, self.agreement.terms)
 
     def weight(self, sums: Sums) -> float:
         """Return how much it counts, by its own reckoning; implausible sums are refused."""
-        return own_weight(self.card, sums, self.agreement.terms)
+        return own_weight(self.info, sums, self.agreement.terms)
 
     def part(self, current: ModelState, update: ClientUpdate | None, sums: Sums) -> FloatArray:
         """Return what it adds to a round's sum; without an update, only that it took part."""

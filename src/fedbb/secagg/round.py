@@ -9,8 +9,8 @@ import numpy as np
 
 from fedbb.aggregation.robust.clipping import change_norm
 from fedbb.errors import PrivacyError, QuorumError, TooFewError
-from fedbb.records import Absence, ClientReport, FloatArray, IntArray, ModelState
-from fedbb.rounds.round import Guard, Joined
+from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
+from fedbb.rounds.round import RoundPolicy, RoundResult
 from fedbb.secagg.audit import RoundSeen
 from fedbb.secagg.contribution import SCALARS, abstain, combine
 from fedbb.secagg.protocol.roster import LEAST
@@ -26,7 +26,7 @@ _ROUNDING = 2.0**-30
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateJoin:
+class SecureRound:
     """The server learns who took part, ΣW·Δ and ΣW; the rest stays with the clients.
 
     Args:
@@ -44,18 +44,18 @@ class PrivateJoin:
     run: str
     clients: int
     members: frozenset[int]
-    guard: Guard
+    policy: RoundPolicy
     note: Callable[[RoundSeen], None]
 
-    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> Joined:
+    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> RoundResult:
         """Return what a round makes of this state."""
         able = [int(client) for client in chosen if int(client) in self.members]
         strangers = tuple(
-            Absence(int(client), "took no part in the statistics")
+            ClientFailure(int(client), "took no part in the statistics")
             for client in chosen
             if int(client) not in self.members
         )
-        least = max(LEAST, self.guard.least(len(chosen)))
+        least = max(LEAST, self.policy.least(len(chosen)))
         if len(able) < least:
             raise PrivacyError(
                 f"round {number}: {len(able)} clients can take part, and a secure sum needs "
@@ -67,16 +67,18 @@ class PrivateJoin:
         merged = combine(state, values)
         absences = tuple(sorted((*strangers, *total.absences), key=lambda absence: absence.client))
         self.note(_seen(number, total, absences, (state, merged)))
-        return Joined(merged, tuple(ClientReport(client) for client in total.clients), absences)
+        return RoundResult(
+            merged, tuple(ClientReport(client) for client in total.clients), absences
+        )
 
     def _add_up(self, question: Question, clients: list[int], state: ModelState) -> Total:
         """Ask for a sum until enough stay to its end, as often as the guard allows."""
         wire = self.reach(question.round, state)
-        for attempt in range(1, self.guard.attempts + 1):
+        for attempt in range(1, self.policy.attempts + 1):
             try:
                 return self.secure_sum(question, clients, wire)
             except TooFewError as error:
-                if attempt == self.guard.attempts:
+                if attempt == self.policy.attempts:
                     raise QuorumError(
                         f"round {question.round}: {error}, after {attempt} attempts; the rounds "
                         "before it are kept, and the run can be resumed"
@@ -100,7 +102,7 @@ class PrivateJoin:
 def _seen(
     number: int,
     total: Total,
-    absences: tuple[Absence, ...],
+    absences: tuple[ClientFailure, ...],
     states: tuple[ModelState, ModelState],
 ) -> RoundSeen:
     before, after = states

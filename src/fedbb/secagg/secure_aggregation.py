@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fedbb.errors import PrivacyError
-from fedbb.records import Absence, FloatArray, IntArray
+from fedbb.records import ClientFailure, FloatArray, IntArray
 from fedbb.secagg.protocol.transport import Wire
 
 Values = Callable[[], FloatArray | IntArray]
@@ -41,7 +41,7 @@ class Total:
 
     values: FloatArray | IntArray
     clients: tuple[int, ...]
-    absences: tuple[Absence, ...] = ()
+    absences: tuple[ClientFailure, ...] = ()
     attempts: int = 1
 
 

@@ -15,7 +15,7 @@ from fedbb.secagg.secure_aggregation import Party
 from fedbb.secagg.statistics import Sums
 from fedbb.secagg.statistics_round import COMMIT, TOLD, Pledge
 from fedbb.simulation.base import Engine
-from fedbb.training.config import Job
+from fedbb.training.config import TrainJob
 
 LOG = logging.getLogger("fedbb.parties")
 
@@ -24,7 +24,7 @@ class DatedEngine(Engine, Protocol):
     """An engine that tells the round from which it takes each client's memory."""
 
     @property
-    def dated(self) -> dict[int, int]:
+    def state_rounds(self) -> dict[int, int]:
         """The round each client's memory is from."""
         ...
 
@@ -82,7 +82,7 @@ class TrainingWire:
     seed: int
 
     def __post_init__(self) -> None:
-        self._memories = dict(self.engine.dated)
+        self._memories = dict(self.engine.state_rounds)
 
     def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield the clients' answers; whoever refuses gives none."""
@@ -98,19 +98,19 @@ class TrainingWire:
             yield client, answer
         training.finish()
 
-    def jobs(self, clients: Sequence[int]) -> list[Job]:
+    def jobs(self, clients: Sequence[int]) -> list[TrainJob]:
         """Return the work of those of the clients who have something to train on."""
         return [
-            Job(client, self.number, self.seed, self.state)
+            TrainJob(client, self.number, self.seed, self.state)
             for client in clients
-            if self.seats[client].member.card.samples > 0
+            if self.seats[client].member.info.samples > 0
         ]
 
     def train(self, clients: Sequence[int]) -> Iterator[ClientUpdate]:
         """Yield the updates of these clients, who begin with the memories of the last round."""
         # An attempt that is repeated must not begin with what the first one left behind.
-        self.engine.dated.clear()
-        self.engine.dated.update(self._memories)
+        self.engine.state_rounds.clear()
+        self.engine.state_rounds.update(self._memories)
         jobs = self.jobs(clients)
         try:
             yield from self.engine.train(jobs) if jobs else ()
@@ -137,7 +137,7 @@ class _Training:
     def part(self, client: int) -> FloatArray | IntArray:
         """Return a client's part in the sum."""
         seat = self.wire.seats[client]
-        update = self._take(client) if seat.member.card.samples > 0 else None
+        update = self._take(client) if seat.member.info.samples > 0 else None
         return seat.member.part(self.wire.state, update, self.wire.sums[client])
 
     def finish(self) -> None:

@@ -17,10 +17,10 @@ from fedbb.errors import RunError
 from fedbb.methods import Method
 from fedbb.recipes.privacy import check_members, least_cohort
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientCard, ModelState
+from fedbb.records import ClientInfo, ModelState
 from fedbb.runs.federation import Federation
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.runtime import guard_of
+from fedbb.runs.runtime import round_policy_of
 from fedbb.secagg.audit import RoundSeen, confirmed_in, opening
 from fedbb.secagg.client_secrets import Kept, PartyFiles, SimulatedJournals
 from fedbb.secagg.contribution import Bounds
@@ -32,12 +32,12 @@ from fedbb.secagg.protocol.journal import Journal
 from fedbb.secagg.protocol.roster import Roster, read_roster, sign_roster
 from fedbb.secagg.protocol.transcript import Record, Watched
 from fedbb.secagg.protocol.transport import Wire
-from fedbb.secagg.round import PrivateJoin
+from fedbb.secagg.round import SecureRound
 from fedbb.secagg.secure_aggregation import Party, SecureSum
 from fedbb.secagg.simulated import Seat, StatisticsWire, TrainingWire
 from fedbb.secagg.statistics import NONCE, terms_of
 from fedbb.secagg.statistics_round import Pledge, Pledging
-from fedbb.simulation.client_info import make_cards
+from fedbb.simulation.client_info import make_client_infos
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.pool import Pool
 
@@ -72,17 +72,17 @@ def enrol(
 
     Until the folder is a run nobody has seen any of it: a crash in here starts afresh.
     """
-    cards = make_cards(federation.shares, method.weighting)
-    check_members(recipe, method, len(cards))
-    agreement = agreement_of(recipe, method, len(cards))
-    enrolled, signed, enrolment = _draw(recipe, agreement, cards)
+    infos = make_client_infos(federation.shares, method.weighting)
+    check_members(recipe, method, len(infos))
+    agreement = agreement_of(recipe, method, len(infos))
+    enrolled, signed, enrolment = _draw(recipe, agreement, infos)
     place = folder.file(PARTIES)
     place.mkdir(exist_ok=True)
     (place / "journal").unlink(missing_ok=True)
     secure_sum, kind = _for_statistics(recipe.privacy, enrolled)
-    wire = StatisticsWire(_seats(enrolled, _members(cards, agreement), place, kind))
+    wire = StatisticsWire(_seats(enrolled, _members(infos, agreement), place, kind))
     pledging = Pledging(enrolled.run, enrolled.roster, enrolled.aggregator, agreement.terms)
-    statistics = pledging(secure_sum, range(len(cards)), _watched(wire, watch))
+    statistics = pledging(secure_sum, range(len(infos)), _watched(wire, watch))
     files = PartyFiles(place)
     for client, kept in enumerate(enrolled.kept):
         files.save(client, replace(kept, sums=wire.confirmed.get(client)))
@@ -95,28 +95,28 @@ def enrol(
 
 def open_join(
     folder: RunFolder, watch: Record | None = None
-) -> Callable[[Recipe, Inline | Pool], PrivateJoin]:
+) -> Callable[[Recipe, Inline | Pool], SecureRound]:
     """Return how a run in this folder joins what its clients train; `watch` sees every byte."""
 
-    def join(recipe: Recipe, engine: Inline | Pool) -> PrivateJoin:
-        cards = engine.introduce()
+    def join(recipe: Recipe, engine: Inline | Pool) -> SecureRound:
+        infos = engine.client_infos()
         audit = folder.read_json(AUDIT)
-        agreement = agreement_of(recipe, engine.method, len(cards))
-        enrolled = _read(folder, audit, len(cards))
-        seats = _seats(enrolled, _members(cards, agreement), folder.file(PARTIES))
+        agreement = agreement_of(recipe, engine.method, len(infos))
+        enrolled = _read(folder, audit, len(infos))
+        seats = _seats(enrolled, _members(infos, agreement), folder.file(PARTIES))
         sums = {k: kept.sums for k, kept in enumerate(enrolled.kept) if kept.sums is not None}
 
         def reach(number: int, state: ModelState) -> Wire:
             wire = TrainingWire(engine, seats, sums, state, number, recipe.seed)
             return _watched(wire, watch)
 
-        return PrivateJoin(
+        return SecureRound(
             MaskedSum(enrolled.roster, enrolled.aggregator),
             reach,
             enrolled.run,
-            len(cards),
+            len(infos),
             confirmed_in(audit),
-            guard_of(recipe),
+            round_policy_of(recipe),
             AuditFile(folder, audit).note,
         )
 
@@ -146,7 +146,7 @@ class AuditFile:
 
 
 def _draw(
-    recipe: Recipe, agreement: Agreement, cards: Sequence[ClientCard]
+    recipe: Recipe, agreement: Agreement, infos: Sequence[ClientInfo]
 ) -> tuple[Enrolled, bytes, Identity]:
     """Return a new enrolment, its roster as the enrolment key signed it, and that key."""
     aggregator, enrolment = Identity.draw(), Identity.draw()
@@ -154,14 +154,14 @@ def _draw(
         Kept(
             Identity.draw(),
             secrets.token_bytes(NONCE),
-            Member(card, agreement).statistics(),
+            Member(info, agreement).statistics(),
         )
-        for card in cards
+        for info in infos
     ]
     roster = Roster(
         {client: party.identity.public for client, party in enumerate(kept)},
         aggregator.public,
-        least=least_cohort(recipe, len(cards)),
+        least=least_cohort(recipe, len(infos)),
         least_dispersion=agreement.terms.floor,
         max_weight=agreement.bounds.max_weight,
     )
@@ -186,8 +186,8 @@ def _watched(wire: Wire, watch: Record | None) -> Wire:
     return wire if watch is None else Watched(wire, watch)
 
 
-def _members(cards: Sequence[ClientCard], agreement: Agreement) -> list[Member]:
-    return [Member(card, agreement) for card in cards]
+def _members(infos: Sequence[ClientInfo], agreement: Agreement) -> list[Member]:
+    return [Member(info, agreement) for info in infos]
 
 
 def _seats(

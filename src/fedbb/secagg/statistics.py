@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.errors import PrivacyError
-from fedbb.records import ClientCard, IntArray
+from fedbb.records import ClientInfo, IntArray
 
 BITS = 40
 """Binary places of R⁻¹ in the sum, unless the sum would not fit."""
@@ -67,19 +67,19 @@ def fitting_bits(clients: int, floor: float) -> int:
     return bits
 
 
-def declare(card: ClientCard, terms: Terms) -> IntArray:
+def declare(info: ClientInfo, terms: Terms) -> IntArray:
     """Return, at the client, what it adds to the sums: (n, R⁻¹ in fixed point, 1)."""
-    scaled = round(evenness(card, terms) * 2**terms.bits)
-    return np.array([card.samples, scaled, 1], dtype=np.int64)
+    scaled = round(evenness(info, terms) * 2**terms.bits)
+    return np.array([info.samples, scaled, 1], dtype=np.int64)
 
 
-def evenness(card: ClientCard, terms: Terms) -> float:
+def evenness(info: ClientInfo, terms: Terms) -> float:
     """Return R⁻¹ with R raised to the floor; 0 without samples, or where evenness is not asked."""
-    if card.samples == 0 or terms.gamma == 0.0:
+    if info.samples == 0 or terms.gamma == 0.0:
         return 0.0
-    if card.dispersion is None or not math.isfinite(card.dispersion) or card.dispersion < 0:
-        raise PrivacyError(f"client {card.client} has no dispersion to be weighed by")
-    return 1.0 / max(card.dispersion, terms.floor)
+    if info.dispersion is None or not math.isfinite(info.dispersion) or info.dispersion < 0:
+        raise PrivacyError(f"client {info.client} has no dispersion to be weighed by")
+    return 1.0 / max(info.dispersion, terms.floor)
 
 
 def commitment(nonce: bytes, declared: IntArray) -> str:
@@ -110,9 +110,9 @@ def check_plausible(sums: Sums, terms: Terms) -> None:
         raise PrivacyError("no client holds a sample, so there is nothing to weigh")
 
 
-def own_weight(card: ClientCard, sums: Sums, terms: Terms) -> float:
+def own_weight(info: ClientInfo, sums: Sums, terms: Terms) -> float:
     """Return, at the client, W = γ·R⁻¹/ΣR⁻¹ + (1 − γ)·n/Σn (Eq. 12)."""
     check_plausible(sums, terms)
-    even = evenness(card, terms)
+    even = evenness(info, terms)
     by_evenness = terms.gamma * even / sums.evenness if even > 0 else 0.0
-    return by_evenness + (1.0 - terms.gamma) * card.samples / sums.samples
+    return by_evenness + (1.0 - terms.gamma) * info.samples / sums.samples

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedbb.errors import RefusedError
-from fedbb.records import Absence, IntArray
+from fedbb.records import ClientFailure, IntArray
 from fedbb.secagg.masked.stage_exchange import Gathering, Take
 from fedbb.secagg.primitives.keys import Entropy, Identity
 from fedbb.secagg.protocol.canonical import a_number, some_bytes
@@ -42,7 +42,7 @@ class Statistics:
     sums: Sums
     commitments: Mapping[int, bytes]
     confirmations: Mapping[int, bytes]
-    absences: tuple[Absence, ...] = ()
+    absences: tuple[ClientFailure, ...] = ()
     attempts: int = 1
 
 

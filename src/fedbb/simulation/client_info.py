@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from fedbb.aggregation.weighting import Weighting
 from fedbb.imbalance.counts import count_groups
-from fedbb.records import ClientCard, LabelCounts
-from fedbb.training.config import Share
+from fedbb.records import ClientInfo, LabelCounts
+from fedbb.training.config import ClientDataset
 
 
-def make_cards(shares: Sequence[Share], weighting: Weighting) -> list[ClientCard]:
+def make_client_infos(shares: Sequence[ClientDataset], weighting: Weighting) -> list[ClientInfo]:
     """Return the card of every client: its size, and what the weighting asks of its counts."""
     return [
-        ClientCard(client, counts.samples, weighting.measure(counts))
-        for client, counts in enumerate(count_shares(shares))
+        ClientInfo(client, counts.samples, weighting.measure(counts))
+        for client, counts in enumerate(count_clients(shares))
     ]
 
 
-def count_shares(shares: Sequence[Share]) -> list[LabelCounts]:
+def count_clients(shares: Sequence[ClientDataset]) -> list[LabelCounts]:
     """Return the label counts of all clients of one data set."""
     dataset = shares[0].dataset
     groups = [share.indices for share in shares]

@@ -10,10 +10,12 @@ from torch import Tensor
 from fedbb.data.transforms import apply, draw, normalize
 from fedbb.records import IntArray
 from fedbb.rng import stream
-from fedbb.training.config import Job, LocalPlan, Share
+from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
 
 
-def batches(share: Share, job: Job, plan: LocalPlan, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(
+    share: ClientDataset, job: TrainJob, plan: LocalConfig, epoch: int
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (images, targets) of one epoch, normalized and, if the plan says so, augmented."""
     dataset = share.dataset
     place = (job.round, job.client, epoch)
@@ -31,7 +33,7 @@ def batches(share: Share, job: Job, plan: LocalPlan, epoch: int) -> Iterator[tup
         yield normalize(images, dataset.mean, dataset.std), targets
 
 
-def _cut(order: IntArray, plan: LocalPlan) -> Iterator[IntArray]:
+def _cut(order: IntArray, plan: LocalConfig) -> Iterator[IntArray]:
     """Cut an epoch's order into batches; a short last one is kept if it is the only one."""
     for start in range(0, len(order), plan.batch_size):
         batch = order[start : start + plan.batch_size]

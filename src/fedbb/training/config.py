@@ -10,7 +10,7 @@ from fedbb.records import IntArray, LabelCounts, ModelState
 
 
 @dataclass(frozen=True)
-class LocalPlan:
+class LocalConfig:
     """How a client trains; the optimizer is fresh in every round unless its momentum is kept.
 
     Threads, memory format and device are among the settings because results depend on them to the
@@ -32,7 +32,7 @@ class LocalPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class ClientDataset:
     """One client's part of a data set, by place; the images are not copied."""
 
     dataset: Dataset
@@ -48,7 +48,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainJob:
     """One client's work in one round: start here, draw from the streams of this seed."""
 
     client: int

@@ -12,24 +12,24 @@ from fedbb.errors import DivergedError
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.penalties.base import Anchors, Step
-from fedbb.records import ClientMemory, ClientUpdate
+from fedbb.records import ClientState, ClientUpdate
 from fedbb.rng import torch_stream
 from fedbb.state import is_finite, restore, snapshot
 from fedbb.training.batches import batches
-from fedbb.training.config import Job, LocalPlan, Share
-from fedbb.training.sgd import Descent, step_mass
+from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
+from fedbb.training.sgd import SGD, effective_steps
 
-FORGOTTEN = ClientMemory()
+NO_STATE = ClientState()
 
 
 def train_client(
     model: NetworkModule,
-    share: Share,
-    job: Job,
+    share: ClientDataset,
+    job: TrainJob,
     method: Method,
-    plan: LocalPlan,
-    memory: ClientMemory = FORGOTTEN,
-) -> tuple[ClientUpdate, ClientMemory]:
+    plan: LocalConfig,
+    memory: ClientState = NO_STATE,
+) -> tuple[ClientUpdate, ClientState]:
     """Train on one client's share from the job's state; `model` is only the workbench.
 
     Returns what goes to the server, and what the client keeps for its next round.
@@ -41,7 +41,7 @@ def train_client(
     anchors = Anchors(model, job.state, memory.model)
     needs = method.needs
     penalties = [penalty.bind(anchors) for penalty in method.penalties]
-    optimizer = Descent(model, plan, memory.momentum)
+    optimizer = SGD(model, plan, memory.momentum)
     losses: list[float] = []
     with torch_stream(job.seed, "torch", job.round, job.client):
         for epoch in range(plan.epochs):
@@ -61,22 +61,22 @@ def train_client(
     state = snapshot(model)
     if not is_finite(state):
         raise DivergedError(f"{_where(method, job)}: the trained model holds values not finite")
-    kept = ClientMemory(
+    kept = ClientState(
         model=state if needs.memory else None,
         momentum=optimizer.momentum() if plan.keep_momentum else None,
     )
     steps, mean = len(losses), math.fsum(losses) / len(losses)
     seconds = time.perf_counter() - began
-    return ClientUpdate(job.client, state, steps, step_mass(steps, plan), mean, seconds), kept
+    return ClientUpdate(job.client, state, steps, effective_steps(steps, plan), mean, seconds), kept
 
 
-def _place(images: Tensor, plan: LocalPlan) -> Tensor:
+def _place(images: Tensor, plan: LocalConfig) -> Tensor:
     if plan.channels_last:
         images = images.contiguous(memory_format=torch.channels_last)
     return images.to(plan.device)
 
 
-def _finite(objective: Tensor, method: Method, job: Job, step: int) -> float:
+def _finite(objective: Tensor, method: Method, job: TrainJob, step: int) -> float:
     value = objective.item()
     if not math.isfinite(value):
         raise DivergedError(
@@ -86,5 +86,5 @@ def _finite(objective: Tensor, method: Method, job: Job, step: int) -> float:
     return value
 
 
-def _where(method: Method, job: Job) -> str:
+def _where(method: Method, job: TrainJob) -> str:
     return f"round {job.round}, client {job.client}, method {method.name}"

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from fedbb.state import at_rest
-from fedbb.training.config import LocalPlan
+from fedbb.training.config import LocalConfig
 
 
-class Descent:
+class SGD:
     """SGD as a plan says, going on with an earlier momentum if one is given."""
 
     def __init__(
-        self, model: nn.Module, plan: LocalPlan, momentum: Mapping[str, Tensor] | None = None
+        self, model: nn.Module, plan: LocalConfig, momentum: Mapping[str, Tensor] | None = None
     ) -> None:
         self.plan = plan
         self.parameters = dict(model.named_parameters())
@@ -62,13 +62,13 @@ class Descent:
         return {name: at_rest(buffer) for name, buffer in self.buffers.items()}
 
 
-def step_mass(steps: int, plan: LocalPlan) -> float:
+def effective_steps(steps: int, plan: LocalConfig) -> float:
     """Return the weight of all gradients in the sum of `steps` updates, in units of the rate.
 
     With momentum ρ a gradient goes on to act in later steps: after c ← ρ·c + 1 a step adds c, or
     1 + ρ·c with Nesterov's look ahead. One per step without momentum.
 
-    >>> round(step_mass(2, LocalPlan(momentum=0.9)), 6)
+    >>> round(step_mass(2, LocalConfig(momentum=0.9)), 6)
     2.9
     """
     carried, mass = 0.0, 0.0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbb.aggregation.robust.clipping import change_norm, clip_change
-from fedbb.aggregation.validation import find_fault
+from fedbb.aggregation.validation import validate_update
 from fedbb.records import ModelState
 from fedbb.state import digest
 from helpers.states import floats, models, moderate, state
@@ -63,7 +63,7 @@ def test_the_largest_floats_are_measured_and_clipped():
 
 @given(st.lists(moderate, min_size=3, max_size=3), st.floats(0, 1e6))
 def test_a_finite_model_of_the_same_form_is_sound(values, variance):
-    assert find_fault(START, state(values, variance=variance, batches=9)) is None
+    assert validate_update(START, state(values, variance=variance, batches=9)) is None
 
 
 @pytest.mark.parametrize(
@@ -80,15 +80,15 @@ def test_a_finite_model_of_the_same_form_is_sound(values, variance):
 )
 def test_what_cannot_count_is_told_why(changed, words):
     sent = ModelState({**START.params, **changed}, START.buffers)
-    assert words in find_fault(START, sent, 4.5)
+    assert words in validate_update(START, sent, 4.5)
 
 
 def test_a_missing_entry_a_negative_variance_and_an_endless_way_are_told():
     lacking = ModelState({"weight": START.params["weight"]}, START.buffers)
-    assert "differs from ours in 'bias'" in find_fault(START, lacking)
-    assert "negative variance" in find_fault(START, state([1, 2, 3], variance=-0.1))
+    assert "differs from ours in 'bias'" in validate_update(START, lacking)
+    assert "negative variance" in validate_update(START, state([1, 2, 3], variance=-0.1))
     one, two = (
         ModelState({"x": torch.tensor([value], dtype=torch.float64)}, {})
         for value in (-1e200, 1e200)
     )
-    assert "too far away" in find_fault(one, two)
+    assert "too far away" in validate_update(one, two)

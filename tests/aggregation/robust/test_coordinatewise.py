@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from fedbb.aggregation.merging import average
 from fedbb.aggregation.robust import coordinatewise as coordinates
-from fedbb.aggregation.robust.median import Alike, coordinate_median
+from fedbb.aggregation.robust.median import Uniform, coordinate_median
 from fedbb.aggregation.robust.trimmed_mean import TrimmedMean
 from fedbb.aggregation.weighting import renormalize
-from fedbb.records import ClientCard, ClientUpdate, LabelCounts, ModelState
+from fedbb.records import ClientInfo, ClientUpdate, LabelCounts, ModelState
 from fedbb.state import digest
 from helpers.states import floats, models, state, update, updates
 from reference import robust
@@ -35,11 +35,13 @@ def weighed(draw, least=1, most=7):
 @st.composite
 def besieged(draw):
     """Draw 2f + 1 or more models of which the last f are any finite numbers, and weights."""
-    liars = draw(st.integers(1, 3))
-    honest = draw(models(st.integers(liars + 1, liars + 4)))
-    lies = draw(models(liars, elements=finite))
-    raw = draw(st.lists(st.integers(0, 9), min_size=len(honest) + liars, max_size=99).filter(any))
-    return honest, lies, renormalize(np.array(raw[: len(honest) + liars], dtype=np.float64))
+    byzantine = draw(st.integers(1, 3))
+    honest = draw(models(st.integers(byzantine + 1, byzantine + 4)))
+    lies = draw(models(byzantine, elements=finite))
+    raw = draw(
+        st.lists(st.integers(0, 9), min_size=len(honest) + byzantine, max_size=99).filter(any)
+    )
+    return honest, lies, renormalize(np.array(raw[: len(honest) + byzantine], dtype=np.float64))
 
 
 @given(besieged(), st.randoms(use_true_random=False))
@@ -160,6 +162,6 @@ def test_as_many_liars_as_honest_clients_are_refused():
 
 
 def test_a_median_asks_clients_for_nothing_and_takes_them_alike():
-    cards = [ClientCard(0, 5), ClientCard(1, 0), ClientCard(2, 500)]
-    assert Alike()(cards).tolist() == [0.5, 0, 0.5]
-    assert Alike().measure(LabelCounts(np.array([1.0]), np.array([2.0]), 3)) is None
+    infos = [ClientInfo(0, 5), ClientInfo(1, 0), ClientInfo(2, 500)]
+    assert Uniform()(infos).tolist() == [0.5, 0, 0.5]
+    assert Uniform().measure(LabelCounts(np.array([1.0]), np.array([2.0]), 3)) is None

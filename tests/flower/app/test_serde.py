@@ -30,9 +30,9 @@ from fedbb.flower.app.serde import (
     unpack_state,
     unpack_update,
 )
-from fedbb.records import ClientCard, ClientUpdate, ModelState, Task
+from fedbb.records import ClientInfo, ClientUpdate, ModelState, Task
 from fedbb.state import digest, snapshot
-from fedbb.training.config import Job
+from fedbb.training.config import TrainJob
 from helpers.toy import toy_network
 
 STATE_OF_TOY = snapshot(toy_network())
@@ -148,7 +148,7 @@ def test_any_byte_of_an_array_changed_is_read_or_refused(place, value):
 
 @pytest.mark.parametrize("dispersion", [None, 0.25])
 def test_a_card_comes_back(dispersion):
-    figures, outline = unpack_card(pack_card(ClientCard(2, 30, dispersion), OUTLINE))
+    figures, outline = unpack_card(pack_card(ClientInfo(2, 30, dispersion), OUTLINE))
     assert figures == {"client": 2, "samples": 30, "dispersion": dispersion}
     assert outline == OUTLINE
 
@@ -158,7 +158,7 @@ def test_a_card_comes_back(dispersion):
     [("classes", "a"), ("classes", [1, 2]), ("channels", 1.0), ("channels", True), ("task", "x")],
 )
 def test_an_outline_that_makes_no_sense_is_refused(key, value):
-    content = pack_card(ClientCard(0, 1), OUTLINE)
+    content = pack_card(ClientInfo(0, 1), OUTLINE)
     content["outline"] = ConfigRecord({**content["outline"], key: value})
     with pytest.raises(ReplyError, match="outline cannot be read"):
         unpack_card(content)
@@ -166,7 +166,7 @@ def test_an_outline_that_makes_no_sense_is_refused(key, value):
 
 @pytest.mark.parametrize("record", ["facts", "outline"])
 def test_a_card_that_lacks_a_part_is_refused(record):
-    content = pack_card(ClientCard(0, 1), OUTLINE)
+    content = pack_card(ClientInfo(0, 1), OUTLINE)
     del content[record]
     with pytest.raises(ReplyError, match=f"{record} is missing"):
         unpack_card(content)
@@ -174,7 +174,7 @@ def test_a_card_that_lacks_a_part_is_refused(record):
 
 @pytest.mark.parametrize("since", [None, 4])
 def test_a_job_comes_back(since):
-    order = Order(Job(1, 5, 2**32 - 1, STATE_OF_TOY), 2, "name-ab12", since)
+    order = Order(TrainJob(1, 5, 2**32 - 1, STATE_OF_TOY), 2, "name-ab12", since)
     back = unpack_order(pack_order(order, pack_state(STATE_OF_TOY)))
     assert (back.attempt, back.run, back.since) == (2, "name-ab12", since)
     assert (back.job.client, back.job.round, back.job.seed) == (1, 5, 2**32 - 1)
@@ -182,7 +182,9 @@ def test_a_job_comes_back(since):
 
 
 def test_a_job_without_its_facts_is_refused():
-    content = pack_order(Order(Job(1, 5, 0, STATE_OF_TOY), 1, "x", None), pack_state(STATE_OF_TOY))
+    content = pack_order(
+        Order(TrainJob(1, 5, 0, STATE_OF_TOY), 1, "x", None), pack_state(STATE_OF_TOY)
+    )
     del content["facts"]["seed"]
     with pytest.raises(ReplyError, match="job cannot be read"):
         unpack_order(content)
@@ -190,7 +192,7 @@ def test_a_job_without_its_facts_is_refused():
 
 @pytest.mark.parametrize(("kept", "forgot"), [(True, False), (False, True)])
 def test_an_update_comes_back_with_what_its_site_remembers(kept, forgot):
-    order = Order(Job(1, 5, 0, STATE_OF_TOY), 2, "x", None)
+    order = Order(TrainJob(1, 5, 0, STATE_OF_TOY), 2, "x", None)
     update = ClientUpdate(1, STATE_OF_TOY, 7, 9.5, 0.1 + 0.2, 1.25)
     answered = unpack_update(pack_update(update, order, kept=kept, forgot=forgot))
     reply = answered.reply

@@ -113,10 +113,10 @@ def test_the_folder_holds_what_a_server_knows_and_no_counts(recipe, tmp_path):
     folder = RunFolder(tmp_path / "flower")
     names = {path.name for path in folder.path.iterdir()}
     assert "partition.json" not in names
-    federation, cards = folder.read_json("federation.json"), folder.read_json("cards.json")
+    federation, infos = folder.read_json("federation.json"), folder.read_json("cards.json")
     assert federation["positives"] is None
     assert all(client["positives"] is None for client in federation["clients"])
-    assert [card["samples"] for card in cards["cards"]] == [20, 20, 20]
+    assert [info["samples"] for info in infos["cards"]] == [20, 20, 20]
     assert sum(client["weight"] for client in federation["clients"]) == pytest.approx(1)
     assert federation["scored"] == {"test": 20}
 
@@ -278,8 +278,8 @@ def own_data(tmp_path):
 def test_sites_with_data_of_their_own_train_and_score_without_any_at_the_server(tmp_path):
     recipe, grid = own_data(tmp_path)
     _, records = flower_run(recipe, tmp_path / "flower", grid, score="sites")
-    cards = RunFolder(tmp_path / "flower").read_json("cards.json")["cards"]
-    assert [card["samples"] for card in cards] == [18, 24, 30]
+    infos = RunFolder(tmp_path / "flower").read_json("cards.json")["cards"]
+    assert [info["samples"] for info in infos] == [18, 24, 30]
     scores = records[-1]["scores"]["test"]
     assert scores["samples"] == 6 + 8 + 10
     assert 0 <= scores["macro"]["accuracy"] <= 1

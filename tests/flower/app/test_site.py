@@ -11,11 +11,11 @@ from fedbb.flower.app.client_state import NodeMemory, open_memory
 from fedbb.flower.app.serde import Order, pack_order, pack_state
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.flower.app.site import build_network, dataset_of, open_site, outline_of
-from fedbb.records import ClientMemory
+from fedbb.records import ClientState
 from fedbb.runs.federation import prepare
-from fedbb.simulation.client_info import make_cards
+from fedbb.simulation.client_info import make_client_infos
 from fedbb.state import digest, snapshot
-from fedbb.training.config import Job
+from fedbb.training.config import TrainJob
 from helpers.flower_loopback import open_loopback, take_identity
 from helpers.small_run import small_recipe, write_npz
 from helpers.toy import equal_states, toy_network
@@ -28,8 +28,8 @@ def recipe(tmp_path):
 
 def test_the_card_is_the_one_a_simulation_makes(recipe):
     site = open_site(recipe, SiteSettings(1))
-    cards = make_cards(prepare(recipe).shares, site.method.weighting)
-    assert site.card() == cards[1]
+    infos = make_client_infos(prepare(recipe).shares, site.method.weighting)
+    assert site.info() == infos[1]
 
 
 def test_all_of_its_data_is_its_own_if_it_says_so(recipe, tmp_path):
@@ -66,7 +66,7 @@ def memories(tmp_path):
 @pytest.mark.parametrize("kind", ["node", "folder"])
 def test_a_memory_comes_back_and_old_ones_are_forgotten(kind, tmp_path):
     store, state = memories(tmp_path)[kind], snapshot(toy_network())
-    kept = ClientMemory(state, {"x": state.params["head.bias"].clone()})
+    kept = ClientState(state, {"x": state.params["head.bias"].clone()})
     for number in (1, 2, 5):
         store.save(0, number, kept)
         store.save(3, number, kept)
@@ -82,7 +82,7 @@ def test_a_memory_comes_back_and_old_ones_are_forgotten(kind, tmp_path):
 
 def test_a_memory_without_a_model_comes_back_as_such(tmp_path):
     for store in memories(tmp_path).values():
-        store.save(0, 1, ClientMemory(None, {"x": snapshot(toy_network()).params["head.bias"]}))
+        store.save(0, 1, ClientState(None, {"x": snapshot(toy_network()).params["head.bias"]}))
         assert store.load(0, 1).model is None
 
 
@@ -96,9 +96,9 @@ def test_a_server_cannot_choose_another_folder(name, tmp_path):
 def test_training_again_from_the_named_memory_gives_the_same_bits(recipe):
     site, store = open_site(recipe, SiteSettings(0)), NodeMemory(RecordDict())
     state = snapshot(build_network(recipe, site.method, site.dataset))
-    order = Order(Job(0, 1, 0, state), 1, "run", None)
+    order = Order(TrainJob(0, 1, 0, state), 1, "run", None)
     site.train(order, store)
-    second = Order(Job(0, 2, 0, state), 1, "run", 1)
+    second = Order(TrainJob(0, 2, 0, state), 1, "run", 1)
     once, again = (site.train(replace(second, attempt=k), store) for k in (1, 2))
     assert digest(once.update.state) == digest(again.update.state)
     assert once.kept
@@ -110,7 +110,7 @@ def test_a_job_for_another_client_is_refused(recipe):
     site = open_site(recipe, SiteSettings(0))
     state = snapshot(build_network(recipe, site.method, site.dataset))
     with pytest.raises(RunError, match="this site is client 0, and the job is for 1"):
-        site.train(Order(Job(1, 1, 0, state), 1, "run", None), NodeMemory(RecordDict()))
+        site.train(Order(TrainJob(1, 1, 0, state), 1, "run", None), NodeMemory(RecordDict()))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_an_error_nobody_foresaw_tells_only_its_kind(recipe, monkeypatch):
 def test_a_state_that_does_not_fit_the_network_is_an_error_of_the_site(recipe, monkeypatch):
     take_identity(monkeypatch)
     other = snapshot(toy_network())
-    content = pack_order(Order(Job(0, 1, 0, other), 1, "run", None), pack_state(other))
+    content = pack_order(Order(TrainJob(0, 1, 0, other), 1, "run", None), pack_state(other))
     config = {"recipe": recipe.model_dump_json()}
     reply = app(Message(content, 5, "train"), Context(1, 5, {"client": 0}, RecordDict(), config))
     assert reply.error.reason.startswith("RuntimeError")

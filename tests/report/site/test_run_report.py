@@ -8,7 +8,7 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.report.groups import group
 from fedbb.report.site.gather import gather
-from fedbb.report.site.run_report import remarks, setting, write_report
+from fedbb.report.site.run_report import diagnostics, setting, write_report
 from helpers.page_reader import PageReader
 from helpers.run_builder import Sketch, build_all, write
 
@@ -51,7 +51,7 @@ def test_remarks_name_the_runs_they_hold_for(tmp_path):
         facts = json.loads((path / "federation.json").read_text())
         write(path / "federation.json", {**facts, "notes": ["client 3 is empty"]})
     (comparison,) = group(gather(paths).runs)
-    assert remarks(comparison) == ["Client 3 is empty (FedAvg, seed 0; FedAvg, seed 1)."]
+    assert diagnostics(comparison) == ["Client 3 is empty (FedAvg, seed 0; FedAvg, seed 1)."]
 
 
 def test_without_a_finished_run_the_reasons_are_given(tmp_path):

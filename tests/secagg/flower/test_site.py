@@ -16,7 +16,7 @@ from fedbb.secagg.flower.packing import pack_letter, read_letter, unpack_letter
 from fedbb.secagg.flower.state import open_state
 from fedbb.secagg.member import Member
 from fedbb.secagg.statistics import Sums
-from fedbb.training.config import Job
+from fedbb.training.config import TrainJob
 from helpers.flower_loopback import (
     FIRST_NODE,
     flower_run,
@@ -46,7 +46,7 @@ def _identity(monkeypatch):
 def spied(monkeypatch):
     """What sites compute and must not show: their cards, parts and models."""
     found = {"cards": [], "parts": [], "models": []}
-    train, card, part, declare = Site.train, Site.card, Member.part, Member.statistics
+    train, info, part, declare = Site.train, Site.info, Member.part, Member.statistics
 
     def keep(kind, value):
         found[kind].append(value)
@@ -58,7 +58,7 @@ def spied(monkeypatch):
         return done
 
     monkeypatch.setattr(Site, "train", train_and_tell)
-    monkeypatch.setattr(Site, "card", lambda site: keep("cards", card(site)))
+    monkeypatch.setattr(Site, "card", lambda site: keep("cards", info(site)))
     monkeypatch.setattr(Member, "part", lambda *own: keep("parts", part(*own)).copy())
     monkeypatch.setattr(Member, "statistics", lambda own: keep("parts", declare(own)))
     return found
@@ -66,9 +66,9 @@ def spied(monkeypatch):
 
 def needles(found):
     """Yield bytes that would be seen if a site's numbers were: as text, as numbers, as tensors."""
-    for card in found["cards"]:
-        yield repr(card.dispersion)[:10].encode()
-        yield np.float64(card.dispersion).tobytes()
+    for info in found["cards"]:
+        yield repr(info.dispersion)[:10].encode()
+        yield np.float64(info.dispersion).tobytes()
     for part in found["parts"]:
         scaled = part if part.dtype == np.int64 else np.rint(np.ldexp(part, 40)).astype(np.int64)
         # A few places with three entries in a row; zeros are everywhere.
@@ -85,7 +85,7 @@ def test_no_message_file_or_log_line_holds_a_sites_numbers_or_model(tmp_path, sp
     grid = open_grid(recipe, federation)
     with caplog.at_level(logging.DEBUG):
         private_run(recipe, tmp_path / "flower", federation, grid)
-    sizes = {card.samples for card in spied["cards"]}
+    sizes = {info.samples for info in spied["cards"]}
     assert len(sizes) == 3
     assert len(spied["models"]) == 6
     unseen = list(needles(spied))
@@ -102,11 +102,11 @@ def test_no_message_file_or_log_line_holds_a_sites_numbers_or_model(tmp_path, sp
 
 def test_answers_hold_a_letter_and_letters_tell_no_figure(finished):
     answers = [passed for passed in finished.seen if passed.way == "from" and passed.content]
-    cards = [passed for passed in answers if passed.stage == "query.number"]
-    assert [dict(card.content["facts"]) for card in cards] == [{"client": k} for k in range(3)]
+    infos = [passed for passed in answers if passed.stage == "query.number"]
+    assert [dict(info.content["facts"]) for info in infos] == [{"client": k} for k in range(3)]
     assert len(answers) == 3 * (1 + 7 + 5)
     for passed in answers:
-        if passed not in cards:
+        if passed not in infos:
             assert set(passed.content) == {"letter"}
             assert header_of(passed.content)["facts"].keys() == FACTS[passed.stage]
     sizes = {stage: {len(p.data) for p in answers if p.stage == stage} for stage in FACTS}
@@ -152,7 +152,9 @@ def finished(tmp_path_factory):
 def test_messages_of_open_runs_are_not_answered_in_a_private_one(finished):
     grid = finished
     masked = unpack_letter(last_letter(grid, "masked"))
-    order = pack_order(Order(Job(0, 1, 0, masked.state), 1, "run", None), pack_state(masked.state))
+    order = pack_order(
+        Order(TrainJob(0, 1, 0, masked.state), 1, "run", None), pack_state(masked.state)
+    )
     for kind, content in (("train", order), ("evaluate", order), ("query.card", RecordDict())):
         outcome = ask(grid, kind, content)
         assert isinstance(outcome, Failure)

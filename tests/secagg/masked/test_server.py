@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedbb.errors import PrivacyError, TooFewError
-from fedbb.records import Absence
+from fedbb.records import ClientFailure
 from fedbb.secagg.masked.attempt import STAGES
 from fedbb.secagg.masked.server import MaskedSum
 from fedbb.secagg.primitives.key_derivation import own_key
@@ -136,7 +136,7 @@ def test_one_of_five_may_fall_silent_at_any_stage(stage: str, client: int) -> No
     assert total.values.tobytes() == ring_sum(table, counted_in).tobytes()
     assert total.attempts == (2 if stage in ("keys", "shares") else 1)
     if counted_in == others:
-        assert total.absences == (Absence(client, f"gave no answer in stage {stage}"),)
+        assert total.absences == (ClientFailure(client, f"gave no answer in stage {stage}"),)
 
 
 @pytest.mark.parametrize("gone", list(itertools.combinations(range(10), 3))[::9])

@@ -13,14 +13,14 @@ from fedbb.losses.cross_entropy import CrossEntropy
 from fedbb.methods import METHODS, Method, build_method, fedavg
 from fedbb.records import Task
 from fedbb.rounds.loop import Schedule, Start, federate
-from fedbb.runs.client_states import MemoryFiles
+from fedbb.runs.client_states import ClientStateFiles
 from fedbb.simulation.inline import Inline
-from fedbb.simulation.pool.pool import Pool, crew_size
+from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import digest, snapshot
-from fedbb.training.config import Job, LocalPlan
+from fedbb.training.config import LocalConfig, TrainJob
 from helpers.toy import toy_dataset, toy_network, toy_rounds, toy_shares
 
-PLAN = LocalPlan(batch_size=8, lr=0.1)
+PLAN = LocalConfig(batch_size=8, lr=0.1)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def pool_rounds(method, folder, task=Task.MULTICLASS, workers=2, plan=PLAN, **ne
     dataset = toy_dataset(task)
     model = toy_network(**network)
     torch.set_num_threads(1)
-    engine = Inline(model, toy_shares(dataset), method, plan, MemoryFiles(folder))
+    engine = Inline(model, toy_shares(dataset), method, plan, ClientStateFiles(folder))
     scored = {"test": dataset.test}
     with Pool(engine, scored, batch_size=8, workers=workers) as pool:
         start, schedule = Start(snapshot(model)), Schedule(rounds=3)
@@ -58,7 +58,7 @@ def pool_rounds(method, folder, task=Task.MULTICLASS, workers=2, plan=PLAN, **ne
 
 
 SUITED = [
-    (name, task) for name in METHODS for task in Task if build_method(name, {}).loss.suits(task)
+    (name, task) for name in METHODS for task in Task if build_method(name, {}).loss.supports(task)
 ]
 
 
@@ -101,7 +101,7 @@ def test_a_client_that_kills_its_worker_twice_stops_the_run_by_name(tmp_path):
 def test_an_idle_worker_that_dies_is_replaced(tmp_path):
     expected = digest(list(toy_rounds(fedavg()))[-1].state)
     dataset, model = toy_dataset(), toy_network()
-    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, MemoryFiles(tmp_path))
+    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, ClientStateFiles(tmp_path))
     with Pool(engine, {"test": dataset.test}, workers=2) as pool:
         rounds = federate(pool, fedavg(), Start(snapshot(model)), Schedule(rounds=3), pool)
         next(rounds)
@@ -112,7 +112,7 @@ def test_an_idle_worker_that_dies_is_replaced(tmp_path):
 
 
 def test_what_goes_wrong_in_a_worker_is_told_as_if_it_were_here(tmp_path):
-    wild = LocalPlan(batch_size=8, lr=1e30)
+    wild = LocalConfig(batch_size=8, lr=1e30)
     with pytest.raises(DivergedError, match=r"round \d, client \d, method FedAvg") as caught:
         list(pool_rounds(fedavg(), tmp_path, plan=wild))
     assert "in a worker process" in caught.value.__notes__[0]
@@ -123,23 +123,23 @@ def test_a_network_that_cannot_be_sent_is_refused(tmp_path):
         pass
 
     dataset = toy_dataset()
-    engine = Inline(Hidden(), toy_shares(dataset), fedavg(), PLAN, MemoryFiles(tmp_path))
+    engine = Inline(Hidden(), toy_shares(dataset), fedavg(), PLAN, ClientStateFiles(tmp_path))
     with pytest.raises((AttributeError, RunError), match="Hidden"):
         Pool(engine, {"test": dataset.test}, workers=1)
 
 
 def test_no_process_is_left_when_the_pool_is_closed_or_a_round_given_up(tmp_path):
     dataset, model = toy_dataset(), toy_network()
-    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, MemoryFiles(tmp_path))
+    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, ClientStateFiles(tmp_path))
     with Pool(engine, {"test": dataset.test}, workers=2) as pool:
         numbers = [worker.process.pid for worker in pool._crew._workers]
         state = snapshot(model)
         # Of three jobs the first may be answered last, and then the round would be whole.
-        updates = pool.train([Job(number % 3, 1, 0, state) for number in range(90)])
+        updates = pool.train([TrainJob(number % 3, 1, 0, state) for number in range(90)])
         next(updates)
         updates.close()
         with pytest.raises(RunError, match="ended already"):
-            next(pool.train([Job(0, 2, 0, state)]))
+            next(pool.train([TrainJob(0, 2, 0, state)]))
     for number in numbers:
         with pytest.raises(ProcessLookupError):
             os.kill(number, 0)
@@ -148,7 +148,7 @@ def test_no_process_is_left_when_the_pool_is_closed_or_a_round_given_up(tmp_path
 def test_what_scoring_needs_is_imported_once_all_workers_are_busy(tmp_path, monkeypatch):
     ready = []
     dataset, model = toy_dataset(), toy_network()
-    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, MemoryFiles(tmp_path))
+    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, ClientStateFiles(tmp_path))
     monkeypatch.setattr("fedbb.evaluation.metrics.prepare", lambda: ready.append(len(ready)))
     with Pool(engine, {"test": dataset.test}, workers=2) as pool:
         assert ready == []
@@ -159,16 +159,16 @@ def test_what_scoring_needs_is_imported_once_all_workers_are_busy(tmp_path, monk
 
 def test_jobs_of_different_states_are_refused(tmp_path):
     dataset, model = toy_dataset(), toy_network()
-    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, MemoryFiles(tmp_path))
+    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, ClientStateFiles(tmp_path))
     with Pool(engine, {"test": dataset.test}, workers=1) as pool:
-        jobs = [Job(client, 1, 0, snapshot(model)) for client in range(2)]
+        jobs = [TrainJob(client, 1, 0, snapshot(model)) for client in range(2)]
         with pytest.raises(ValueError, match="same state"):
             next(pool.train(jobs))
 
 
 def test_threads_of_a_client_are_taken_off_the_workers(monkeypatch):
     monkeypatch.setattr("fedbb.simulation.pool.pool.usable_cores", lambda: 8)
-    assert crew_size(LocalPlan()) == 8
-    assert crew_size(LocalPlan(threads=3)) == 2
-    assert crew_size(LocalPlan(threads=16)) == 1
-    assert crew_size(LocalPlan(device="cuda:1")) == 1
+    assert worker_count(LocalConfig()) == 8
+    assert worker_count(LocalConfig(threads=3)) == 2
+    assert worker_count(LocalConfig(threads=16)) == 1
+    assert worker_count(LocalConfig(device="cuda:1")) == 1

@@ -19,7 +19,7 @@ class Krum:
     With f = 0 multi-Krum keeps everybody.
     """
 
-    liars: int
+    byzantine: int
     many: bool = False
 
     @property
@@ -30,15 +30,15 @@ class Krum:
     @property
     def least(self) -> int:
         """With how many clients its promise holds."""
-        return 2 * self.liars + 3
+        return 2 * self.byzantine + 3
 
     def __call__(self, scores: FloatArray) -> IntArray:
         """Return the places of those that are kept, in rising order; of equals the first."""
-        number = len(scores) - self.liars if self.many else 1
+        number = len(scores) - self.byzantine if self.many else 1
         return np.sort(np.argsort(scores, kind="stable")[:number])
 
 
-def krum_scores(distances: FloatArray, liars: int) -> FloatArray:
+def krum_scores(distances: FloatArray, byzantine: int) -> FloatArray:
     """Return each client's Σ of squared distances (n, n) to its n − f − 2 nearest others.
 
     >>> apart = np.subtract.outer([0.0, 1.0, 9.0], [0.0, 1.0, 9.0]) ** 2
@@ -46,11 +46,11 @@ def krum_scores(distances: FloatArray, liars: int) -> FloatArray:
     array([ 1.,  1., 64.])
     """
     number = len(distances)
-    if number < 2 * liars + 3:
-        raise ValueError(f"{number} clients are too few to tell {liars} liars from the rest")
+    if number < 2 * byzantine + 3:
+        raise ValueError(f"{number} clients are too few to tell {byzantine} liars from the rest")
     others = distances[~np.eye(number, dtype=bool)].reshape(number, number - 1)
     # Summed from the nearest on, so that the order of clients changes no bit.
-    return np.asarray(np.sort(others, axis=1)[:, : number - liars - 2].sum(axis=1))
+    return np.asarray(np.sort(others, axis=1)[:, : number - byzantine - 2].sum(axis=1))
 
 
 def squared_distances(states: Sequence[ModelState]) -> FloatArray:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedbb.aggregation.robust.coordinatewise import join_coordinates
 from fedbb.aggregation.weighting import renormalize
-from fedbb.records import ClientCard, ClientUpdate, FloatArray, LabelCounts, ModelState
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, LabelCounts, ModelState
 
 
 def coordinate_median(
@@ -34,13 +34,13 @@ def middle(values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Alike:
+class Uniform:
     """Every client that has samples counts the same, which is how a median takes them."""
 
     def measure(self, counts: LabelCounts) -> None:
         """Ask for nothing."""
         return
 
-    def __call__(self, cards: Sequence[ClientCard]) -> FloatArray:
+    def __call__(self, infos: Sequence[ClientInfo]) -> FloatArray:
         """Return one over the number of clients that have samples, 0 for the others."""
-        return renormalize(np.array([card.samples > 0 for card in cards], dtype=np.float64))
+        return renormalize(np.array([info.samples > 0 for info in infos], dtype=np.float64))

@@ -14,13 +14,13 @@ from fedbb.records import ClientUpdate, FloatArray, ModelState
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    """A merge that leaves out the `liars` highest and lowest values of every coordinate.
+    """A merge that leaves out the `byzantine` highest and lowest values of every coordinate.
 
-    What is left lies between honest values if no more than `liars` clients lie, and is weighed by
-    the clients' weights, scaled at each coordinate to sum to one.
+    What is left lies between honest values if at most `byzantine` clients are malicious. It is
+    weighted by the clients' weights, scaled at each coordinate to sum to one.
     """
 
-    liars: int
+    byzantine: int
 
     def __call__(
         self, current: ModelState, updates: Iterable[ClientUpdate], weights: FloatArray
@@ -29,12 +29,12 @@ class TrimmedMean:
         pairs = zip(updates, weights.tolist(), strict=True)
         # Of equal values the ones of lower clients are taken as the lower.
         ordered = sorted(pairs, key=lambda pair: pair[0].client)
-        if len(ordered) <= 2 * self.liars:
-            raise ValueError(f"{len(ordered)} clients cannot outvote {self.liars} liars")
+        if len(ordered) <= 2 * self.byzantine:
+            raise ValueError(f"{len(ordered)} clients cannot outvote {self.byzantine} liars")
         shares = torch.tensor([weight for _, weight in ordered], dtype=torch.float64)
         return join_coordinates(
             [update.state for update, _ in ordered],
-            lambda values: trimmed_mean(values, shares, self.liars),
+            lambda values: trimmed_mean(values, shares, self.byzantine),
         )
 
 

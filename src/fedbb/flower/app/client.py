@@ -24,26 +24,26 @@ app = ClientApp()
 
 
 @app.query("card")
-def card(message: Message, context: Context) -> Message:
+def info(message: Message, context: Context) -> Message:
     """Introduce this site."""
 
-    def introduce(site: Site) -> RecordDict:
-        return pack_card(site.card(), site.outline())
+    def client_infos(site: Site) -> RecordDict:
+        return pack_card(site.info(), site.outline())
 
-    return _answer(message, context, introduce)
+    return _answer(message, context, client_infos)
 
 
 @app.query("number")
 def number(message: Message, context: Context) -> Message:
     """Tell which client of a private run this site is, and nothing else of it."""
 
-    def introduce(recipe: Recipe, settings: SiteSettings) -> RecordDict:
+    def client_infos(recipe: Recipe, settings: SiteSettings) -> RecordDict:
         # What private runs need comes with an extra, and takes its time to load.
-        from fedbb.secagg.flower.site import introduce
+        from fedbb.secagg.flower.site import client_infos
 
-        return introduce(recipe, settings)
+        return client_infos(recipe, settings)
 
-    return _answer(message, context, None, introduce)
+    return _answer(message, context, None, client_infos)
 
 
 @app.train()

@@ -17,17 +17,17 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from fedbb._util.files import remove_leftovers
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import read_arrays
-from fedbb.records import ClientMemory
+from fedbb.records import ClientState
 from fedbb.runs.checksummed import flatten_state, gather_state, part
-from fedbb.runs.client_states import MemoryFiles
-from fedbb.simulation.client_state import MemoryStore
+from fedbb.runs.client_states import ClientStateFiles
+from fedbb.simulation.client_state import ClientStateStore
 
 _NAME = re.compile(r"[A-Za-z0-9_+=-][\w.+=-]{0,150}")
 _FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 _KEY = re.compile(r"memory-(\d+)-(\d+)")
 
 
-class SiteMemory(MemoryStore, Protocol):
+class SiteMemory(ClientStateStore, Protocol):
     """A store that drops what the server can no longer ask for."""
 
     def tidy(self, client: int, kept: Collection[int]) -> None:
@@ -39,13 +39,13 @@ class SiteMemory(MemoryStore, Protocol):
 class FolderMemory:
     """Sealed files, a folder for each run."""
 
-    files: MemoryFiles
+    files: ClientStateFiles
 
-    def load(self, client: int, number: int) -> ClientMemory:
+    def load(self, client: int, number: int) -> ClientState:
         """Return what a client kept in this round."""
         return self.files.load(client, number)
 
-    def save(self, client: int, number: int, memory: ClientMemory) -> None:
+    def save(self, client: int, number: int, memory: ClientState) -> None:
         """Keep what a client remembers after this round."""
         self.files.save(client, number, memory)
 
@@ -63,16 +63,16 @@ class NodeMemory:
 
     state: RecordDict
 
-    def load(self, client: int, number: int) -> ClientMemory:
+    def load(self, client: int, number: int) -> ClientState:
         """Return what a client kept in this round."""
         record = self.state.get(_key(client, number))
         if not isinstance(record, ArrayRecord):
             raise RunError(f"the node remembers nothing of round {number}")
         tensors = {name: torch.from_numpy(array) for name, array in read_arrays(record).items()}
         model = gather_state(tensors, "model.")
-        return ClientMemory(model if model.params else None, part(tensors, "momentum.") or None)
+        return ClientState(model if model.params else None, part(tensors, "momentum.") or None)
 
-    def save(self, client: int, number: int, memory: ClientMemory) -> None:
+    def save(self, client: int, number: int, memory: ClientState) -> None:
         """Keep what a client remembers after this round."""
         tensors = {} if memory.model is None else flatten_state(memory.model, "model.")
         for name, tensor in (memory.momentum or {}).items():
@@ -94,7 +94,7 @@ def open_memory(folder: Path | None, run: str, state: RecordDict) -> SiteMemory:
         return NodeMemory(state)
     path = run_folder(folder, run)
     remove_leftovers(path)
-    return FolderMemory(MemoryFiles(path))
+    return FolderMemory(ClientStateFiles(path))
 
 
 def run_folder(folder: Path, run: str) -> Path:

@@ -24,13 +24,13 @@ from fedbb.flower.app.serde import (
 )
 from fedbb.flower.app.transport import Failure, Post
 from fedbb.recipes.spec import DefenseSpec
-from fedbb.records import Absence, ClientUpdate, ModelState
+from fedbb.records import ClientFailure, ClientUpdate, ModelState
 from fedbb.rounds.replies import Expected, Inbox
-from fedbb.simulation.base import Answers
+from fedbb.simulation.base import RoundReplies
 from fedbb.simulation.pool.protocol import pack_update as park_update
 from fedbb.simulation.pool.protocol import unpack_update as fetch_update
-from fedbb.simulation.pool.reorder_buffer import Parking
-from fedbb.training.config import Job, LocalPlan
+from fedbb.simulation.pool.reorder_buffer import SpillBuffer
+from fedbb.training.config import LocalConfig, TrainJob
 
 log = logging.getLogger("fedbb")
 
@@ -42,49 +42,49 @@ AT_HAND = 4
 class Sites:
     """Has jobs done by sites and takes only answers that can be true.
 
-    `run` names the run at the sites, which keep their memories under it. `dated` tells the round
-    each client's memory is from, as far as the server took its answer. `patience` is for how many
-    seconds a round that is tried again waits for clients that are away.
+    `run` names the run at the sites, which keep their client state under it. `state_rounds` holds
+    the round of each client's state, as far as the server accepted its reply. `patience` is how
+    many seconds a repeated round waits for clients that are away.
     """
 
     post: Post
     roll: Roll
-    plan: LocalPlan
+    plan: LocalConfig
     defense: DefenseSpec
     run: str
     patience: float = 60.0
-    dated: dict[int, int] = field(default_factory=dict)
+    state_rounds: dict[int, int] = field(default_factory=dict)
     _before: tuple[int, dict[int, int]] = (0, {})
 
-    def ask(self, jobs: Sequence[Job], attempt: int) -> Answers:
+    def ask(self, jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
         """Return the answers to these jobs that came in time and hold."""
         self._go_back(jobs[0].round)
         nodes = self.roll.find([job.client for job in jobs], self.patience if attempt > 1 else 0.0)
         absent = {job.client: "not connected" for job in jobs if job.client not in nodes}
         asked = {job.client: job for job in jobs if job.client in nodes}
-        parking = Parking(AT_HAND)
+        reorder_buffer = SpillBuffer(AT_HAND)
         inbox = Inbox({client: self._expect(job, attempt) for client, job in asked.items()})
         for client, outcome in self._send(list(asked.values()), nodes, attempt):
             try:
                 update = self._take(inbox, client, outcome)
             except ReplyError as error:
-                if client in parking:
+                if client in reorder_buffer:
                     log.warning("%s", error)
                 else:
                     absent.setdefault(client, str(error))
             else:
-                parking.put(client, park_update(update, kept=False))
+                reorder_buffer.put(client, park_update(update, kept=False))
         for client, reason in absent.items():
             log.warning("round %d: client %d is left out: %s", jobs[0].round, client, reason)
-        present = tuple(job.client for job in jobs if job.client in parking)
-        absences = tuple(Absence(client, reason) for client, reason in absent.items())
-        return Answers(present, _fetch(parking, present), absences)
+        present = tuple(job.client for job in jobs if job.client in reorder_buffer)
+        absences = tuple(ClientFailure(client, reason) for client, reason in absent.items())
+        return RoundReplies(present, _fetch(reorder_buffer, present), absences)
 
     def score(self, state: ModelState) -> dict[str, Scores]:
         """Return the scores of a state, pooled over the sites that answered."""
         outline = self.roll.outline
         assert outline is not None
-        clients = sorted(self.roll.cards)
+        clients = sorted(self.roll.infos)
         least = max(1, math.ceil(self.defense.quorum * len(clients)))
         for attempt in range(1, self.defense.attempts + 1):
             nodes = self.roll.find(clients, self.patience if attempt > 1 else 0.0)
@@ -100,25 +100,25 @@ class Sites:
     def _go_back(self, number: int) -> None:
         """Let every attempt at a round start from the memories that the round began with."""
         if self._before[0] != number:
-            self._before = (number, dict(self.dated))
-        self.dated.clear()
-        self.dated.update(self._before[1])
+            self._before = (number, dict(self.state_rounds))
+        self.state_rounds.clear()
+        self.state_rounds.update(self._before[1])
 
-    def _expect(self, job: Job, attempt: int) -> Expected:
+    def _expect(self, job: TrainJob, attempt: int) -> Expected:
         # Under "clip" whoever goes too far is drawn back and not refused.
         bound = None if self.defense.rule == "clip" else self.defense.max_norm
-        card = self.roll.cards[job.client]
-        return Expected(job.state, card, self.plan, job.round, attempt, bound)
+        info = self.roll.infos[job.client]
+        return Expected(job.state, info, self.plan, job.round, attempt, bound)
 
     def _send(
-        self, jobs: Sequence[Job], nodes: dict[int, int], attempt: int
+        self, jobs: Sequence[TrainJob], nodes: dict[int, int], attempt: int
     ) -> Iterator[tuple[int, RecordDict | Failure]]:
         if not jobs:
             return
         state, number = pack_state(jobs[0].state), jobs[0].round
         letters = {
             nodes[job.client]: pack_order(
-                Order(job, attempt, self.run, self.dated.get(job.client)), state
+                Order(job, attempt, self.run, self.state_rounds.get(job.client)), state
             )
             for job in jobs
         }
@@ -148,7 +148,7 @@ class Sites:
                 self._before[1].get(client),
             )
         if answered.kept:
-            self.dated[client] = number
+            self.state_rounds[client] = number
 
     def _scores(
         self, state: ModelState, nodes: dict[int, int], classes: int
@@ -167,8 +167,8 @@ class Sites:
                 log.warning("scores of client %d are left out: %s", clients[node], error)
 
 
-def _fetch(parking: Parking, clients: Sequence[int]) -> Iterator[ClientUpdate]:
-    with parking:
+def _fetch(reorder_buffer: SpillBuffer, clients: Sequence[int]) -> Iterator[ClientUpdate]:
+    with reorder_buffer:
         for client in clients:
-            update, _ = fetch_update(parking.take(client))
+            update, _ = fetch_update(reorder_buffer.take(client))
             yield update

@@ -13,8 +13,8 @@ from fedbb.errors import ReplyError, RunError
 from fedbb.flower.app.serde import Outline, unpack_card
 from fedbb.flower.app.site import VERSIONS
 from fedbb.flower.app.transport import Failure, Post
-from fedbb.records import ClientCard
-from fedbb.rounds.replies import check_card
+from fedbb.records import ClientInfo
+from fedbb.rounds.replies import check_client_info
 
 log = logging.getLogger("fedbb")
 
@@ -46,19 +46,19 @@ class Roll:
     measured: bool
     hidden: bool = False
     patience: float = 60.0
-    cards: dict[int, ClientCard] = field(default_factory=dict)
+    infos: dict[int, ClientInfo] = field(default_factory=dict)
     outline: Outline | None = None
     fixed: bool = False
     _nodes: dict[int, int] = field(default_factory=dict)
     _joined: dict[int, str] = field(default_factory=dict)
     _refused: dict[int, _Refusal] = field(default_factory=dict)
 
-    def fix(self, cards: Sequence[ClientCard], outline: Outline) -> None:
+    def fix(self, infos: Sequence[ClientInfo], outline: Outline) -> None:
         """Take the clients of a run that began earlier for given."""
-        self.cards = {card.client: card for card in cards}
+        self.infos = {info.client: info for info in infos}
         self.outline, self.fixed = outline, True
 
-    def gather(self, number: int, wait: float) -> list[ClientCard]:
+    def gather(self, number: int, wait: float) -> list[ClientInfo]:
         """Return the cards of so many clients once all are there; 0 takes those that come first."""
         end = time.monotonic() + wait
         while True:
@@ -73,11 +73,11 @@ class Roll:
                 raise RunError(self._tell_missing(missing, wait))
             time.sleep(PAUSE)
         self.fixed = True
-        return [self.cards[client] for client in range(wanted)]
+        return [self.infos[client] for client in range(wanted)]
 
     def meet_again(self, wait: float) -> None:
         """Wait for the clients of a run that is resumed; go on without those that stay away."""
-        self.find(sorted(self.cards), wait, strict=True)
+        self.find(sorted(self.infos), wait, strict=True)
 
     def find(
         self, clients: Sequence[int], wait: float = 0.0, *, strict: bool = False
@@ -137,9 +137,9 @@ class Roll:
             if isinstance(answer, Failure):
                 raise ReplyError(answer.reason)
             figures, outline = unpack_card(answer)
-            card = self._read_card(figures)
+            info = self._read_card(figures)
             try:
-                self._check(node, card, outline)
+                self._check(node, info, outline)
             except RunError as error:
                 if strict:
                     raise
@@ -149,41 +149,41 @@ class Roll:
             self._refused[node] = _Refusal(joined, time.monotonic(), str(error))
             return
         self._refused.pop(node, None)
-        self._nodes[card.client], self._joined[node] = node, joined
-        self.cards[card.client] = card
+        self._nodes[info.client], self._joined[node] = node, joined
+        self.infos[info.client] = info
         self.outline = self.outline or outline
-        self.post.names[node] = f"client {card.client}"
-        log.info("client %d is node %d", card.client, node)
+        self.post.names[node] = f"client {info.client}"
+        log.info("client %d is node %d", info.client, node)
         if outline.versions != VERSIONS:
             log.warning(
                 "client %d runs %s and the server %s: results may differ in their last bits",
-                card.client,
+                info.client,
                 outline.versions,
                 VERSIONS,
             )
 
-    def _read_card(self, figures: Mapping[str, object]) -> ClientCard:
+    def _read_card(self, figures: Mapping[str, object]) -> ClientInfo:
         if self.hidden:
             # None for "nobody asked": whoever tells more is refused.
             if figures["samples"] is not None:
                 raise ReplyError("its card tells a size, which a private run must not know")
-            return check_card(figures["client"], 0, figures["dispersion"], measured=False)
-        return check_card(**figures, measured=self.measured)
+            return check_client_info(figures["client"], 0, figures["dispersion"], measured=False)
+        return check_client_info(**figures, measured=self.measured)
 
-    def _check(self, node: int, card: ClientCard, outline: Outline) -> None:
+    def _check(self, node: int, info: ClientInfo, outline: Outline) -> None:
         """Refuse whoever contradicts what is known already."""
-        client, other = card.client, self._nodes.get(card.client)
+        client, other = info.client, self._nodes.get(info.client)
         if other is not None and other != node:
             raise RunError(f"nodes {other} and {node} both say they are client {client}")
-        known = self.cards.get(client)
+        known = self.infos.get(client)
         if self.fixed and known is None:
             raise RunError(
                 f"node {node} says it is client {client}, of which the run knows nothing"
             )
-        if self.fixed and known != card:
+        if self.fixed and known != info:
             raise RunError(
                 f"client {client} has other data than when the run began: {_words(known)} then, "
-                f"{_words(card)} now"
+                f"{_words(info)} now"
             )
         for field_name in ("task", "classes", "channels"):
             here = getattr(self.outline or outline, field_name)
@@ -208,7 +208,7 @@ class Roll:
         return f"after {wait:g} s these clients are still missing: {names}{told}"
 
 
-def _words(card: ClientCard | None) -> str:
-    assert card is not None
-    spread = "" if card.dispersion is None else f" of dispersion {card.dispersion:.6g}"
-    return f"{card.samples} samples{spread}"
+def _words(info: ClientInfo | None) -> str:
+    assert info is not None
+    spread = "" if info.dispersion is None else f" of dispersion {info.dispersion:.6g}"
+    return f"{info.samples} samples{spread}"

@@ -13,7 +13,7 @@ from fedbb.flower.app.serde import Outline
 from fedbb.flower.app.settings import Scoring
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientCard, Task
+from fedbb.records import ClientInfo, Task
 from fedbb.runs import metadata as environment
 from fedbb.runs.folder import RunFolder
 
@@ -30,7 +30,7 @@ class Register:
     run: str
     score: Scoring
     outline: Outline
-    cards: tuple[ClientCard, ...]
+    infos: tuple[ClientInfo, ...]
     hidden: bool = False
 
 
@@ -55,14 +55,14 @@ def save_register(folder: RunFolder, register: Register) -> None:
                 "channels": outline.channels,
                 "versions": outline.versions,
             },
-            "cards": [_plain(card, hidden=register.hidden) for card in register.cards],
+            "cards": [_plain(info, hidden=register.hidden) for info in register.infos],
         },
     )
 
 
-def _plain(card: ClientCard, *, hidden: bool) -> dict[str, Any]:
-    told = {} if hidden else {"samples": card.samples, "dispersion": card.dispersion}
-    return {"client": card.client, **told}
+def _plain(info: ClientInfo, *, hidden: bool) -> dict[str, Any]:
+    told = {} if hidden else {"samples": info.samples, "dispersion": info.dispersion}
+    return {"client": info.client, **told}
 
 
 def load_register(folder: RunFolder) -> Register:
@@ -79,9 +79,9 @@ def load_register(folder: RunFolder) -> Register:
             form["channels"],
             form["versions"],
         )
-        cards = tuple(ClientCard(**{"samples": 0, **card}) for card in plain["cards"])
-        hidden = all("samples" not in card for card in plain["cards"])
-        return Register(plain["run"], plain["score"], outline, cards, hidden)
+        infos = tuple(ClientInfo(**{"samples": 0, **info}) for info in plain["cards"])
+        hidden = all("samples" not in info for info in plain["cards"])
+        return Register(plain["run"], plain["score"], outline, infos, hidden)
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{folder.file(CARDS)} is damaged: {error!r}") from error
 
@@ -101,7 +101,7 @@ def set_up(
 
 def describe(register: Register, method: Method, scored: Mapping[str, int]) -> dict[str, Any]:
     """Return what a server in the field knows of its clients: sizes, dispersions, weights."""
-    outline, cards = register.outline, register.cards
+    outline, infos = register.outline, register.infos
     notes = []
     if register.score == "sites":
         notes.append("scores are means over the sites, each on its own test data")
@@ -109,27 +109,27 @@ def describe(register: Register, method: Method, scored: Mapping[str, int]) -> d
         "data": outline.data,
         "task": str(outline.task),
         "classes": list(outline.classes),
-        "train": sum(card.samples for card in cards),
+        "train": sum(info.samples for info in infos),
         "scored": dict(scored),
         "positives": None,
-        "clients": _describe_clients(cards, method),
+        "clients": _describe_clients(infos, method),
         "notes": notes,
     }
 
 
-def _describe_clients(cards: Sequence[ClientCard], method: Method) -> list[dict[str, Any]]:
-    weighed = any(card.samples for card in cards)
-    weights = method.weighting(cards) if weighed else [0.0] * len(cards)
-    by_size = BySamples()(cards) if weighed else [0.0] * len(cards)
+def _describe_clients(infos: Sequence[ClientInfo], method: Method) -> list[dict[str, Any]]:
+    weighed = any(info.samples for info in infos)
+    weights = method.weighting(infos) if weighed else [0.0] * len(infos)
+    by_size = BySamples()(infos) if weighed else [0.0] * len(infos)
     return [
         {
-            "client": card.client,
-            "samples": card.samples,
-            "dispersion": card.dispersion,
-            "weight": float(weights[card.client]),
-            "weight_by_samples": float(by_size[card.client]),
+            "client": info.client,
+            "samples": info.samples,
+            "dispersion": info.dispersion,
+            "weight": float(weights[info.client]),
+            "weight_by_samples": float(by_size[info.client]),
             "loss_weight": None,
             "positives": None,
         }
-        for card in cards
+        for info in infos
     ]

@@ -19,9 +19,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
-from fedbb.records import ClientCard, ClientUpdate, FloatArray, ModelState, Task
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Task
 from fedbb.rounds.replies import Reply, gather_entries, name_entries
-from fedbb.training.config import Job
+from fedbb.training.config import TrainJob
 
 STATE, FACTS, OUTLINE, VECTORS = "state", "facts", "outline", "vectors"
 PER_CLASS = ("recall", "f1", "auroc", "average_precision")
@@ -52,7 +52,7 @@ class Outline:
 class Order:
     """A job as it travels: the attempt it belongs to, the run, and the round of the memory."""
 
-    job: Job
+    job: TrainJob
     attempt: int
     run: str
     since: int | None
@@ -82,11 +82,11 @@ def read_arrays(record: Mapping[str, Array]) -> dict[str, npt.NDArray[Any]]:
     return {name: _read(name, array) for name, array in record.items()}
 
 
-def pack_card(card: ClientCard, outline: Outline) -> RecordDict:
+def pack_card(info: ClientInfo, outline: Outline) -> RecordDict:
     """Return what a site tells of itself before the first round."""
-    facts: dict[str, Any] = {"client": card.client, "samples": card.samples}
-    if card.dispersion is not None:
-        facts["dispersion"] = card.dispersion
+    facts: dict[str, Any] = {"client": info.client, "samples": info.samples}
+    if info.dispersion is not None:
+        facts["dispersion"] = info.dispersion
     form: dict[str, Any] = {
         "data": outline.data,
         "task": str(outline.task),
@@ -144,7 +144,7 @@ def unpack_order(content: RecordDict) -> Order:
         run = str(facts["run"])
     except (KeyError, TypeError) as error:
         raise ReplyError(f"the job cannot be read: {error!r}"[:200]) from error
-    job = Job(client, number, seed, unpack_state(content))
+    job = TrainJob(client, number, seed, unpack_state(content))
     return Order(job, attempt, run, None if since == NEVER else since)
 
 

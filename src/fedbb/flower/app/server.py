@@ -28,11 +28,11 @@ from fedbb.recipes.defense import check_crowd
 from fedbb.recipes.spec import Recipe
 from fedbb.records import LabelCounts
 from fedbb.rounds.loop import Score
-from fedbb.rounds.round import OpenJoin
+from fedbb.rounds.round import PlainRound
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.runner import check_resume, go_on
-from fedbb.runs.runtime import Workshop, guard_of, plan_of
+from fedbb.runs.runtime import RunRuntime, local_config_of, round_policy_of
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
@@ -84,7 +84,12 @@ def serve(post: Post, settings: RunSettings) -> Iterator[Record]:
         dataset = dataset_of(register.outline) if own is None else own.dataset
         check_task(method, dataset.task)
         sites = Sites(
-            post, roll, plan_of(recipe), recipe.defense, register.run, patience=settings.wait
+            post,
+            roll,
+            local_config_of(recipe),
+            recipe.defense,
+            register.run,
+            patience=settings.wait,
         )
         workshop = _open_workshop(recipe, method, sites, register, own)
         if private is not None:
@@ -115,12 +120,12 @@ def _open_private(settings: RunSettings, method: Method, roll: Roll) -> Aggregat
 
 
 def _hide(
-    workshop: Workshop, folder: RunFolder, private: Aggregator, register: Register
-) -> Workshop:
+    workshop: RunRuntime, folder: RunFolder, private: Aggregator, register: Register
+) -> RunRuntime:
     """Return the workshop with sums in place of what the server would see of single sites."""
     from fedbb.secagg.flower.rounds import open_rounds
 
-    rounds = open_rounds(folder, private, register.run, workshop.dated)
+    rounds = open_rounds(folder, private, register.run, workshop.state_rounds)
     score = rounds.score if register.score == "sites" else workshop.score
     return replace(workshop, join=rounds.join, score=score)
 
@@ -138,7 +143,7 @@ def _take_up(folder: RunFolder, settings: RunSettings, roll: Roll) -> Register:
         raise RunError(
             f'{folder.path} was begun with score = "{register.score}", not "{settings.score}"'
         )
-    roll.fix(register.cards, register.outline)
+    roll.fix(register.infos, register.outline)
     roll.meet_again(settings.wait)
     return register
 
@@ -149,13 +154,13 @@ def _begin(
     """Wait for all sites, then write what a run begins with."""
     divided = 0 if own is None else own.clients
     number = settings.sites or settings.recipe.data.partition.clients or divided
-    cards = roll.gather(number, settings.wait)
-    check_crowd(settings.recipe, len(cards))
+    infos = roll.gather(number, settings.wait)
+    check_crowd(settings.recipe, len(infos))
     assert roll.outline is not None
-    register = Register(name_run(settings.recipe), settings.score, roll.outline, tuple(cards))
+    register = Register(name_run(settings.recipe), settings.score, roll.outline, tuple(infos))
     scored = {} if own is None else {name: len(part) for name, part in own.scored.items()}
     set_up(folder, settings.recipe, method, register, scored)
-    log.info("%d sites, %d samples", len(cards), sum(card.samples for card in cards))
+    log.info("%d sites, %d samples", len(infos), sum(info.samples for info in infos))
     return register
 
 
@@ -164,10 +169,10 @@ def _begin_private(
 ) -> Register:
     """Wait for all sites, have their statistics summed, and write what a run begins with."""
     roll = private.roll
-    cards = roll.gather(private.clients, settings.wait)
+    infos = roll.gather(private.clients, settings.wait)
     assert roll.outline is not None
     name = private.begun_name(folder, name_run(settings.recipe))
-    register = Register(name, settings.score, roll.outline, tuple(cards), hidden=True)
+    register = Register(name, settings.score, roll.outline, tuple(infos), hidden=True)
     scored = {} if own is None else {name: len(part) for name, part in own.scored.items()}
     private.set_up(folder, register, scored)
     return register
@@ -175,15 +180,15 @@ def _begin_private(
 
 def _open_workshop(
     recipe: Recipe, method: Method, sites: Sites, register: Register, own: OwnData | None
-) -> Workshop:
+) -> RunRuntime:
     dataset = dataset_of(register.outline) if own is None else own.dataset
     model = build_network(recipe, method, dataset)
     score: Score = sites.score
     if own is not None:
-        batch, device = recipe.evaluation.batch_size, plan_of(recipe).device
+        batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
         score = Scorer(model, dataset, own.scored, batch, device)
-    join = OpenJoin(sites.ask, method, register.cards, recipe.seed, guard_of(recipe))
-    return Workshop(join, score, snapshot(model), sites.dated)
+    join = PlainRound(sites.ask, method, register.infos, recipe.seed, round_policy_of(recipe))
+    return RunRuntime(join, score, snapshot(model), sites.state_rounds)
 
 
 def _measures(weighting: Weighting) -> bool:

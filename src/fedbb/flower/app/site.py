@@ -19,12 +19,12 @@ from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.recipes.check import check_recipe, check_task
 from fedbb.recipes.spec import PartitionSpec, Recipe
-from fedbb.records import ClientCard, ClientUpdate, ModelState
+from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.network import make_network
-from fedbb.runs.runtime import plan_of
-from fedbb.training.config import LocalPlan, Share
-from fedbb.training.local import FORGOTTEN, train_client
+from fedbb.runs.runtime import local_config_of
+from fedbb.training.config import ClientDataset, LocalConfig
+from fedbb.training.local import NO_STATE, train_client
 
 VERSIONS = f"fedbb {fedbb.__version__}, torch {torch.__version__}"
 
@@ -46,7 +46,7 @@ class Site:
     recipe: Recipe
     method: Method
     federation: Federation
-    share: Share
+    share: ClientDataset
 
     @property
     def dataset(self) -> Dataset:
@@ -54,14 +54,14 @@ class Site:
         return self.federation.dataset
 
     @property
-    def plan(self) -> LocalPlan:
+    def plan(self) -> LocalConfig:
         """How the recipe has its clients train."""
-        return plan_of(self.recipe)
+        return local_config_of(self.recipe)
 
-    def card(self) -> ClientCard:
+    def info(self) -> ClientInfo:
         """Return all that this site ever tells of its data."""
         counts = self.share.count()
-        return ClientCard(self.client, counts.samples, self.method.weighting.measure(counts))
+        return ClientInfo(self.client, counts.samples, self.method.weighting.measure(counts))
 
     def outline(self) -> Outline:
         """Return what must agree with the other sites; the data goes by the recipe's own name."""
@@ -72,7 +72,7 @@ class Site:
         job = order.job
         if job.client != self.client:
             raise RunError(f"this site is client {self.client}, and the job is for {job.client}")
-        remembered, forgot = FORGOTTEN, False
+        remembered, forgot = NO_STATE, False
         if order.since is not None:
             try:
                 remembered = memory.load(self.client, order.since)
@@ -80,7 +80,7 @@ class Site:
                 forgot = True
         model = build_network(self.recipe, self.method, self.dataset)
         update, kept = train_client(model, self.share, job, self.method, self.plan, remembered)
-        if kept == FORGOTTEN:
+        if kept == NO_STATE:
             return Trained(update, kept=False, forgot=forgot)
         memory.save(self.client, job.round, kept)
         # The server may yet drop this round's answer and ask again from the memory it named.
@@ -110,7 +110,7 @@ def open_site(recipe: Recipe, settings: SiteSettings) -> Site:
             f"this site is client {settings.client}, and the recipe divides the data among "
             f"{len(parts)}; if all of its data is its own, set whole=true in the node config"
         )
-    share = Share(federation.dataset, parts[place])
+    share = ClientDataset(federation.dataset, parts[place])
     return Site(settings.client, recipe, method, federation, share)
 
 
@@ -118,7 +118,7 @@ def build_network(recipe: Recipe, method: Method, dataset: Dataset) -> NetworkMo
     """Return the recipe's network, as a run in one place would begin with."""
     wanted = recipe.model.projection
     projection = method.needs.projection if wanted is None else wanted
-    plan = plan_of(recipe)
+    plan = local_config_of(recipe)
     return make_network(recipe.model.name, dataset, plan, seed=recipe.seed, projection=projection)
 
 

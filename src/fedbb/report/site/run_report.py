@@ -59,7 +59,7 @@ def _comparison(part: Findings) -> dict[str, Any]:
         "title": comparison.title,
         "setting": setting(comparison),
         "verdict": list(part.sentences),
-        "remarks": remarks(comparison),
+        "remarks": diagnostics(comparison),
         "metric": metric_title(comparison.metric),
         "methods": [method.label for method in comparison.methods],
         **drawings_of(comparison),
@@ -79,7 +79,7 @@ def setting(comparison: Comparison) -> str:
     )
 
 
-def remarks(comparison: Comparison) -> list[str]:
+def diagnostics(comparison: Comparison) -> list[str]:
     """Return what the runs noted of their clients, each remark with the runs it holds for."""
     found: dict[str, list[str]] = {}
     for method in comparison.methods:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedbb.errors import PrivacyError, RefusedError
-from fedbb.records import Absence
+from fedbb.records import ClientFailure
 from fedbb.secagg.bfv.cipher import MOST_CLIENTS, EncryptedTotal, ciphertexts
 from fedbb.secagg.bfv.client import RECEIPT
 from fedbb.secagg.masked.stage_exchange import Gathering, without
@@ -47,7 +47,7 @@ class EncryptedSum:
             raise PrivacyError(f"BFV sums whole numbers of up to {MOST_CLIENTS} clients")
         for client in cohort:
             self.roster.key_of(client)
-        absences: list[Absence] = []
+        absences: list[ClientFailure] = []
         attempt = 0
         while True:
             attempt += 1

@@ -18,7 +18,7 @@ from fedbb.flower.app.serde import (
     read_arrays,
     unpack_state,
 )
-from fedbb.records import ClientCard, ModelState
+from fedbb.records import ClientInfo, ModelState
 
 LETTER = "letter"
 
@@ -83,7 +83,7 @@ def read_letter(content: RecordDict) -> bytes:
 
 def pack_number(client: int, outline: Outline) -> RecordDict:
     """Return what a site of a private run tells of itself: its number, and no figure."""
-    content = pack_card(ClientCard(client, 0), outline)
+    content = pack_card(ClientInfo(client, 0), outline)
     content[FACTS] = MetricRecord({"client": client})
     return content
 

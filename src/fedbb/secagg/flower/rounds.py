@@ -12,14 +12,14 @@ from fedbb.evaluation.metrics import Scores
 from fedbb.flower.app.serde import pack_state
 from fedbb.records import ModelState
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.runtime import guard_of
+from fedbb.runs.runtime import round_policy_of
 from fedbb.secagg.audit import RoundSeen, confirmed_in
 from fedbb.secagg.flower.packing import Enclosed
 from fedbb.secagg.flower.scoring import FIRST, read_scores, sum_length
 from fedbb.secagg.flower.server import Aggregator
 from fedbb.secagg.flower.transport import SiteWire
 from fedbb.secagg.masked.server import MaskedSum
-from fedbb.secagg.round import PrivateJoin
+from fedbb.secagg.round import SecureRound
 from fedbb.secagg.secure_aggregation import Question
 from fedbb.secagg.simulated_run import AUDIT, AuditFile
 
@@ -28,25 +28,25 @@ from fedbb.secagg.simulated_run import AUDIT, AuditFile
 class PrivateRounds:
     """A run under way: what its server saw so far, and the round that its sites trained last.
 
-    `dated` tells the round each site's memory is from.
+    `state_rounds` tells the round each site's memory is from.
     """
 
     aggregator: Aggregator
     run: str
     audit: AuditFile
-    dated: dict[int, int]
+    state_rounds: dict[int, int]
     last: int = 0
 
     @property
-    def join(self) -> PrivateJoin:
+    def join(self) -> SecureRound:
         """How a round is made."""
-        return PrivateJoin(
+        return SecureRound(
             self._sum(),
             self._reach,
             self.run,
             self.aggregator.clients,
             confirmed_in(self.audit.content),
-            guard_of(self.aggregator.recipe),
+            round_policy_of(self.aggregator.recipe),
             self._note,
         )
 
@@ -70,7 +70,7 @@ class PrivateRounds:
         return MaskedSum(pinned.roster, pinned.identity)
 
     def _reach(self, number: int, state: ModelState) -> SiteWire:
-        enclosed = Enclosed(pack_state(state), dict(self.dated))
+        enclosed = Enclosed(pack_state(state), dict(self.state_rounds))
         return self.aggregator.wire(f"round {number}", enclosed)
 
     def _note(self, seen: RoundSeen) -> None:
@@ -78,7 +78,7 @@ class PrivateRounds:
         self.last = seen.round
         if self.aggregator.method.needs.memory:
             # Whoever is not in the sum goes on with what it remembered before.
-            self.dated.update(dict.fromkeys(seen.clients, seen.round))
+            self.state_rounds.update(dict.fromkeys(seen.clients, seen.round))
 
     def _note_scores(self, clients: list[int], samples: dict[str, int]) -> None:
         entry: dict[str, Any] = {"round": self.last, "clients": clients, "samples": samples}
@@ -89,10 +89,10 @@ class PrivateRounds:
 
 
 def open_rounds(
-    folder: RunFolder, aggregator: Aggregator, run: str, dated: dict[int, int]
+    folder: RunFolder, aggregator: Aggregator, run: str, state_rounds: dict[int, int]
 ) -> PrivateRounds:
     """Return the rounds of the run in this folder, to be begun or gone on with."""
     audit = folder.read_json(AUDIT)
     if audit["roster"] != aggregator.pinned.roster.digest:
         raise RunError(f"{folder.path} was begun under another roster than the one here now")
-    return PrivateRounds(aggregator, run, AuditFile(folder, audit), dated)
+    return PrivateRounds(aggregator, run, AuditFile(folder, audit), state_rounds)

@@ -130,6 +130,6 @@ def describe_private(register: Register, samples: int, scored: Mapping[str, int]
         "train": samples,
         "scored": dict(scored),
         "positives": None,
-        "clients": [{"client": card.client} for card in register.cards],
+        "clients": [{"client": info.client} for info in register.infos],
         "notes": notes,
     }

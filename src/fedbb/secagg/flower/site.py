@@ -32,7 +32,7 @@ from fedbb.secagg.protocol.messages import Occasion, unseal
 from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.secure_aggregation import Party, Values
 from fedbb.secagg.statistics_round import COMMIT, ROUND, TOLD, Pledge
-from fedbb.training.config import Job
+from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb")
 
@@ -77,18 +77,18 @@ class SecureSite:
         site = open_site(self.recipe, self.settings)
         if occasion.round > FIRST:
             return weigh_scores(site.score(delivery.state), len(site.dataset.classes))
-        member = Member(site.card(), self.agreement)
+        member = Member(site.info(), self.agreement)
         if not np.array_equal(member.statistics(), pledged.declared):
             raise RunError("this site has other data than when the run began")
         update = None
-        if member.card.samples > 0:
+        if member.info.samples > 0:
             update = self._train(site, occasion, delivery.state, delivery.since)
         return member.part(delivery.state, update, pledged.sums)
 
     def _train(
         self, site: Site, occasion: Occasion, state: ModelState, since: int | None
     ) -> ClientUpdate:
-        job = Job(site.client, occasion.round, self.recipe.seed, state)
+        job = TrainJob(site.client, occasion.round, self.recipe.seed, state)
         memory = open_memory(self.settings.state, occasion.run, RecordDict())
         done = site.train(Order(job, occasion.attempt, occasion.run, since), memory)
         if done.forgot:
@@ -96,8 +96,8 @@ class SecureSite:
         return done.update
 
     def _declare(self) -> IntArray:
-        card = open_site(self.recipe, self.settings).card()
-        return Member(card, self.agreement).statistics()
+        info = open_site(self.recipe, self.settings).info()
+        return Member(info, self.agreement).statistics()
 
     def _pledge(self, state: SecureState, run: str, declared: IntArray) -> Pledge:
         pledged, pinned = state.pledge(declared), self.pinned
@@ -132,7 +132,7 @@ def open_secure_site(recipe: Recipe, settings: SiteSettings) -> SecureSite:
     return SecureSite(recipe, settings, pinned, agree(pinned.roster, recipe, method))
 
 
-def introduce(recipe: Recipe, settings: SiteSettings) -> RecordDict:
+def client_infos(recipe: Recipe, settings: SiteSettings) -> RecordDict:
     """Return this site's number, once it is sure that it can take part."""
     open_secure_site(recipe, settings)
     return pack_number(settings.client, open_site(recipe, settings).outline())

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbb.errors import PrivacyError
-from fedbb.records import Absence
+from fedbb.records import ClientFailure
 from fedbb.secagg.masked.collector import Collector
 from fedbb.secagg.masked.stage_exchange import Gathering, without
 from fedbb.secagg.primitives.fixed_point import from_ring
@@ -37,7 +37,7 @@ class MaskedSum:
 
     def __call__(self, question: Question, clients: Sequence[int], wire: Wire) -> Total:
         """Return the sum over those of the clients who stay to the end."""
-        cohort, absences, attempt = tuple(sorted(set(clients))), list[Absence](), 0
+        cohort, absences, attempt = tuple(sorted(set(clients))), list[ClientFailure](), 0
         for client in cohort:
             self.roster.key_of(client)
         while True:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedbb.errors import RefusedError, TooFewError
-from fedbb.records import Absence
+from fedbb.records import ClientFailure
 from fedbb.secagg.primitives.keys import Identity
 from fedbb.secagg.protocol.messages import Letter, Occasion, Part, seal, unseal
 from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
@@ -25,7 +25,7 @@ class Gathering:
     identity: Identity
     occasion: Occasion
     wire: Wire
-    absences: list[Absence] = field(default_factory=list)
+    absences: list[ClientFailure] = field(default_factory=list)
 
     def ask_alike(
         self,
@@ -52,7 +52,7 @@ class Gathering:
                     refused[client] = f"its answer in stage {stage} was refused: {error}"
         silent = f"gave no answer in stage {stage}"
         self.absences += [
-            Absence(client, refused.get(client, silent))
+            ClientFailure(client, refused.get(client, silent))
             for client in sorted(letters.keys() - taken)
         ]
         return tuple(sorted(taken))
@@ -72,7 +72,7 @@ class Gathering:
             )
 
 
-def without(absences: Sequence[Absence], present: Sequence[int]) -> tuple[Absence, ...]:
+def without(absences: Sequence[ClientFailure], present: Sequence[int]) -> tuple[ClientFailure, ...]:
     """Return who is not in a sum; some fall silent only after their vector is in it."""
     gone = [absence for absence in absences if absence.client not in present]
     return tuple(sorted(gone, key=lambda absence: absence.client))

@@ -14,8 +14,8 @@ from fedbb.data.dataset import Examples
 from fedbb.evaluation import metrics
 from fedbb.evaluation.evaluator import score_logits
 from fedbb.evaluation.metrics import Scores
-from fedbb.records import ClientCard, ClientUpdate, FloatArray, ModelState
-from fedbb.simulation.client_info import make_cards
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState
+from fedbb.simulation.client_info import make_client_infos
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.cores import usable_cores
 from fedbb.simulation.pool.protocol import (
@@ -26,16 +26,16 @@ from fedbb.simulation.pool.protocol import (
     unpack,
     unpack_update,
 )
-from fedbb.simulation.pool.reorder_buffer import Parking
+from fedbb.simulation.pool.reorder_buffer import SpillBuffer
 from fedbb.simulation.pool.setup import Setup, bare, share_data
-from fedbb.simulation.pool.worker_pool import Crew
-from fedbb.training.config import Job, LocalPlan
+from fedbb.simulation.pool.worker_pool import WorkerPool
+from fedbb.training.config import LocalConfig, TrainJob
 
 # Enough pieces that no worker waits long for the last one, few enough that messages cost nothing.
 _PIECES_PER_WORKER = 4
 
 
-def crew_size(plan: LocalPlan) -> int:
+def worker_count(plan: LocalConfig) -> int:
     """Return how many workers this machine has room for: one per graphics card, or per core."""
     if plan.device == "cuda":
         return max(1, torch.cuda.device_count())
@@ -58,9 +58,9 @@ class Pool:
         batch_size: int = 256,
         workers: int | None = None,
     ) -> None:
-        self.method, self.dated = engine.method, engine.dated
+        self.method, self.state_rounds = engine.method, engine.state_rounds
         self.batch_size = batch_size
-        self.workers = workers or crew_size(engine.plan)
+        self.workers = workers or worker_count(engine.plan)
         self._labels = {name: part.labels for name, part in scored.items()}
         self._block = share_data(engine.shares, scored)
         setup = Setup(
@@ -76,22 +76,23 @@ class Pool:
         self.shares = setup.shares(self._block.arrays())
         # The first scores need imports that take as long as torch's.
         importing = Thread(target=metrics.prepare, name="scoring")
-        self._crew = Crew(pack(setup), self._block.handle, self.workers, importing.start)
+        self._crew = WorkerPool(pack(setup), self._block.handle, self.workers, importing.start)
 
-    def introduce(self) -> list[ClientCard]:
+    def client_infos(self) -> list[ClientInfo]:
         """Return the card of every client."""
-        return make_cards(self.shares, self.method.weighting)
+        return make_client_infos(self.shares, self.method.weighting)
 
-    def train(self, jobs: Sequence[Job]) -> Iterator[ClientUpdate]:
+    def train(self, jobs: Sequence[TrainJob]) -> Iterator[ClientUpdate]:
         """Train the clients of these jobs side by side; they all start from one state."""
         state = jobs[0].state
         if any(job.state is not state for job in jobs):
             raise ValueError("jobs that are trained together must start from the same state")
         tasks = [
-            TrainTask(job.client, job.round, job.seed, self.dated.get(job.client)) for job in jobs
+            TrainTask(job.client, job.round, job.seed, self.state_rounds.get(job.client))
+            for job in jobs
         ]
         turn = 0
-        with Parking(limit=2 * self.workers + 2) as early:
+        with SpillBuffer(limit=2 * self.workers + 2) as early:
             for number, answer in self._crew.run(tasks, pack_state(state)):
                 early.put(number, answer)
                 while turn in early:
@@ -117,10 +118,10 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self, answer: bytes, job: Job) -> ClientUpdate:
+    def _take(self, answer: bytes, job: TrainJob) -> ClientUpdate:
         update, kept = unpack_update(answer)
         if kept:
-            self.dated[job.client] = job.round
+            self.state_rounds[job.client] = job.round
         return update
 
     def _predict(self, state: ModelState) -> dict[str, FloatArray]:

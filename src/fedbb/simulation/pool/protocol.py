@@ -39,7 +39,7 @@ class PredictTask:
         return f"scoring of {self.part} examples {self.start} to {self.stop}"
 
 
-Task = TrainTask | PredictTask
+WorkerTask = TrainTask | PredictTask
 
 
 def pack(value: Any) -> bytes:
@@ -64,7 +64,7 @@ def unpack_state(message: bytes) -> ModelState:
 
 def pack_update(update: ClientUpdate, *, kept: bool) -> bytes:
     """Return an update as bytes, and whether the client remembers something of it."""
-    facts = (update.client, update.steps, update.step_mass, update.train_loss, update.seconds)
+    facts = (update.client, update.steps, update.effective_steps, update.train_loss, update.seconds)
     return pack((facts, _plain(update.state), kept))
 
 

@@ -6,7 +6,7 @@ import tempfile
 from typing import BinaryIO, Self
 
 
-class Parking:
+class SpillBuffer:
     """Keeps messages by number; those beyond `limit` wait in a file without a name."""
 
     def __init__(self, limit: int) -> None:

@@ -13,10 +13,10 @@ from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.records import IntArray
-from fedbb.simulation.client_state import MemoryStore
+from fedbb.simulation.client_state import ClientStateStore
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.shared_memory import Array, Block, Place, share
-from fedbb.training.config import LocalPlan, Share
+from fedbb.training.config import ClientDataset, LocalConfig
 
 SCORED = "scored."
 """Begins the names of arrays of images that states are scored on."""
@@ -25,7 +25,7 @@ _NOTHING = Examples(np.empty(0), np.empty(0))
 
 
 @dataclass(frozen=True, eq=False)
-class Shares(Sequence[Share]):
+class Shares(Sequence[ClientDataset]):
     """Every client's part of a data set: one array of rows, cut where a client's begin."""
 
     dataset: Dataset
@@ -36,15 +36,15 @@ class Shares(Sequence[Share]):
         return len(self.starts) - 1
 
     @overload
-    def __getitem__(self, client: int) -> Share: ...
+    def __getitem__(self, client: int) -> ClientDataset: ...
     @overload
-    def __getitem__(self, client: slice) -> list[Share]: ...
-    def __getitem__(self, client: int | slice) -> Share | list[Share]:
+    def __getitem__(self, client: slice) -> list[ClientDataset]: ...
+    def __getitem__(self, client: int | slice) -> ClientDataset | list[ClientDataset]:
         if isinstance(client, slice):
             return [self[number] for number in range(*client.indices(len(self)))]
         if not 0 <= client < len(self):
             raise IndexError(f"there is no client {client} among {len(self)}")
-        return Share(self.dataset, self.rows[self.starts[client] : self.starts[client + 1]])
+        return ClientDataset(self.dataset, self.rows[self.starts[client] : self.starts[client + 1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +53,8 @@ class Setup:
 
     model: NetworkModule
     method: Method
-    plan: LocalPlan
-    store: MemoryStore
+    plan: LocalConfig
+    store: ClientStateStore
     dataset: Dataset
     batch_size: int
     places: Mapping[str, Place]
@@ -77,7 +77,7 @@ class Setup:
         return Shares(replace(self.dataset, train=train), arrays["rows"], arrays["starts"])
 
 
-def share_data(shares: Sequence[Share], scored: Mapping[str, Examples]) -> Block:
+def share_data(shares: Sequence[ClientDataset], scored: Mapping[str, Examples]) -> Block:
     """Put what workers read into shared memory: training data, each client's rows, test images."""
     dataset = shares[0].dataset
     sizes = [len(share) for share in shares]

@@ -12,14 +12,14 @@ import torch
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.records import ModelState
 from fedbb.simulation.inline import Inline
-from fedbb.simulation.pool import process_start as nursery
+from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.malloc import keep_freed_memory
 from fedbb.simulation.pool.protocol import (
     DONE,
     FAILED,
     PredictTask,
-    Task,
     TrainTask,
+    WorkerTask,
     pack,
     pack_error,
     pack_update,
@@ -28,12 +28,12 @@ from fedbb.simulation.pool.protocol import (
 )
 from fedbb.simulation.pool.setup import Setup
 from fedbb.state import restore
-from fedbb.training.config import Job
+from fedbb.training.config import TrainJob
 
 
 def work(number: int, connection: Connection) -> None:
     """Serve tasks until the other side closes the connection."""
-    nursery.serve_parent()
+    process_start.serve_parent()
     keep_freed_memory()
     try:
         for answer in _answers(number, connection):
@@ -49,7 +49,7 @@ def _answers(number: int, connection: Connection) -> Iterator[bytes]:
         assert isinstance(setup, Setup)
         torch.set_num_threads(setup.plan.threads)
         _place(number, setup.plan.device)
-        bench = Bench(*setup.assemble(recv_handle(connection)))
+        bench = WorkerRuntime(*setup.assemble(recv_handle(connection)))
     except Exception as error:
         yield FAILED + pack_error(error)
         return
@@ -73,7 +73,7 @@ def _place(number: int, device: str) -> None:
 
 
 @dataclass
-class Bench:
+class WorkerRuntime:
     """The engine and the scorer of a worker, and the state that its tasks start from."""
 
     engine: Inline
@@ -84,7 +84,7 @@ class Bench:
         """Start from this state from now on."""
         self.state = state
 
-    def do(self, task: Task) -> bytes:
+    def do(self, task: WorkerTask) -> bytes:
         """Return the answer to a task."""
         assert self.state is not None
         match task:
@@ -96,10 +96,10 @@ class Bench:
                 return pack(self.scorer.predict(part, task.start, task.stop))
 
     def _train(self, task: TrainTask, state: ModelState) -> bytes:
-        dated = self.engine.dated
+        state_rounds = self.engine.state_rounds
         # What another worker did with this client in the meantime is known to the parent only.
-        dated.clear()
+        state_rounds.clear()
         if task.since is not None:
-            dated[task.client] = task.since
-        (update,) = self.engine.train([Job(task.client, task.round, task.seed, state)])
-        return pack_update(update, kept=dated.get(task.client) == task.round)
+            state_rounds[task.client] = task.since
+        (update,) = self.engine.train([TrainJob(task.client, task.round, task.seed, state)])
+        return pack_update(update, kept=state_rounds.get(task.client) == task.round)

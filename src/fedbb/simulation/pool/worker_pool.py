@@ -12,8 +12,8 @@ from multiprocessing.reduction import send_handle
 from typing import Any
 
 from fedbb.errors import RunError
-from fedbb.simulation.pool import process_start as nursery
-from fedbb.simulation.pool.protocol import DONE, Task, pack, unpack
+from fedbb.simulation.pool import process_start as process_start
+from fedbb.simulation.pool.protocol import DONE, WorkerTask, pack, unpack
 from fedbb.simulation.pool.worker import work
 
 _NEW_STATE = pack(None)
@@ -31,7 +31,7 @@ class Worker:
     version: int = 0
 
 
-class Crew:
+class WorkerPool:
     """So many workers with one setup; `handle` is the shared memory that the setup speaks of.
 
     `when_busy` is called once all of them have started and some have work: until the first answer
@@ -46,7 +46,7 @@ class Crew:
         self._deaths_before_ready = 0
         self._workers = [self._start(number) for number in range(size)]
 
-    def run(self, tasks: Sequence[Task], state: bytes) -> Iterator[tuple[int, bytes]]:
+    def run(self, tasks: Sequence[WorkerTask], state: bytes) -> Iterator[tuple[int, bytes]]:
         """Do tasks that start from one state, and yield (number of the task, answer) as they come.
 
         Tasks begin in their order. A task whose worker dies is run once more by a new one.
@@ -94,7 +94,7 @@ class Crew:
 
     def _start(self, number: int) -> Worker:
         ours, theirs = Pipe()
-        process = nursery.start(work, number, theirs)
+        process = process_start.start(work, number, theirs)
         theirs.close()
         worker = Worker(number, process, ours)
         try:
@@ -104,7 +104,7 @@ class Crew:
             pass  # it died already, and the next look at it will tell
         return worker
 
-    def _hand(self, worker: Worker, number: int, tasks: Sequence[Task], state: bytes) -> None:
+    def _hand(self, worker: Worker, number: int, tasks: Sequence[WorkerTask], state: bytes) -> None:
         worker.busy = number
         try:
             if worker.version != self._version:
@@ -124,8 +124,8 @@ class Crew:
         }
         return [by_connection[connection] for connection in wait(list(by_connection))]
 
-    def _replace(self, worker: Worker, tasks: Sequence[Task], deaths: list[int]) -> None:
-        cause = nursery.cause_of_death(worker.process)
+    def _replace(self, worker: Worker, tasks: Sequence[WorkerTask], deaths: list[int]) -> None:
+        cause = process_start.cause_of_death(worker.process)
         if worker.busy is None:
             self._deaths_before_ready += 1
             if self._deaths_before_ready > len(self._workers):
