@@ -199,7 +199,11 @@ def report(case: Mapping[str, Any]) -> None:
     """Print the figures of so many clients."""
     for kind, name in NAMES.items():
         figures = case[kind]
-        told = {key: results.told(figures[key], 4) for key in figures if key.endswith("seconds")}
+        told = {
+            key: results.format_spread(figures[key], 4)
+            for key in figures
+            if key.endswith("seconds")
+        }
         sent = figures["client_sent"]["median"]
         print(
             f"{case['clients']:3} clients, {name:25} client {told['client_seconds']} s, "
@@ -242,7 +246,7 @@ def tables(result: Mapping[str, Any]) -> str:
 
 
 def _milliseconds(values: Mapping[str, float]) -> str:
-    return results.told({key: 1000 * value for key, value in values.items()}, 1) + " ms"
+    return results.format_spread({key: 1000 * value for key, value in values.items()}, 1) + " ms"
 
 
 def _bytes(number: float) -> str:
