@@ -84,7 +84,7 @@ def test_a_recipe_without_a_defense_screens_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("defense", "guard"),
+    ("defense", "policy"),
     [
         ({"max_norm": 3.0}, RoundPolicy(screen=ValidUpdates(3.0))),
         (DEFENSES["clip"], RoundPolicy(screen=ValidUpdates(), select=ClipFilter(0.2))),
@@ -106,5 +106,5 @@ def test_a_recipe_without_a_defense_screens_nothing(tmp_path):
         ),
     ],
 )
-def test_the_guard_follows_from_the_recipe(tmp_path, defense, policy):
+def test_the_round_policy_follows_from_the_recipe(tmp_path, defense, policy):
     assert round_policy_of(defended(tmp_path, defense)) == policy

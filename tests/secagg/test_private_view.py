@@ -77,7 +77,7 @@ class Run:
             return self.infos
 
         monkeypatch.setattr(Inline, "train", watched_train)
-        monkeypatch.setattr(Inline, "introduce", watched_introduce)
+        monkeypatch.setattr(Inline, "client_infos", watched_introduce)
         for name in ("open_join", "enrol"):
             watching = partial(getattr(private, name), watch=self.passed.append)
             monkeypatch.setattr(private, name, watching)
