@@ -37,19 +37,19 @@ def normalized_average(
 ) -> ModelState:
     """Return FedNova's merge: each client's change per step, times the mean number of steps.
 
-    θ + Σ_j w_j·a_j · Σ_k (w_k / a_k)·(θ_k − θ), a the step masses. That holds for parameters; a
+    θ + Σ_j w_j·a_j · Σ_k (w_k / a_k)·(θ_k − θ), a the effective steps. That holds for parameters; a
     running variance moved by more than the sum of its changes can become negative, so buffers are
     averaged.
     """
     averaged, change = Mixture(), Mixture()
-    masses: list[float] = []
+    steps: list[float] = []
     for update, weight in zip(updates, weights.tolist(), strict=True):
         averaged.add(update.state, weight)
         change.add(_step(current, update.state), weight / update.effective_steps)
-        masses.append(update.effective_steps)
-    if len(set(masses)) == 1:
-        return averaged.total()  # FedAvg, and to the bit
-    mean = sum(weight * mass for weight, mass in zip(weights.tolist(), masses, strict=True))
+        steps.append(update.effective_steps)
+    if len(set(steps)) == 1:
+        return averaged.total()  # FedAvg, and bit for bit
+    mean = sum(weight * number for weight, number in zip(weights.tolist(), steps, strict=True))
     return ModelState(_moved(current, change.total(), mean), averaged.total().buffers)
 
 
@@ -60,7 +60,8 @@ def _step(current: ModelState, trained: ModelState) -> ModelState:
 
 
 def _moved(current: ModelState, change: ModelState, steps: float) -> dict[str, Tensor]:
+    # Not in place: of a float64 model .double() is the current state's own tensor.
     return {
-        name: tensor.double().add_(change.params[name], alpha=steps).to(tensor.dtype)
+        name: tensor.double().add(change.params[name], alpha=steps).to(tensor.dtype)
         for name, tensor in current.params.items()
     }

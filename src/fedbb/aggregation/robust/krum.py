@@ -42,7 +42,7 @@ def krum_scores(distances: FloatArray, byzantine: int) -> FloatArray:
     """Return each client's Σ of squared distances (n, n) to its n − f − 2 nearest others.
 
     >>> apart = np.subtract.outer([0.0, 1.0, 9.0], [0.0, 1.0, 9.0]) ** 2
-    >>> krum_scores(apart, liars=0)
+    >>> krum_scores(apart, byzantine=0)
     array([ 1.,  1., 64.])
     """
     number = len(distances)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fedbb.records import ClientUpdate, ModelState
+from fedbb.state import flatten_state, unflatten_state
 
 DONE, FAILED = b"+", b"-"
 
@@ -70,8 +71,8 @@ def pack_update(update: ClientUpdate, *, kept: bool) -> bytes:
 
 def unpack_update(message: bytes) -> tuple[ClientUpdate, bool]:
     """Return the update in these bytes, and whether the client remembers something of it."""
-    (client, steps, mass, loss, seconds), parts, kept = unpack(message)
-    return ClientUpdate(client, _state(parts), steps, mass, loss, seconds), kept
+    (client, steps, effective, loss, seconds), plain, kept = unpack(message)
+    return ClientUpdate(client, _state(plain), steps, effective, loss, seconds), kept
 
 
 def pack_error(error: Exception) -> bytes:
@@ -86,27 +87,21 @@ def pack_error(error: Exception) -> bytes:
     return message
 
 
-# By name: type, shape and bytes, which pickle in one piece where torch's own way takes many.
+# Type, shape and bytes: numpy has no bfloat16, and torch's own way of pickling takes many pieces.
 Plain = dict[str, tuple[torch.dtype, torch.Size, Any]]
 
 
-def _plain(state: ModelState) -> tuple[Plain, Plain]:
-    params, buffers = (
-        {
-            name: (tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).numpy())
-            for name, tensor in part.items()
-        }
-        for part in (state.params, state.buffers)
-    )
-    return params, buffers
+def _plain(state: ModelState) -> Plain:
+    return {
+        name: (tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).numpy())
+        for name, tensor in flatten_state(state).items()
+    }
 
 
-def _state(parts: tuple[Plain, Plain]) -> ModelState:
-    params, buffers = (
+def _state(plain: Plain) -> ModelState:
+    return unflatten_state(
         {
             name: torch.from_numpy(content).view(dtype).reshape(shape)
-            for name, (dtype, shape, content) in part.items()
+            for name, (dtype, shape, content) in plain.items()
         }
-        for part in parts
     )
-    return ModelState(params, buffers)
