@@ -1,10 +1,11 @@
-"""How the clients' models are joined into the next global one."""
+"""The merge of a method: how the models of the clients become the next global model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Protocol
 
+import numpy as np
 from torch import Tensor
 
 from fedbb.records import ClientUpdate, FloatArray, ModelState
@@ -14,15 +15,45 @@ from fedbb.state import Mixture, mix
 class Merge(Protocol):
     """The fourth slot of a method.
 
-    Updates come one by one in an order that the recipe fixes, each with its weight in `weights`,
-    which sum to one; a merge that can do without holding them all should.
+    Updates arrive one by one, in an order that the recipe fixes; a merge should not hold all of
+    them unless it has to compare them.
     """
 
     def __call__(
         self, current: ModelState, updates: Iterable[ClientUpdate], weights: FloatArray
     ) -> ModelState:
-        """Return the next global state."""
+        """Return the next global state.
+
+        Args:
+            current: the global state that the clients started from; it must not be changed.
+            updates: what the clients sent, in a fixed order.
+            weights: the weight of each update, in the same order; they sum to one.
+        """
         ...
+
+
+def renormalize(weights: FloatArray, max_weight: float = 1.0) -> FloatArray:
+    """Scale the weights of the clients that count in a round to sum to one, none above a bound.
+
+    Weight above the bound goes to the other clients in proportion. If all weights are zero, or if
+    the clients are too few for the bound, all count equally.
+
+    >>> renormalize(np.array([0.8, 0.1, 0.1]), max_weight=0.5)
+    array([0.5 , 0.25, 0.25])
+    """
+    if max_weight * weights.size <= 1.0:
+        return np.full_like(weights, 1.0 / weights.size)
+    bound = np.zeros(weights.size, dtype=bool)
+    while True:
+        free = np.where(bound, 0.0, weights)
+        if not free.sum() > 0:
+            free = np.where(bound, 0.0, 1.0)
+        rest = 1.0 - max_weight * bound.sum()
+        scaled = np.where(bound, max_weight, free * rest / free.sum())
+        over = ~bound & (scaled > max_weight)
+        if not over.any():
+            return np.asarray(scaled)
+        bound |= over
 
 
 def average(

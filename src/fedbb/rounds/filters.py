@@ -9,24 +9,23 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from fedbb.aggregation.robust.clipping import clip_change
-from fedbb.aggregation.robust.krum import Krum, krum_scores, squared_distances
-from fedbb.aggregation.validation import validate_update
+from fedbb.aggregation.robust import Krum, krum_scores, squared_distances
+from fedbb.aggregation.validation import clip_update, validate_update
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
 from fedbb.simulation.base import RoundReplies
 
 
 @dataclass(frozen=True)
 class ValidUpdates:
-    """Leaves out models that cannot be trained ones, or moved further than `most`."""
+    """Leaves out models that cannot be trained ones, or moved further than `max_norm`."""
 
-    most: float = math.inf
+    max_norm: float = math.inf
 
     def __call__(self, current: ModelState, answers: RoundReplies) -> RoundReplies:
         """Return the answers that are sound."""
         held = list(answers.updates)
         faults = {
-            update.client: validate_update(current, update.state, self.most) for update in held
+            update.client: validate_update(current, update.state, self.max_norm) for update in held
         }
         reasons = {client: fault for client, fault in faults.items() if fault is not None}
         return leave_out(answers, held, reasons)
@@ -59,14 +58,14 @@ class KrumFilter:
 
 @dataclass(frozen=True)
 class ClipFilter:
-    """Keeps everybody, and draws back whoever moved further than `most`."""
+    """Keeps everybody, and draws back whoever moved further than `max_norm`."""
 
-    most: float
+    max_norm: float
 
     def __call__(self, current: ModelState, answers: RoundReplies) -> RoundReplies:
         """Return the answers, each within the bound, as they come."""
         clipped = (
-            replace(update, state=clip_change(current, update.state, self.most))
+            replace(update, state=clip_update(current, update.state, self.max_norm))
             for update in answers.updates
         )
         return replace(answers, updates=clipped)

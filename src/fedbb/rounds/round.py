@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedbb.aggregation.weighting import renormalize
+from fedbb.aggregation.merging import renormalize
 from fedbb.errors import QuorumError
 from fedbb.methods import Method
 from fedbb.records import (

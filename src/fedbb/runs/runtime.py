@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from fedbb.aggregation.robust.krum import Krum
+from fedbb.aggregation.robust import Krum
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RunError
 from fedbb.evaluation.evaluator import Scorer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbb.aggregation.robust.clipping import change_norm
+from fedbb.aggregation.validation import update_norm
 from fedbb.errors import PrivacyError, QuorumError, TooFewError
 from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
 from fedbb.rounds.round import RoundPolicy, RoundResult
@@ -114,6 +114,6 @@ def _seen(
         total.attempts,
         weight,
         mass / weight if weight > 0 else 0.0,
-        change_norm(before, after),
+        update_norm(before, after),
         digest(after),
     )
