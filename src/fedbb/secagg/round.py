@@ -55,7 +55,7 @@ class SecureRound:
             for client in chosen
             if int(client) not in self.members
         )
-        least = max(LEAST, self.policy.least(len(chosen)))
+        least = max(LEAST, self.policy.required(len(chosen)))
         if len(able) < least:
             raise PrivacyError(
                 f"round {number}: {len(able)} clients can take part, and a secure sum needs "

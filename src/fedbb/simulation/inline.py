@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.records import ClientInfo, ClientUpdate
-from fedbb.simulation.client_info import make_client_infos
+from fedbb.simulation.base import make_client_infos
 from fedbb.simulation.client_state import ClientStateStore, InMemoryStore
 from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
 from fedbb.training.local import NO_STATE, train_client

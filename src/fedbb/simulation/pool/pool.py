@@ -15,7 +15,7 @@ from fedbb.evaluation import metrics
 from fedbb.evaluation.evaluator import score_logits
 from fedbb.evaluation.metrics import Scores
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState
-from fedbb.simulation.client_info import make_client_infos
+from fedbb.simulation.base import make_client_infos
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.cores import usable_cores
 from fedbb.simulation.pool.protocol import (
