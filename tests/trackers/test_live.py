@@ -38,7 +38,9 @@ def test_a_tracker_that_fails_is_told_once_and_the_others_go_on(tmp_path, opened
     assert opened["memory"].endings[0]["final/round"] == 6
     assert opened["broken"].rounds == [1, 2, 3]
     (message,) = told
-    assert message.startswith("warning: broken stopped tracking, the run continues: the disk is full")
+    assert message.startswith(
+        "warning: broken stopped tracking, the run continues: the disk is full"
+    )
     assert message.endswith(f"fedbb track {path} --to broken")
 
 

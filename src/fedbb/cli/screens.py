@@ -21,7 +21,7 @@ from fedbb.evaluation.collapse import is_collapsed
 from fedbb.recipes.grid.grid import Cell
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.forecast import Forecast
-from fedbb.runs.run_worker import ENDINGS, Kind, News
+from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 
 Record = dict[str, Any]
 
@@ -79,8 +79,8 @@ def open_screen(recipe: Recipe, folder: Path, *, as_json: bool, quiet: bool) -> 
 class SweepScreen(Protocol):
     """Shows the progress of the cells of a sweep."""
 
-    def hear(self, cell: Cell, news: News) -> None:
-        """Show a piece of news."""
+    def hear(self, cell: Cell, event: RunEvent) -> None:
+        """Show an event of a cell."""
         ...
 
 
@@ -115,7 +115,7 @@ class Silence:
     def finish(self, summary: dict[str, Any]) -> None:
         """Show nothing."""
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, event: RunEvent) -> None:
         """Show nothing."""
 
 
@@ -133,13 +133,13 @@ class JsonLines(Silence):
         """Print to standard error."""
         typer.echo(text, err=True)
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, event: RunEvent) -> None:
         """Print an event of a cell."""
-        line = {"event": str(news.kind), "cell": cell.name}
-        if news.kind is Kind.ROUND:
-            print_json({**line, "round": news.round, "seconds": news.seconds}, indent=None)
+        line = {"event": str(event.kind), "cell": cell.name}
+        if event.kind is EventKind.ROUND:
+            print_json({**line, "round": event.round, "seconds": event.seconds}, indent=None)
         else:
-            print_json({**line, "message": news.message} if news.message else line, indent=None)
+            print_json({**line, "message": event.message} if event.message else line, indent=None)
 
 
 class RunLines:
@@ -292,12 +292,12 @@ class SweepLines:
         self.console = console
         self.forecast = forecast
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, event: RunEvent) -> None:
         """Print a warning or an ending, with the time left."""
-        if news.kind is Kind.WARNING:
-            self._print(f"warning: {cell.title}: {news.message}")
-        elif news.kind in ENDINGS:
-            self._print(f"{cell_ending(cell, news)}  left {spell(self.forecast.seconds())}")
+        if event.kind is EventKind.WARNING:
+            self._print(f"warning: {cell.title}: {event.message}")
+        elif event.kind in ENDINGS:
+            self._print(f"{cell_ending(cell, event)}  left {spell(self.forecast.seconds())}")
 
     def _print(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -314,19 +314,19 @@ class SweepBars:
         self.cells: dict[str, TaskID] = {}
         self._tell()
 
-    def hear(self, cell: Cell, news: News) -> None:
-        """Draw the news; what ends is printed above the bars."""
-        if news.kind is Kind.BEGUN:
+    def hear(self, cell: Cell, event: RunEvent) -> None:
+        """Draw an event; what ends is printed above the bars."""
+        if event.kind is EventKind.BEGUN:
             title, total = escape(_short(cell.title)), cell.recipe.rounds.number
             self.cells[cell.name] = self.progress.add_task(f"  {title}", total=total, note="")
-        elif news.kind is Kind.ROUND:
-            note = f"{news.round} of {cell.recipe.rounds.number}"
-            self.progress.update(self.cells[cell.name], completed=news.round, note=note)
-        elif news.kind is Kind.WARNING:
-            self._print(f"warning: {cell.title}: {news.message}")
+        elif event.kind is EventKind.ROUND:
+            note = f"{event.round} of {cell.recipe.rounds.number}"
+            self.progress.update(self.cells[cell.name], completed=event.round, note=note)
+        elif event.kind is EventKind.WARNING:
+            self._print(f"warning: {cell.title}: {event.message}")
         else:
             self.progress.remove_task(self.cells.pop(cell.name))
-            self._print(cell_ending(cell, news))
+            self._print(cell_ending(cell, event))
         self._tell()
 
     def _tell(self) -> None:
@@ -338,10 +338,10 @@ class SweepBars:
         self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def cell_ending(cell: Cell, news: News) -> str:
+def cell_ending(cell: Cell, event: RunEvent) -> str:
     """Return how a cell ended, in words."""
-    reason = f": {news.message}" if news.message else ""
-    return f"{news.kind} {cell.title}{reason}"
+    reason = f": {event.message}" if event.message else ""
+    return f"{event.kind} {cell.title}{reason}"
 
 
 def _bars(console: Console) -> Progress:
