@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.data.files import replacing
+from fedbb.data.download import replacing
 from fedbb.errors import DataError
 from fedbb.records import IntArray
 

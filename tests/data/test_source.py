@@ -3,8 +3,7 @@ from typing import Literal
 
 import pytest
 
-from fedbb.data.options import NoOptions, read_options
-from fedbb.data.source import Source
+from fedbb.data.source import NoOptions, Source, read_options
 from fedbb.errors import DataError
 
 
