@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fedbb._util.names import nearest
+from fedbb._util.validation import explain_validation_error
 from fedbb.data.download import Progress, cache_folder
 from fedbb.errors import DataError
 
@@ -63,8 +64,5 @@ def read_options(kind: type[Options], source: Source) -> Options:
     try:
         return TypeAdapter(kind).validate_python(dict(source.options))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(
-            f"{source.name} data: option {place} is {first['input']!r}; {first['msg']}"
-        ) from error
+        reason = explain_validation_error(error, kind)
+        raise DataError(f"{source.name} data: option {reason}") from error

@@ -122,9 +122,9 @@ def test_images_are_by_default_beside_the_csv(folder) -> None:
             "line 2, column animal: 'dog' is no class",
         ),
         ({"class_column": "animal", "size": 0}, "size is 0"),
-        ({"class_column": "animal", "channels": 2}, "option channels is 2"),
+        ({"class_column": "animal", "channels": 2}, "option channels = 2"),
         ({"class_column": "animal", "test_share": 1.0}, "share to hold out is 1.0"),
-        ({"class_column": "animal", "unreadable": "maybe"}, "option unreadable is 'maybe'"),
+        ({"class_column": "animal", "unreadable": "maybe"}, "option unreadable = 'maybe'"),
         ({"class_column": "animal", "colour": 1}, "'colour' is unknown"),
     ],
 )
