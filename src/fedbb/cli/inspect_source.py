@@ -23,7 +23,7 @@ from fedbb.data.download import Progress
 from fedbb.data.registry import CATALOGUE
 from fedbb.errors import DataError, RecipeError
 from fedbb.losses.pnb import PNB
-from fedbb.partition.natural import deal_values
+from fedbb.partition.natural import assign_groups
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule
 from fedbb.recipes.check import check_recipe
@@ -115,7 +115,7 @@ def _divide(table: LabelTable, request: Request) -> tuple[tuple[str, ...], IntAr
         return table.clients, table.owners
     values = np.array(table.clients)[table.owners]
     number = rule.clients or 1
-    return tuple(map(str, range(number))), deal_values(values, number, rule.seed)
+    return tuple(map(str, range(number))), assign_groups(values, number, rule.seed)
 
 
 def _owners(partition: Partition, samples: int) -> tuple[tuple[str, ...], IntArray]:

@@ -72,14 +72,30 @@ def count_classes(labels: IntArray, groups: IntArray, shape: tuple[int, int]) ->
 
 
 def sum_by_group(
-    values: npt.NDArray[Any], groups: IntArray, number: int, times: npt.NDArray[Any] | None = None
+    values: npt.NDArray[Any],
+    groups: IntArray,
+    number: int,
+    *,
+    rows: IntArray | None = None,
+    times: npt.NDArray[Any] | None = None,
 ) -> FloatArray:
-    """Return the sums (number, C) of rows (R, C) over their groups (R,).
+    """Return the sums (number, C) of rows of `values` over their groups (R,).
 
-    `times` (R,) multiplies each row, for rows that stand for several samples.
+    Args:
+        values: rows (R, C), or the different ones (S, C) that `rows` refers to.
+        groups: the group of each row.
+        number: number of groups.
+        rows: (R,), which row of `values` each is.
+        times: (R,), a factor on each row.
     """
-    columns = (column if times is None else times * column for column in values.T)
-    sums = [np.bincount(groups, weights=column, minlength=number) for column in columns]
+
+    def add_up(column: npt.NDArray[Any]) -> FloatArray:
+        # One column at a time: all rows together may be far larger than `values`.
+        picked = column if rows is None else column[rows]
+        weights = picked if times is None else times * picked
+        return np.bincount(groups, weights=weights, minlength=number)
+
+    sums = [add_up(column) for column in values.T]
     return np.stack(sums, axis=1) if sums else np.zeros((number, 0))
 
 
