@@ -65,7 +65,9 @@ def count_groups(
     return [LabelCounts(*row) for row in rows]
 
 
-def count_classes(labels: IntArray, groups: IntArray, shape: tuple[int, int]) -> FloatArray:
+def count_classes(
+    labels: npt.NDArray[np.integer[Any]], groups: IntArray, shape: tuple[int, int]
+) -> FloatArray:
     """Return the samples of each class in each group, `shape` being (groups, classes)."""
     flat = np.bincount(groups * shape[1] + labels, minlength=shape[0] * shape[1])
     return flat.reshape(shape).astype(np.float64)
@@ -93,7 +95,7 @@ def sum_by_group(
         # One column at a time: all rows together may be far larger than `values`.
         picked = column if rows is None else column[rows]
         weights = picked if times is None else times * picked
-        return np.bincount(groups, weights=weights, minlength=number)
+        return np.bincount(groups, weights=weights, minlength=number).astype(np.float64)
 
     sums = [add_up(column) for column in values.T]
     return np.stack(sums, axis=1) if sums else np.zeros((number, 0))
