@@ -1,4 +1,4 @@
-"""A grid's table as Markdown, CSV and JSON; equal results give equal bytes."""
+"""A grid's table as Markdown, CSV, LaTeX and JSON; equal results give equal bytes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fedbb.report.grid_layout import UNITS
 from fedbb.report.grid_overview import overview
 from fedbb.report.grid_remarks import diagnostics
 from fedbb.report.grid_scores import Entry, GridTable, Ours, Score
+from fedbb.report.table import make_table, to_latex
 from fedbb.report.text import Table, escape, markdown_table
 
 FORMAT = "fedbb-grid-table-1"
@@ -39,6 +40,23 @@ def costs_as_markdown(table: GridTable) -> str:
     """Return what the runs took; apart from the table, as no two runs take the same time."""
     title = escape(f"{table.grid.title}: cost")
     return f"# {title}\n\n{markdown_table(grid_layout.costs(table))}"
+
+
+def as_latex(table: GridTable) -> str:
+    """Return the overview and the paired differences as two floats, to be read in by input."""
+    grid, at_glance = table.grid, overview(table)
+    caption = [f"{grid.title}.", grid.caption, f"{at_glance.caption}.", *grid.notes]
+    caption += [f"In the paper: {grid.source}."] if grid.source else []
+    words = 1 + table.has_paper
+    whole = make_table(at_glance.head, at_glance.rows, " ".join(caption), words=words)
+    parts = [to_latex(whole, merge_names=True)]
+    gaps = grid_layout.gaps(table)
+    if gaps.rows:
+        title = f"{grid.title}: {gaps.caption}"
+        whole = make_table(gaps.head, gaps.rows, title, words=len(table.axes) + 3)
+        parts.append(to_latex(whole, merge_names=True))
+    notes = "".join(f"% {_comment(remark)}\n" for remark in diagnostics(table))
+    return f"% Needs \\usepackage{{booktabs}}.\n{notes}" + "\n".join(parts)
 
 
 def as_csv(table: GridTable) -> str:
@@ -79,6 +97,10 @@ def as_json(table: GridTable, runs: str) -> str:
 def _titled(table: Table) -> str:
     _, _, grid = markdown_table(table).partition("\n\n")
     return f"## {escape(table.caption)}\n\n{grid}"
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.split()).encode("ascii", "replace").decode()
 
 
 def _line(table: GridTable, entry: Entry, score: Score) -> dict[str, Any]:

@@ -15,12 +15,11 @@ from fedbb.errors import RunError
 from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import Grid
 from fedbb.report import grid_layout
-from fedbb.report.formats import as_csv, as_json, as_markdown, costs_as_markdown
+from fedbb.report.formats import as_csv, as_json, as_latex, as_markdown, costs_as_markdown
 from fedbb.report.grid_overview import overview
 from fedbb.report.grid_remarks import diagnostics
 from fedbb.report.grid_runs import read_cells
 from fedbb.report.grid_scores import GridTable, table_of
-from fedbb.report.latex import as_latex
 from fedbb.report.plots.canvas import shorten
 from fedbb.report.text import Table, to_bytes
 
