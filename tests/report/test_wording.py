@@ -5,14 +5,13 @@ import math
 
 import pytest
 
-from fedbb.report import spread, wording
+from fedbb.report import spread, table, wording
 from fedbb.report.collect import read_run
-from fedbb.report.plots import canvas
 from fedbb.report.spread import Spread
 from helpers.run_builder import Sketch, build
 
 
-@pytest.mark.parametrize("module", [wording, spread, canvas])
+@pytest.mark.parametrize("module", [wording, spread, table])
 def test_the_examples_in_the_docstrings_hold(module):
     failed, tried = doctest.testmod(module)
     assert tried > 0

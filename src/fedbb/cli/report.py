@@ -10,8 +10,8 @@ from rich.console import Console
 
 from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.report.findings import Findings, as_json
+from fedbb.report.page.report import TITLE, write_report
 from fedbb.report.site.gather import Gathered, gather
-from fedbb.report.site.run_report import TITLE, write_report
 
 
 def report(

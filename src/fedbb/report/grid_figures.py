@@ -13,7 +13,6 @@ from fedbb.recipes.grid.grid import Grid
 from fedbb.report.grid_panels import merged, panels_of
 from fedbb.report.grid_runs import read_cells
 from fedbb.report.groups import Comparison
-from fedbb.report.pictures import CLASS_METRIC
 from fedbb.report.plots.canvas import save_png, save_svg
 from fedbb.report.plots.costs import plot_costs
 from fedbb.report.plots.curves import plot_curves
@@ -21,6 +20,7 @@ from fedbb.report.plots.gains import base_part, plot_gains
 from fedbb.report.plots.partition import plot_partition
 from fedbb.report.plots.shares import plot_shares, weighed_part
 from fedbb.report.plots.weights import balanced_part, plot_weights
+from fedbb.report.wording import CLASS_METRIC
 
 Named = tuple[str, Figure]
 

@@ -20,7 +20,7 @@ from fedbb.report.grid_overview import overview
 from fedbb.report.grid_remarks import diagnostics
 from fedbb.report.grid_runs import read_cells
 from fedbb.report.grid_scores import GridTable, table_of
-from fedbb.report.plots.canvas import shorten
+from fedbb.report.table import elide
 from fedbb.report.text import Table, to_bytes
 
 __all__ = ["GridTable", "read_table", "show_table", "table_of", "write_tables"]
@@ -94,4 +94,4 @@ def _rich(table: Table, words: int) -> RichTable:
 
 def _plain(text: str, length: int = LONGEST) -> str:
     """Return text without signs that could steer the terminal."""
-    return shorten(text, length)
+    return elide(text, length)

@@ -1,1 +1,1 @@
-"""Interactive pages: each one file, with its data inside, that needs no network."""
+"""Removed with the next step."""
