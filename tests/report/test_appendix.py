@@ -4,9 +4,9 @@ import shlex
 from pathlib import Path
 
 from fedbb.report.appendix import command, environment_section, methods_section, runs_section
-from fedbb.report.collect import read_run, read_runs
-from fedbb.report.findings import work_out
 from fedbb.report.groups import group
+from fedbb.report.method_comparison import compare_methods
+from fedbb.report.results import read_run, read_runs
 from helpers.run_builder import LEVELS, Sketch, build_all, write
 
 
@@ -21,7 +21,7 @@ def test_methods_are_explained_once_each(tmp_path):
 def test_settings_and_runs_are_listed_for_each_comparison(tmp_path):
     sketches = [Sketch(method, recipe={"local": {"lr": 0.07}}) for method in LEVELS]
     runs = read_runs(build_all(tmp_path / "runs", sketches))
-    section = runs_section([work_out(part) for part in group(runs)], tmp_path)
+    section = runs_section([compare_methods(part) for part in group(runs)], tmp_path)
     settings, listed = section.blocks[0].tables
     assert ("local.lr", "0.07") in settings.rows
     assert not {"seed", "method.name"} & {row[0] for row in settings.rows}

@@ -7,8 +7,8 @@ from PIL import Image
 
 from fedbb.errors import RunError
 from fedbb.recipes.reader import make_recipe
-from fedbb.report.collect import read_run, read_runs
 from fedbb.report.demo_page import write_demo
+from fedbb.report.results import read_run, read_runs
 from fedbb.runs.runner import run
 from helpers.page_reader import PageReader
 from helpers.run_builder import LEVELS, Sketch, build_all, write

@@ -1,8 +1,8 @@
 """The figures of a comparison, each with its caption."""
 
-from fedbb.report.collect import read_runs
 from fedbb.report.groups import group
 from fedbb.report.pictures import draw
+from fedbb.report.results import read_runs
 from helpers.drawn_figures import compared
 from helpers.run_builder import Sketch, build_all
 

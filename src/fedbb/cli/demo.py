@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.recipes.demonstration import demo_recipes
-from fedbb.report.collect import read_runs
 from fedbb.report.demo_page import write_demo
+from fedbb.report.results import read_runs
 from fedbb.runs.scheduler import RunJob, run_all
 
 

@@ -6,11 +6,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fedbb.report.findings import Findings
 from fedbb.report.groups import settings_of
+from fedbb.report.method_comparison import MethodComparison
 from fedbb.report.page import Code, Section, Tables
-from fedbb.report.result import RunResult
-from fedbb.report.tables import summary_of
+from fedbb.report.results import RunResult, summary_of
 from fedbb.report.text import Table
 from fedbb.report.wording import method_story, method_title, settings_text
 
@@ -29,7 +28,7 @@ def methods_section(runs: Iterable[RunResult]) -> Section:
     return Section("Methods", (Tables((table,)),))
 
 
-def runs_section(parts: Sequence[Findings], out: Path) -> Section:
+def runs_section(parts: Sequence[MethodComparison], out: Path) -> Section:
     """Return the settings of each comparison, and each of its runs with the command for it."""
     blocks: list[Tables | Code] = []
     for part in parts:

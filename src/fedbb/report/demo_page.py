@@ -10,12 +10,21 @@ from pathlib import Path
 from fedbb._util.files import replacing
 from fedbb.errors import RunError
 from fedbb.report.appendix import environment_section, methods_section, runs_section
-from fedbb.report.findings import UNITS, Findings, as_json, as_markdown, work_out
 from fedbb.report.groups import Comparison, group
+from fedbb.report.method_comparison import (
+    MethodComparison,
+    as_json,
+    as_markdown,
+    best_table,
+    compare_methods,
+    difference_table,
+    final_table,
+)
 from fedbb.report.page import Note, Paragraph, Pictures, Section, Tables, write_page
 from fedbb.report.pictures import draw
-from fedbb.report.result import RunResult
-from fedbb.report.text import best_table, difference_table, final_table, to_bytes
+from fedbb.report.prose import UNITS
+from fedbb.report.results import RunResult
+from fedbb.report.text import to_bytes
 from fedbb.report.wording import capitalize
 
 TITLE = "fedbb: FedAvg, its control and FedBB on uneven labels"
@@ -23,7 +32,7 @@ TITLE = "fedbb: FedAvg, its control and FedBB on uneven labels"
 
 def write_demo(runs: Sequence[RunResult], out: Path, title: str = TITLE) -> Path:
     """Write index.html, results.md, results.json and figures/*.png, and return the page's path."""
-    parts = [work_out(comparison) for comparison in group(runs)]
+    parts = [compare_methods(comparison) for comparison in group(runs)]
     if not parts:
         raise RunError("there is no finished run to report")
     unfinished = [run.path.name for run in runs if run.summary is None]
@@ -50,13 +59,13 @@ def _write(path: Path, text: str) -> None:
         file.write(to_bytes(text))
 
 
-def _summary(parts: Sequence[Findings], unfinished: Sequence[str]) -> Section:
+def _summary(parts: Sequence[MethodComparison], unfinished: Sequence[str]) -> Section:
     notes = [Note(part.comparison.title, part.sentences) for part in parts]
     left_out = [Note("Left out because unfinished", tuple(unfinished))] if unfinished else []
     return Section("Summary", (*notes, *left_out, Paragraph(UNITS)))
 
 
-def _section(part: Findings, out: Path, number: int) -> Section:
+def _section(part: MethodComparison, out: Path, number: int) -> Section:
     comparison = part.comparison
     stem = f"{number}-{re.sub('[^a-z0-9]+', '-', comparison.federation.data.lower()).strip('-')}"
     tables = [final_table(part.rows)]

@@ -6,10 +6,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from fedbb.report import grid_layout
-from fedbb.report.grid_overview import overview
-from fedbb.report.grid_remarks import diagnostics
-from fedbb.report.grid_scores import GridTable
+from fedbb.report.sweep import layout
+from fedbb.report.sweep.score_table import GridTable
 from fedbb.report.text import Table
 
 SIGNS = {
@@ -67,15 +65,15 @@ LONGEST = 60
 
 def as_latex(table: GridTable) -> str:
     """Return the overview and the paired differences as two floats, to be read in by input."""
-    grid, at_glance = table.grid, overview(table)
+    grid, at_glance = table.grid, layout.overview(table)
     told = [f"{grid.title}.", grid.caption, f"{at_glance.caption}.", *grid.notes]
     told += [f"In the paper: {grid.source}."] if grid.source else []
     parts = [_float(at_glance, " ".join(told), words=1 + table.has_paper)]
-    differences = grid_layout.gaps(table)
+    differences = layout.gaps(table)
     if differences.rows:
         title = f"{grid.title}: {differences.caption}"
         parts.append(_float(differences, title, words=len(table.axes) + 3))
-    notes = "".join(f"% {_comment(remark)}\n" for remark in diagnostics(table))
+    notes = "".join(f"% {_comment(remark)}\n" for remark in layout.notes(table))
     return f"% Needs \\usepackage{{booktabs}}.\n{notes}" + "\n".join(parts)
 
 

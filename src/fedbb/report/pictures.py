@@ -7,7 +7,6 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from fedbb.records import Task
 from fedbb.report.groups import Comparison
 from fedbb.report.page import Picture
 from fedbb.report.plots.canvas import save_png, to_svg
@@ -16,9 +15,6 @@ from fedbb.report.plots.curves import plot_curves
 from fedbb.report.plots.partition import plot_partition
 from fedbb.report.plots.weights import balanced_part, plot_weights
 from fedbb.report.wording import capitalize, metric_title
-
-# Chance has an average precision of the class's share, so bars that begin at zero are honest.
-CLASS_METRIC = {Task.MULTICLASS: "recall", Task.MULTILABEL: "average_precision"}
 
 
 def draw(comparison: Comparison, folder: Path, stem: str) -> list[Picture]:
@@ -31,7 +27,7 @@ def draw(comparison: Comparison, folder: Path, stem: str) -> list[Picture]:
 
 
 def _figures(comparison: Comparison) -> Iterator[tuple[str, Figure, str]]:
-    metric, class_metric = comparison.metric, CLASS_METRIC[comparison.federation.task]
+    metric, class_metric = comparison.metric, comparison.class_metric
     yield (
         "curves",
         plot_curves(comparison, metric),

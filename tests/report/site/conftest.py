@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fedbb.report.site.gather import gather
+from fedbb.report.groups import gather
 from fedbb.report.site.run_report import write_report
 from helpers.page_visit import Visit
 from helpers.run_builder import Sketch, build_all

@@ -5,8 +5,8 @@ import statistics
 
 import pytest
 
-from fedbb.report.collect import read_runs
 from fedbb.report.groups import group
+from fedbb.report.results import read_runs
 from fedbb.report.site.drawings import (
     MOST_CLIENTS,
     classes,

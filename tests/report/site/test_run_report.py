@@ -6,8 +6,7 @@ import re
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.report.groups import group
-from fedbb.report.site.gather import gather
+from fedbb.report.groups import gather, group
 from fedbb.report.site.run_report import diagnostics, setting, write_report
 from helpers.page_reader import PageReader
 from helpers.run_builder import Sketch, build_all, write

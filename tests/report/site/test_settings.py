@@ -1,6 +1,6 @@
 """Settings told once where they are common, and by each run where they are not."""
 
-from fedbb.report.collect import read_runs
+from fedbb.report.results import read_runs
 from fedbb.report.site.settings import common_part, rest, run_settings, settings_data, word
 from helpers.run_builder import Sketch, build_all, write
 

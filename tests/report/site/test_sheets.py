@@ -4,17 +4,15 @@ import math
 
 import pytest
 
-from fedbb.report.findings import work_out
-from fedbb.report.groups import group
-from fedbb.report.site.gather import gather
+from fedbb.report.groups import gather, group
+from fedbb.report.method_comparison import compare_methods, final_table
 from fedbb.report.site.sheets import BLANK, best_sheet, difference_sheet, final_sheet, sheets_of
-from fedbb.report.text import final_table
 from helpers.run_builder import Sketch, build_all
 
 
 @pytest.fixture(scope="module")
 def parts(runs):
-    return [work_out(one) for one in group(gather([runs]).runs)]
+    return [compare_methods(one) for one in group(gather([runs]).runs)]
 
 
 def words(row):
@@ -49,14 +47,14 @@ def test_a_best_round_chosen_on_test_data_is_called_flattering(parts, tmp_path):
     assert "better than it is" in best_sheet(parts).note
     honest = build_all(tmp_path, [Sketch(validation=True)])
     (comparison,) = group(gather(honest).runs)
-    sheet = best_sheet([work_out(comparison)])
+    sheet = best_sheet([compare_methods(comparison)])
     assert sheet.note == ""
     assert sheet.rows[0][-1] == "validation"
 
 
 def test_without_a_rival_there_are_no_differences(tmp_path):
     (comparison,) = group(gather(build_all(tmp_path, [Sketch("fedbb")])).runs)
-    found = [work_out(comparison)]
+    found = [compare_methods(comparison)]
     assert difference_sheet(found).rows == ()
     assert "differences" not in [sheet.name for sheet in sheets_of(found)]
 

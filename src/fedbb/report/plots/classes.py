@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fedbb.records import FloatArray, IntArray
+from fedbb.report import statistics
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.plots.canvas import INK, MUTED, Heading, new_figure, shorten, themed
 from fedbb.report.plots.marks import Mark, marks_of
 from fedbb.report.plots.rows import Rows, label_rows
-from fedbb.report.spread import spread_columns
-from fedbb.report.tables import summary_of
+from fedbb.report.results import class_counts, summary_of
+from fedbb.report.statistics import spread_columns
 from fedbb.report.wording import capitalize, metric_title
 
 MOST_CLASSES = 24
@@ -58,9 +59,8 @@ def plot_classes(comparison: Comparison, metric: str) -> Figure:
 
 def class_order(comparison: Comparison) -> tuple[IntArray, FloatArray]:
     """Return the classes from most to fewest training cases, and the mean count of each class."""
-    federations = [run.federation for part in comparison.methods for run in part.runs]
-    counts = np.mean([federation.positives for federation in federations], axis=0)
-    return np.argsort(-counts, kind="stable"), counts
+    counts = class_counts(comparison.runs)
+    return statistics.class_order(counts), counts
 
 
 def class_rows(comparison: Comparison) -> ClassRows:

@@ -17,7 +17,7 @@ from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.plots.canvas import BLUE, ORANGE, SURFACE, Heading, new_panels, shorten, themed
 from fedbb.report.plots.classes import class_rows
 from fedbb.report.plots.rows import label_rows
-from fedbb.report.result import ClientShare, FederationFacts
+from fedbb.report.results import ClientShare, FederationFacts
 
 PANEL_WIDTH = 7.0
 

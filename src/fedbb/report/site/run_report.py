@@ -8,10 +8,10 @@ from typing import Any
 
 import fedbb
 from fedbb.errors import RunError
-from fedbb.report.findings import UNITS, Findings, work_out
-from fedbb.report.groups import Comparison, group
+from fedbb.report.groups import Comparison, Gathered, group
+from fedbb.report.method_comparison import MethodComparison, compare_methods
+from fedbb.report.prose import UNITS
 from fedbb.report.site.drawings import drawings_of
-from fedbb.report.site.gather import Gathered
 from fedbb.report.site.settings import settings_data
 from fedbb.report.site.sheets import sheets_of
 from fedbb.report.site.shell import Page, read_part, write_page
@@ -21,11 +21,11 @@ TITLE = "Federated runs, compared"
 EXAMPLES = 3
 
 
-def write_report(gathered: Gathered, out: Path, title: str = TITLE) -> list[Findings]:
+def write_report(gathered: Gathered, out: Path, title: str = TITLE) -> list[MethodComparison]:
     """Write the page and return what it found, one entry for each comparison."""
     if not gathered.runs:
         raise RunError(f"there is no finished run to report{_reasons(gathered)}")
-    parts = [work_out(comparison) for comparison in group(gathered.runs)]
+    parts = [compare_methods(comparison) for comparison in group(gathered.runs)]
     write_page(
         out,
         Page(
@@ -39,7 +39,7 @@ def write_report(gathered: Gathered, out: Path, title: str = TITLE) -> list[Find
     return parts
 
 
-def report_data(parts: Sequence[Findings], gathered: Gathered) -> dict[str, Any]:
+def report_data(parts: Sequence[MethodComparison], gathered: Gathered) -> dict[str, Any]:
     """Return all that the page shows, as plain values."""
     ordered = [run for part in parts for method in part.comparison.methods for run in method.runs]
     return {
@@ -53,7 +53,7 @@ def report_data(parts: Sequence[Findings], gathered: Gathered) -> dict[str, Any]
     }
 
 
-def _comparison(part: Findings) -> dict[str, Any]:
+def _comparison(part: MethodComparison) -> dict[str, Any]:
     comparison = part.comparison
     return {
         "title": comparison.title,

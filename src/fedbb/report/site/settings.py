@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedbb.recipes.reader import flatten
-from fedbb.report.result import RunResult
-from fedbb.report.tables import summary_of
+from fedbb.report.results import RunResult, summary_of
 
 Words = dict[str, str]
 

@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedbb.report.findings import Findings
-from fedbb.report.result import RunResult
+from fedbb.report.method_comparison import MethodComparison, MethodScore, difference_table
+from fedbb.report.results import RunResult, score_on_test, summary_of
 from fedbb.report.site.fairness import Fairness, fairness_of
-from fedbb.report.spread import Spread, spread_of
-from fedbb.report.tables import Row, score_on_test, summary_of
-from fedbb.report.text import difference_table
+from fedbb.report.statistics import Spread, spread_of
 from fedbb.report.wording import UNDEFINED, metric_title, score_text
 
 Cell = str | tuple[str, float | None]
@@ -38,13 +36,13 @@ class Sheet:
         return {**parts, "head": list(self.head), "rows": [list(row) for row in self.rows]}
 
 
-def sheets_of(parts: Sequence[Findings]) -> list[Sheet]:
+def sheets_of(parts: Sequence[MethodComparison]) -> list[Sheet]:
     """Return all tables of a report."""
     makers = (final_sheet, difference_sheet, fairness_sheet, best_sheet, run_sheet)
     return [sheet for sheet in (make(parts) for make in makers) if sheet.rows]
 
 
-def final_sheet(parts: Sequence[Findings]) -> Sheet:
+def final_sheet(parts: Sequence[MethodComparison]) -> Sheet:
     """Return the scores after the last round, and what a run cost."""
     head, rows = _score_rows(parts, lambda row: row.final)
     costs = [
@@ -57,7 +55,7 @@ def final_sheet(parts: Sequence[Findings]) -> Sheet:
     return Sheet("final", caption, (*head, "seconds a run"), tuple(rows))
 
 
-def best_sheet(parts: Sequence[Findings]) -> Sheet:
+def best_sheet(parts: Sequence[MethodComparison]) -> Sheet:
     """Return the scores of each run's best round, with the data it was chosen on."""
     head, rows = _score_rows(parts, lambda row: row.best)
     chosen = [
@@ -73,7 +71,7 @@ def best_sheet(parts: Sequence[Findings]) -> Sheet:
     )
 
 
-def difference_sheet(parts: Sequence[Findings]) -> Sheet:
+def difference_sheet(parts: Sequence[MethodComparison]) -> Sheet:
     """Return paired differences against FedAvg and the control."""
     metrics = _metrics(parts)
     rows: list[tuple[Cell, ...]] = []
@@ -82,7 +80,7 @@ def difference_sheet(parts: Sequence[Findings]) -> Sheet:
             continue
         own = list(dict.fromkeys(item.metric for item in part.differences))
         pairs = list(dict.fromkeys((item.method, item.against) for item in part.differences))
-        means = {(d.method, d.against, d.metric): d.spread.mean for d in part.differences}
+        means = {(d.method, d.against, d.metric): d.paired.spread.mean for d in part.differences}
         for pair, line in zip(pairs, difference_table(part.differences).rows, strict=True):
             texts = dict(zip(own, line[1:], strict=True))
             cells = [
@@ -92,11 +90,10 @@ def difference_sheet(parts: Sequence[Findings]) -> Sheet:
             rows.append((part.comparison.title, *pair, *cells))
     head = ("data", "method", "minus", *(metric_title(metric) for metric in metrics))
     caption = "Differences after the last round on the same seeds"
-    note = "In brackets: seeds with the higher score, of all."
-    return Sheet("differences", caption, head, tuple(rows), note)
+    return Sheet("differences", caption, head, tuple(rows))
 
 
-def fairness_sheet(parts: Sequence[Findings]) -> Sheet:
+def fairness_sheet(parts: Sequence[MethodComparison]) -> Sheet:
     """Return how evenly each method serves classes and clients."""
     rows = tuple(
         (part.comparison.title, method.label, *_fair(fairness_of(part.comparison, method)))
@@ -113,7 +110,7 @@ def fairness_sheet(parts: Sequence[Findings]) -> Sheet:
     return Sheet("fairness", "Fairness after the last round", (*head, *rest), rows, note)
 
 
-def run_sheet(parts: Sequence[Findings]) -> Sheet:
+def run_sheet(parts: Sequence[MethodComparison]) -> Sheet:
     """Return every run by itself."""
     rows = tuple(
         _run_row(run, part.comparison.title, method.label)
@@ -131,7 +128,7 @@ def score_cell(spread: Spread) -> Cell:
 
 
 def _score_rows(
-    parts: Sequence[Findings], pick: Callable[[Row], Spread]
+    parts: Sequence[MethodComparison], pick: Callable[[MethodScore], Spread]
 ) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
     metrics = _metrics(parts)
     rows: list[tuple[Cell, ...]] = []
@@ -144,7 +141,7 @@ def _score_rows(
     return ("data", "method", *(metric_title(metric) for metric in metrics), "seeds"), rows
 
 
-def _metrics(parts: Sequence[Findings]) -> list[str]:
+def _metrics(parts: Sequence[MethodComparison]) -> list[str]:
     return list(dict.fromkeys(row.metric for part in parts for row in part.rows))
 
 
