@@ -15,9 +15,9 @@ from pathlib import Path
 
 from fedbb._util.files import replacing
 from fedbb.recipes.grid.grid import Cell, Grid, read_grid
-from fedbb.report.grid_runs import CellRun, State, finished_run, read_cells
-from fedbb.report.result import RunResult
-from fedbb.report.tables import summary_of
+from fedbb.report.results import RunResult, summary_of
+from fedbb.report.sweep.cell_runs import CellRun, finished_run, read_cells
+from fedbb.runs.sweep import State
 from studies.kept import RESULTS, Row, read_rows
 
 TABLES = ("cells", "classes", "curves", "diverged")

@@ -24,7 +24,7 @@ from fedbb.report.plots.canvas import (
     save_png,
     themed,
 )
-from fedbb.report.spread import spread_of
+from fedbb.report.statistics import spread_of
 from studies.kept import RESULTS, ROOT, Kept, read_kept
 from studies.tables import spelled
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedbb.recipes.grid.grid import Cell
-from fedbb.report.spread import Spread, spread_of
+from fedbb.report.statistics import Spread, spread_of
 from studies.kept import Kept
 
 MISSING = "–"

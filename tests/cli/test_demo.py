@@ -7,8 +7,8 @@ import pytest
 from fedbb.cli.demo import TITLE, write_demo
 from fedbb.errors import RunError
 from fedbb.recipes.reader import make_recipe
+from fedbb.report.groups import gather
 from fedbb.report.page.report import write_report
-from fedbb.report.site.gather import gather
 from fedbb.runs.runner import run
 from helpers.run_builder import LEVELS, Sketch, build_all
 

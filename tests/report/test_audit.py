@@ -4,7 +4,7 @@ import pytest
 
 from fedbb.errors import RunError
 from fedbb.report.audit import audit_run
-from fedbb.report.collect import read_run
+from fedbb.report.results import read_run
 from helpers.hidden_runs import hide
 from helpers.run_builder import Sketch, build, write
 

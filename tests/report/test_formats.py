@@ -11,8 +11,8 @@ from rich.console import Console
 from fedbb.errors import RunError
 from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import read_grid
-from fedbb.report.grid_overview import overview
-from fedbb.report.grid_table import read_table, show_table, write_tables
+from fedbb.report.sweep.layout import overview
+from fedbb.report.sweep.output import read_table, show_table, write_tables
 from fedbb.runs.failed import note_failure
 from helpers.grid_results import run_cells, small_grid
 
@@ -76,7 +76,7 @@ def test_what_failed_is_told_in_words(made):
     assert "Of 12 runs: 11 finished, 1 failed." in text
     assert re.search(r"seed 1: failed: .*second line", text)
     assert "(1 of 2 seeds)" in text
-    assert "so its score is too rosy" in text
+    assert "so its score is optimistic" in text
 
 
 def test_csv_holds_full_precision_and_no_formula(made):
@@ -96,8 +96,8 @@ def test_csv_holds_full_precision_and_no_formula(made):
     (first, *_) = rows
     assert (first["paper mean"], first["paper spread"]) == ("61.25", "0.5")
     gap = table.entries[4].scores[0].final.gaps[1]
-    assert float(rows[4]["final minus control"]) == gap.spread.mean
-    assert float(rows[4]["final minus control, low"]) == gap.interval.low
+    assert float(rows[4]["final minus control"]) == gap.paired.spread.mean
+    assert float(rows[4]["final minus control, low"]) == gap.paired.interval.low
     assert rows[0]["final minus control"] == ""
 
 

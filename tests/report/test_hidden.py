@@ -5,16 +5,15 @@ import math
 
 import pytest
 
-from fedbb.report.collect import read_run, read_runs
-from fedbb.report.compare import contrast
-from fedbb.report.compare_words import head_and_tail
-from fedbb.report.grid_runs import State, count_images, read_cells
+from fedbb.report.compare import compare_groups
 from fedbb.report.groups import group
 from fedbb.report.page.fairness import fairness_of
 from fedbb.report.page.figures import figure_data
-from fedbb.report.sides import Side
+from fedbb.report.results import read_run, read_runs
+from fedbb.report.sweep.cell_runs import count_images, read_cells
 from fedbb.report.wording import data_title
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.sweep import State
 from helpers.grid_results import run_cells, small_grid
 from helpers.hidden_runs import hide
 from helpers.run_builder import Sketch, build, build_all
@@ -50,14 +49,14 @@ def test_a_page_gets_numbers_or_nothing(comparison):
 def test_fairness_is_told_of_classes_and_undefined_of_clients(comparison):
     fair = fairness_of(comparison, comparison.methods[0])
     assert not math.isnan(fair.worst_class_score.mean)
+    assert math.isnan(fair.head.mean)
     assert math.isnan(fair.worst_client.mean)
 
 
-def test_two_sides_are_compared_without_heads_tails_and_clients(comparison):
-    one, two = (Side(part.label, tuple(part.runs)) for part in comparison.methods)
-    found = contrast(one, two)
+def test_two_groups_are_compared_without_heads_tails_and_clients(comparison):
+    found = compare_groups(*comparison.methods)
     assert found.clients == ()
-    assert head_and_tail(found.classes) == ((), ())
+    assert found.classes_of("head") == found.classes_of("tail") == []
 
 
 def test_a_grid_of_private_runs_is_read_and_its_images_estimated(tmp_path):
@@ -69,5 +68,5 @@ def test_a_grid_of_private_runs_is_read_and_its_images_estimated(tmp_path):
     assert count_images(run, records) == everyone
     # The recipe is another one now, which is the only thing that is wrong with it.
     (first, *_) = read_cells(grid, runs)
-    assert first.state is State.UNUSABLE
+    assert first.state is State.FAILED
     assert "privacy" in first.message

@@ -14,10 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.recipes.demonstration import demo_recipes
-from fedbb.report.findings import as_json, as_markdown
+from fedbb.report.groups import gather
+from fedbb.report.method_comparison import as_json, as_markdown
 from fedbb.report.output import write_text
 from fedbb.report.page.report import write_report
-from fedbb.report.site.gather import gather
 from fedbb.runs.scheduler import RunJob, run_all
 
 TITLE = "FedAvg, its control and FedBB on imbalanced labels"

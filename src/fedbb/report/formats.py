@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import math
 from typing import Any
 
-from fedbb.report import grid_layout
-from fedbb.report.grid_layout import UNITS
-from fedbb.report.grid_overview import overview
-from fedbb.report.grid_remarks import diagnostics
-from fedbb.report.grid_scores import Entry, GridTable, Ours, Score
+from fedbb._util.json import finite_or_none
+from fedbb.report.prose import UNITS
+from fedbb.report.sweep import layout
+from fedbb.report.sweep.score_table import Entry, GridTable, Ours, Score
 from fedbb.report.table import make_table, to_latex
 from fedbb.report.text import Table, escape, markdown_table
 
@@ -27,10 +25,10 @@ def as_markdown(table: GridTable, runs: str) -> str:
     grid = table.grid
     blocks = [f"# {escape(grid.title)}", escape(grid.caption)]
     blocks += [f"In the paper: {escape(grid.source)}."] if grid.source else []
-    blocks += [UNITS, "\n".join(f"- {escape(remark)}" for remark in diagnostics(table))]
-    tables = [overview(table), grid_layout.numbers(table), grid_layout.gaps(table)]
+    blocks += [UNITS, "\n".join(f"- {escape(remark)}" for remark in layout.notes(table))]
+    tables = [layout.overview(table), layout.numbers(table), layout.gaps(table)]
     blocks += [_titled(part) for part in tables if part.rows]
-    listed = grid_layout.runs(table)
+    listed = layout.runs(table)
     if listed.rows:
         blocks += [f"{_titled(listed)}\nFolders are in {escape(runs)}."]
     return "\n\n".join(block.strip() for block in blocks if block) + "\n"
@@ -39,23 +37,23 @@ def as_markdown(table: GridTable, runs: str) -> str:
 def costs_as_markdown(table: GridTable) -> str:
     """Return what the runs took; apart from the table, as no two runs take the same time."""
     title = escape(f"{table.grid.title}: cost")
-    return f"# {title}\n\n{markdown_table(grid_layout.costs(table))}"
+    return f"# {title}\n\n{markdown_table(layout.costs(table))}"
 
 
 def as_latex(table: GridTable) -> str:
     """Return the overview and the paired differences as two floats, to be read in by input."""
-    grid, at_glance = table.grid, overview(table)
+    grid, at_glance = table.grid, layout.overview(table)
     caption = [f"{grid.title}.", grid.caption, f"{at_glance.caption}.", *grid.notes]
     caption += [f"In the paper: {grid.source}."] if grid.source else []
     words = 1 + table.has_paper
     whole = make_table(at_glance.head, at_glance.rows, " ".join(caption), words=words)
     parts = [to_latex(whole, merge_names=True)]
-    gaps = grid_layout.gaps(table)
+    gaps = layout.gaps(table)
     if gaps.rows:
         title = f"{grid.title}: {gaps.caption}"
         whole = make_table(gaps.head, gaps.rows, title, words=len(table.axes) + 3)
         parts.append(to_latex(whole, merge_names=True))
-    notes = "".join(f"% {_comment(remark)}\n" for remark in diagnostics(table))
+    notes = "".join(f"% {_comment(remark)}\n" for remark in layout.notes(table))
     return f"% Needs \\usepackage{{booktabs}}.\n{notes}" + "\n".join(parts)
 
 
@@ -86,10 +84,10 @@ def as_json(table: GridTable, runs: str) -> str:
         "rows": grid.rows,
         "columns": list(table.axes),
         "metrics": list(table.metrics),
-        "remarks": diagnostics(table),
+        "remarks": layout.notes(table),
         "runs": runs,
         "entries": [_plain_entry(entry, grid.chosen) for entry in table.entries],
-        "unplaced": [_plain(number) for number in table.unplaced],
+        "unplaced": [finite_or_none(number) for number in table.unplaced],
     }
     return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -129,10 +127,10 @@ def _gap_columns(chosen: str, ours: Ours) -> dict[str, Any]:
     for rival, is_control in (("FedAvg", False), ("control", True)):
         gap = next((gap for gap in ours.gaps if gap.is_control is is_control), None)
         name = f"{chosen} minus {rival}"
-        columns[name] = None if gap is None else gap.spread.mean
-        columns[f"{name}, low"] = None if gap is None else gap.interval.low
-        columns[f"{name}, high"] = None if gap is None else gap.interval.high
-        columns[f"{name}, pairs"] = None if gap is None else gap.spread.number
+        columns[name] = None if gap is None else gap.paired.spread.mean
+        columns[f"{name}, low"] = None if gap is None else gap.paired.interval.low
+        columns[f"{name}, high"] = None if gap is None else gap.paired.interval.high
+        columns[f"{name}, pairs"] = None if gap is None else len(gap.paired.seeds)
     return columns
 
 
@@ -146,20 +144,10 @@ def _safe(cell: Any) -> str:
 
 def _plain_entry(entry: Entry, chosen: str) -> dict[str, Any]:
     """Return an entry without its seconds, which differ from one time to the next."""
-    plain: dict[str, Any] = _plain(entry)
+    plain: dict[str, Any] = finite_or_none(entry)
     del plain["seconds"]
     for score, values in zip(entry.scores, plain["scores"], strict=True):
-        values["difference"] = _plain(score.difference(chosen))
+        for ours in (values["best"], values["final"]):
+            ours["gaps"] = [gap | gap.pop("paired") for gap in ours["gaps"]]
+        values["difference"] = finite_or_none(score.difference(chosen))
     return plain
-
-
-def _plain(value: Any) -> Any:
-    """Return plain lists and dictionaries, with None for what is undefined."""
-    if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return {field.name: _plain(getattr(value, field.name)) for field in fields}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if hasattr(value, "items"):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -7,8 +7,8 @@ from typing import Any
 
 from fedbb.methods import METHODS
 from fedbb.records import Task
-from fedbb.report.result import RunResult
-from fedbb.report.spread import Spread
+from fedbb.report.results import RunResult
+from fedbb.report.statistics import Spread
 
 METRIC_TITLES = {
     "accuracy": "accuracy",
@@ -22,8 +22,6 @@ TASK_METRICS = {
     Task.MULTICLASS: ("balanced_accuracy", "accuracy", "f1"),
     Task.MULTILABEL: ("auroc", "average_precision", "balanced_accuracy"),
 }
-# Chance has a recall and an average precision near the class's share; an AUROC would look even.
-CLASS_METRIC = {Task.MULTICLASS: "recall", Task.MULTILABEL: "average_precision"}
 UNDEFINED = "–"
 
 
@@ -66,25 +64,8 @@ def score_text(spread: Spread, decimals: int = 1) -> str:
     """
     if math.isnan(spread.mean):
         return UNDEFINED
-    return f"{100 * spread.mean:.{decimals}f}{_margin(spread, decimals)}"
-
-
-def difference_text(spread: Spread) -> str:
-    """Return a signed difference in points; a small one gets a second decimal.
-
-    >>> difference_text(Spread(-0.021, 0.004, 5)), difference_text(Spread(0.0004, 0.0002, 5))
-    ('−2.1 ± 0.4', '+0.04 ± 0.02')
-    """
-    if math.isnan(spread.mean):
-        return UNDEFINED
-    sign = "−" if spread.mean < 0 else "+" if spread.mean > 0 else ""
-    return sign + size_text(spread)
-
-
-def size_text(spread: Spread) -> str:
-    """Return the size of a difference in points, without its sign."""
-    decimals = 2 if abs(spread.mean) < 0.01 else 1
-    return f"{100 * abs(spread.mean):.{decimals}f}{_margin(spread, decimals)}"
+    margin = "" if math.isnan(spread.deviation) else f" ± {100 * spread.deviation:.{decimals}f}"
+    return f"{100 * spread.mean:.{decimals}f}{margin}"
 
 
 def capitalize(text: str) -> str:
@@ -95,7 +76,3 @@ def capitalize(text: str) -> str:
 def settings_text(settings: dict[str, Any]) -> str:
     """Return settings as `key = value`, separated by commas."""
     return ", ".join(f"{key} = {value}" for key, value in settings.items())
-
-
-def _margin(spread: Spread, decimals: int) -> str:
-    return "" if math.isnan(spread.deviation) else f" ± {100 * spread.deviation:.{decimals}f}"

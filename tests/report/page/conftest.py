@@ -2,8 +2,8 @@
 
 import pytest
 
+from fedbb.report.groups import gather
 from fedbb.report.page.report import write_report
-from fedbb.report.site.gather import gather
 from helpers.run_builder import Sketch, build_all
 
 SKETCHES = [

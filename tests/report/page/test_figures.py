@@ -5,7 +5,6 @@ import statistics
 
 import pytest
 
-from fedbb.report.collect import read_runs
 from fedbb.report.groups import group
 from fedbb.report.page.figures import (
     MOST_CLIENTS,
@@ -17,6 +16,7 @@ from fedbb.report.page.figures import (
     partition,
     weights,
 )
+from fedbb.report.results import read_runs
 from helpers.run_builder import Sketch, build_all
 
 METHODS = ("fedavg", "fedavg-scaled", "fedbb")

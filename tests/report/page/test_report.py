@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.report.collect import read_run, read_runs
-from fedbb.report.groups import group
+from fedbb.report.groups import gather, group
 from fedbb.report.page.report import (
     common_part,
     diagnostics,
@@ -22,7 +21,7 @@ from fedbb.report.page.report import (
     word,
     write_report,
 )
-from fedbb.report.site.gather import gather
+from fedbb.report.results import read_run, read_runs
 from helpers.page_reader import PageReader
 from helpers.run_builder import LEVELS, Sketch, build_all, write
 

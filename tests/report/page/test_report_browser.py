@@ -4,12 +4,15 @@ import json
 
 import pytest
 
-from fedbb.report.collect import read_run
-from fedbb.report.findings import work_out
-from fedbb.report.groups import group
+from fedbb.report.groups import gather, group
+from fedbb.report.method_comparison import (
+    best_table,
+    compare_methods,
+    difference_table,
+    final_table,
+)
 from fedbb.report.page.report import write_report
-from fedbb.report.site.gather import gather
-from fedbb.report.text import best_table, difference_table, final_table
+from fedbb.report.results import read_run
 from helpers.run_builder import Sketch, build_all
 
 EVIL = """</script><!--<script>alert('x')</script>"><img src=x onerror=alert(1)>\u2028&amp;"""
@@ -35,7 +38,7 @@ def test_nothing_is_cut_and_nothing_complains(visit, report, width):
 
 
 def test_the_numbers_are_those_of_the_tables(visit, report, runs):
-    parts = [work_out(one) for one in group(gather([runs]).runs)]
+    parts = [compare_methods(one) for one in group(gather([runs]).runs)]
     with visit(report) as seen:
         for part in parts:
             title = part.comparison.title
@@ -55,7 +58,7 @@ def test_the_numbers_are_those_of_the_tables(visit, report, runs):
 
 
 def test_the_verdict_is_told_in_words(visit, report, runs):
-    parts = [work_out(one) for one in group(gather([runs]).runs)]
+    parts = [compare_methods(one) for one in group(gather([runs]).runs)]
     with visit(report) as seen:
         told = seen.page.inner_text("#verdicts")
         assert all(sentence in told for part in parts for sentence in part.sentences)

@@ -4,18 +4,16 @@ import math
 
 import pytest
 
-from fedbb.report.findings import work_out
-from fedbb.report.groups import group
+from fedbb.report.groups import gather, group
+from fedbb.report.method_comparison import compare_methods, final_table
 from fedbb.report.page.tables import BLANK, best_scores, differences, final_scores, report_tables
-from fedbb.report.site.gather import gather
 from fedbb.report.table import to_page
-from fedbb.report.text import final_table
 from helpers.run_builder import Sketch, build_all
 
 
 @pytest.fixture(scope="module")
 def parts(runs):
-    return [work_out(one) for one in group(gather([runs]).runs)]
+    return [compare_methods(one) for one in group(gather([runs]).runs)]
 
 
 def test_every_table_can_be_filtered_by_data_and_method(parts):
@@ -44,14 +42,14 @@ def test_a_best_round_chosen_on_test_data_is_called_flattering(parts, tmp_path):
     assert "overestimates" in best_scores(parts).note
     honest = build_all(tmp_path, [Sketch(validation=True)])
     (comparison,) = group(gather(honest).runs)
-    table = best_scores([work_out(comparison)])
+    table = best_scores([compare_methods(comparison)])
     assert table.note == ""
     assert table.rows[0][-1] == "validation"
 
 
 def test_without_a_rival_there_are_no_differences(tmp_path):
     (comparison,) = group(gather(build_all(tmp_path, [Sketch("fedbb")])).runs)
-    found = [work_out(comparison)]
+    found = [compare_methods(comparison)]
     assert differences(found).rows == ()
     assert "differences" not in report_tables(found)
 

@@ -8,10 +8,8 @@ import numpy as np
 
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.result import RunResult
-from fedbb.report.spread import Spread, spread_columns, spread_of
-from fedbb.report.tables import summary_of
-from fedbb.report.wording import CLASS_METRIC
+from fedbb.report.results import RunResult, class_counts, summary_of
+from fedbb.report.statistics import Spread, head_and_tail, spread_columns, spread_of
 
 
 @dataclass(frozen=True)
@@ -34,24 +32,23 @@ def fairness_of(comparison: Comparison, part: MethodRuns) -> Fairness:
     """Return how evenly one method serves the classes and clients of a comparison."""
     scores = class_scores(comparison, part)
     clients = [client_scores(run, row) for run, row in zip(part.runs, scores, strict=True)]
-    order = head_to_tail(comparison)
-    third = max(1, len(order) // 3)
+    head, tail = head_and_tail(class_counts(comparison.runs))
     means, _ = spread_columns(scores)
     worst = None if np.isnan(means).all() else int(np.nanargmin(means))
     return Fairness(
         worst_class="" if worst is None else comparison.federation.classes[worst],
         worst_class_score=spread_of([] if worst is None else scores[:, worst]),
         class_deviation=spread_of(deviation(row) for row in scores),
-        head=spread_of(mean(row[order[:third]]) for row in scores),
-        tail=spread_of(mean(row[order[-third:]]) for row in scores),
+        head=spread_of(mean(row[head]) for row in scores),
+        tail=spread_of(mean(row[tail]) for row in scores),
         worst_client=spread_of(lowest(row) for row in clients),
         client_deviation=spread_of(deviation(row) for row in clients),
     )
 
 
 def class_scores(comparison: Comparison, part: MethodRuns) -> FloatArray:
-    """Return the final test score of each class by `CLASS_METRIC`, (seeds, classes)."""
-    metric = CLASS_METRIC[comparison.federation.task]
+    """Return the final test score of each class by the class metric, (seeds, classes)."""
+    metric = comparison.class_metric
     size = len(comparison.federation.classes)
     rows = [summary_of(run).final.scores["test"].per_class.get(metric) for run in part.runs]
     return np.array([np.full(size, np.nan) if row is None else row for row in rows], np.float64)
@@ -70,12 +67,6 @@ def client_scores(run: RunResult, scores: FloatArray) -> FloatArray:
     undefined = np.full(totals.shape, np.nan)
     weighed = counts @ np.nan_to_num(scores)
     return np.asarray(np.divide(weighed, totals, out=undefined, where=totals > 0))
-
-
-def head_to_tail(comparison: Comparison) -> list[int]:
-    """Return the classes from the most frequent to the rarest of the first run's training data."""
-    positives = comparison.federation.positives
-    return sorted(range(len(positives)), key=lambda index: -positives[index])
 
 
 def mean(values: FloatArray) -> float:

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedbb.records import FloatArray
-from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.page.fairness import class_scores, client_scores, head_to_tail
-from fedbb.report.result import ClientShare, RunResult
-from fedbb.report.spread import spread_columns, spread_of
-from fedbb.report.tables import BASE, score_on_test, summary_of
-from fedbb.report.wording import CLASS_METRIC, TASK_METRICS, metric_title
+from fedbb.report.groups import BASE, Comparison, MethodRuns
+from fedbb.report.page.fairness import class_scores, client_scores
+from fedbb.report.results import ClientShare, RunResult, class_counts, score_on_test, summary_of
+from fedbb.report.statistics import class_order, spread_columns, spread_of
+from fedbb.report.wording import TASK_METRICS, metric_title
 
 DECIMALS = 2
 MOST_CLIENTS = 100
@@ -40,12 +39,12 @@ def curves(comparison: Comparison, metric: str) -> dict[str, Any]:
 
 def classes(comparison: Comparison) -> dict[str, Any]:
     """Return the classes from head to tail, with each method's scores and gains over FedAvg."""
-    order = head_to_tail(comparison)
+    order = class_order(class_counts(comparison.runs))
     facts = comparison.federation
     scores = {part.label: class_scores(comparison, part)[:, order] for part in comparison.methods}
     base = next((part for part in comparison.methods if part.method == BASE), None)
     return {
-        "metric": metric_title(CLASS_METRIC[facts.task]),
+        "metric": metric_title(comparison.class_metric),
         "names": [facts.classes[index] for index in order],
         "cases": [_number(facts.positives[index], 1) for index in order],
         "scores": [_both(scores[part.label]) for part in comparison.methods],

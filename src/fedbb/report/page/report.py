@@ -10,26 +10,25 @@ from typing import Any
 import fedbb
 from fedbb.errors import RunError
 from fedbb.recipes.reader import flatten
-from fedbb.report.findings import UNITS, Findings, work_out
-from fedbb.report.groups import Comparison, group
+from fedbb.report.groups import Comparison, Gathered, group
+from fedbb.report.method_comparison import MethodComparison, compare_methods
 from fedbb.report.page.figures import figure_data
 from fedbb.report.page.shell import Page, read_part, write_page
 from fedbb.report.page.tables import report_tables
-from fedbb.report.result import RunResult
-from fedbb.report.site.gather import Gathered
+from fedbb.report.prose import UNITS
+from fedbb.report.results import RunResult, summary_of
 from fedbb.report.table import Table, make_table, to_page
-from fedbb.report.tables import summary_of
 from fedbb.report.wording import capitalize, method_story, method_title, metric_title, settings_text
 
 TITLE = "Federated runs, compared"
 EXAMPLES = 3
 
 
-def write_report(gathered: Gathered, out: Path, title: str = TITLE) -> list[Findings]:
+def write_report(gathered: Gathered, out: Path, title: str = TITLE) -> list[MethodComparison]:
     """Write the page and return what it found, one entry for each comparison."""
     if not gathered.runs:
         raise RunError(f"there is no finished run to report{_reasons(gathered)}")
-    parts = [work_out(comparison) for comparison in group(gathered.runs)]
+    parts = [compare_methods(comparison) for comparison in group(gathered.runs)]
     write_page(
         out,
         Page(
@@ -43,7 +42,9 @@ def write_report(gathered: Gathered, out: Path, title: str = TITLE) -> list[Find
     return parts
 
 
-def report_data(parts: Sequence[Findings], gathered: Gathered, folder: Path) -> dict[str, Any]:
+def report_data(
+    parts: Sequence[MethodComparison], gathered: Gathered, folder: Path
+) -> dict[str, Any]:
     """Return all that a page in this folder shows, as plain values."""
     ordered = [run for part in parts for method in part.comparison.methods for run in method.runs]
     tables = report_tables(parts)
@@ -59,7 +60,7 @@ def report_data(parts: Sequence[Findings], gathered: Gathered, folder: Path) -> 
     }
 
 
-def _comparison(part: Findings) -> dict[str, Any]:
+def _comparison(part: MethodComparison) -> dict[str, Any]:
     comparison = part.comparison
     return {
         "title": comparison.title,

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fedbb.report.findings import Findings
+from fedbb.report.method_comparison import MethodComparison, MethodScore, difference_table
 from fedbb.report.page.fairness import Fairness, fairness_of
-from fedbb.report.result import RunResult
-from fedbb.report.spread import Spread, spread_of
+from fedbb.report.results import RunResult, score_on_test, summary_of
+from fedbb.report.statistics import Spread, spread_of
 from fedbb.report.table import UNDEFINED, Cell, Column, Entry, Table, make_table, number_cell
-from fedbb.report.tables import Row, score_on_test, summary_of
-from fedbb.report.text import difference_table
 from fedbb.report.wording import metric_title, score_text
 
 BLANK = Cell(UNDEFINED)
 
 
-def report_tables(parts: Sequence[Findings]) -> dict[str, Table]:
+def report_tables(parts: Sequence[MethodComparison]) -> dict[str, Table]:
     """Return the tables of a report by name; those without rows are left out.
 
     A reader can filter each of them by its columns `data` and `method`.
@@ -31,7 +29,7 @@ def report_tables(parts: Sequence[Findings]) -> dict[str, Table]:
     return {name: table for name, table in tables.items() if table.rows}
 
 
-def final_scores(parts: Sequence[Findings]) -> Table:
+def final_scores(parts: Sequence[MethodComparison]) -> Table:
     """Return the scores after the last round, and what a run cost."""
     head, rows = _score_rows(parts, lambda row: row.final)
     costs = [
@@ -44,7 +42,7 @@ def final_scores(parts: Sequence[Findings]) -> Table:
     return make_table((*head, "seconds per run"), rows, caption, words=2)
 
 
-def best_scores(parts: Sequence[Findings]) -> Table:
+def best_scores(parts: Sequence[MethodComparison]) -> Table:
     """Return the scores of each run's best round, with the data it was chosen on."""
     head, rows = _score_rows(parts, lambda row: row.best)
     chosen = [
@@ -59,7 +57,7 @@ def best_scores(parts: Sequence[Findings]) -> Table:
     return make_table(head, rows, caption, words=2, note=note if "test" in chosen else "")
 
 
-def differences(parts: Sequence[Findings]) -> Table:
+def differences(parts: Sequence[MethodComparison]) -> Table:
     """Return paired differences against FedAvg and the control."""
     metrics = _metrics(parts)
     rows: list[tuple[Entry, ...]] = []
@@ -68,7 +66,7 @@ def differences(parts: Sequence[Findings]) -> Table:
             continue
         own = list(dict.fromkeys(item.metric for item in part.differences))
         pairs = list(dict.fromkeys((item.method, item.against) for item in part.differences))
-        means = {(d.method, d.against, d.metric): d.spread.mean for d in part.differences}
+        means = {(d.method, d.against, d.metric): d.paired.spread.mean for d in part.differences}
         for pair, line in zip(pairs, difference_table(part.differences).rows, strict=True):
             texts = dict(zip(own, line[1:], strict=True))
             cells = [
@@ -82,7 +80,7 @@ def differences(parts: Sequence[Findings]) -> Table:
     return make_table(head, rows, caption, words=3, note=note)
 
 
-def fairness_table(parts: Sequence[Findings]) -> Table:
+def fairness_table(parts: Sequence[MethodComparison]) -> Table:
     """Return how evenly each method serves classes and clients."""
     rows = tuple(
         (part.comparison.title, method.label, *_fair(fairness_of(part.comparison, method)))
@@ -99,7 +97,7 @@ def fairness_table(parts: Sequence[Findings]) -> Table:
     return make_table((*head, *rest), rows, "Fairness after the last round", words=3, note=note)
 
 
-def run_table(parts: Sequence[Findings]) -> Table:
+def run_table(parts: Sequence[MethodComparison]) -> Table:
     """Return every run by itself."""
     rows = tuple(
         _run_row(run, part.comparison.title, method.label)
@@ -117,7 +115,7 @@ def score_cell(spread: Spread) -> Cell:
 
 
 def _score_rows(
-    parts: Sequence[Findings], pick: Callable[[Row], Spread]
+    parts: Sequence[MethodComparison], pick: Callable[[MethodScore], Spread]
 ) -> tuple[tuple[str | Column, ...], list[tuple[Entry, ...]]]:
     metrics = _metrics(parts)
     rows: list[tuple[Entry, ...]] = []
@@ -129,7 +127,7 @@ def _score_rows(
     return ("data", "method", *(metric_title(metric) for metric in metrics), "seeds"), rows
 
 
-def _metrics(parts: Sequence[Findings]) -> list[str]:
+def _metrics(parts: Sequence[MethodComparison]) -> list[str]:
     return list(dict.fromkeys(row.metric for part in parts for row in part.rows))
 
 

@@ -14,9 +14,9 @@ from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.plots.canvas import SURFACE, Heading, new_figure, themed
 from fedbb.report.plots.marks import Mark, marks_of
-from fedbb.report.spread import spread_columns
+from fedbb.report.results import score_on_test
+from fedbb.report.statistics import spread_columns
 from fedbb.report.table import elide
-from fedbb.report.tables import score_on_test
 from fedbb.report.wording import capitalize, metric_title
 
 

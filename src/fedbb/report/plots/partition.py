@@ -9,15 +9,7 @@ from matplotlib.figure import Figure
 
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison
-from fedbb.report.plots.canvas import (
-    BLUE,
-    INK,
-    MUTED,
-    SURFACE,
-    Heading,
-    new_figure,
-    themed,
-)
+from fedbb.report.plots.canvas import BLUE, INK, MUTED, SURFACE, Heading, new_figure, themed
 from fedbb.report.plots.rows import class_order
 from fedbb.report.table import elide
 

@@ -9,8 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from fedbb.records import FloatArray, IntArray
+from fedbb.report import statistics
 from fedbb.report.groups import Comparison
 from fedbb.report.plots.canvas import INK, MUTED
+from fedbb.report.results import class_counts
 from fedbb.report.table import elide
 
 MOST_CLASSES = 24
@@ -36,9 +38,8 @@ class ClassRows:
 
 def class_order(comparison: Comparison) -> tuple[IntArray, FloatArray]:
     """Return the classes from most to fewest training cases, and the mean count of each class."""
-    federations = [run.federation for part in comparison.methods for run in part.runs]
-    counts = np.mean([federation.positives for federation in federations], axis=0)
-    return np.argsort(-counts, kind="stable"), counts
+    counts = class_counts(comparison.runs)
+    return statistics.class_order(counts), counts
 
 
 def class_rows(comparison: Comparison) -> ClassRows:

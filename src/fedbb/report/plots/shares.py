@@ -16,7 +16,7 @@ from fedbb.records import FloatArray, IntArray, LabelCounts, Task
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.plots.canvas import BLUE, ORANGE, SURFACE, Heading, new_panels, themed
 from fedbb.report.plots.rows import class_rows, label_rows
-from fedbb.report.result import ClientShare, FederationFacts
+from fedbb.report.results import ClientShare, FederationFacts
 from fedbb.report.table import elide
 
 PANEL_WIDTH = 7.0

@@ -14,7 +14,7 @@ from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.plots.canvas import MUTED, Heading, new_figure, themed
 from fedbb.report.plots.marks import marks_of
 from fedbb.report.plots.rows import Rows, label_rows
-from fedbb.report.result import ClientShare
+from fedbb.report.results import ClientShare
 from fedbb.report.table import elide
 
 MOST_CLIENTS = 24

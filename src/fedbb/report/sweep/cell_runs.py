@@ -1,43 +1,30 @@
-"""The runs of a grid as their folders tell of them: finished or not, and why not."""
+"""The runs of a grid's cells: finished or not, and why not."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedbb.errors import RunError
 from fedbb.recipes.grid.grid import Cell, Grid
-from fedbb.recipes.reader import flatten
-from fedbb.recipes.spec import LocalSpec, Recipe
-from fedbb.report.collect import read_run
-from fedbb.report.result import RunResult, ScoredRound
+from fedbb.recipes.reader import differences
+from fedbb.recipes.spec import LocalSpec
+from fedbb.report.results import RunResult, ScoredRound, read_run
 from fedbb.runs.failed import read_failure
 from fedbb.runs.folder import Record, RunFolder
+from fedbb.runs.sweep import State
 
 LARGEST = 2**40
-"""More samples or seconds than any run has, and few enough to be added up without loss."""
-
-
-class State(StrEnum):
-    """How far the run of a cell has come."""
-
-    FINISHED = "finished"
-    UNFINISHED = "unfinished"
-    FAILED = "failed"
-    UNUSABLE = "unusable"
-    WAITING = "not run"
+"""More samples or seconds than any run has, and few enough to be added without loss."""
 
 
 @dataclass(frozen=True, eq=False)
 class CellRun:
     """A cell with its run, if there is one, or with the reason why there is none.
 
-    `images` counts the training images that its clients have gone through.
+    `images` counts the training images that its clients processed.
     """
 
     cell: Cell
@@ -59,9 +46,9 @@ def finished_run(found: CellRun) -> RunResult:
 
 
 def count_images(run: RunResult, records: list[Record]) -> int:
-    """Return how many training images the clients of these rounds went through, epochs counted.
+    """Return how many training images the clients of these rounds processed, over all epochs.
 
-    Clients whose sizes are hidden are taken to hold equal parts.
+    Clients of unknown size are assumed to hold equal parts.
     """
     federation = run.federation
     if federation.hidden:
@@ -81,15 +68,16 @@ def _read_cell(cell: Cell, path: Path) -> CellRun:
         if RunFolder(path).is_run():
             return _read_run(cell, path, failure)
     except (RunError, OSError, RecursionError) as error:
-        return CellRun(cell, State.UNUSABLE, _without_place(str(error), path))
+        return CellRun(cell, State.FAILED, _without_folder(str(error), path))
     return CellRun(cell, State.FAILED, failure) if failure else CellRun(cell, State.WAITING)
 
 
 def _read_run(cell: Cell, path: Path, failure: str | None) -> CellRun:
     run, records = read_run(path), RunFolder(path).records()
-    changed = _differences(run.recipe, cell.recipe)
+    same_name = run.recipe.decisive.model_copy(update={"name": cell.recipe.name})
+    changed = differences(same_name, cell.recipe.decisive)
     if changed:
-        return CellRun(cell, State.UNUSABLE, f"holds a run of another recipe ({changed[0]})")
+        return CellRun(cell, State.FAILED, f"holds a run of another recipe ({changed[0]})")
     try:
         _check_numbers(run)
         images = count_images(run, records)
@@ -104,7 +92,7 @@ def _read_run(cell: Cell, path: Path, failure: str | None) -> CellRun:
 
 
 def _check_numbers(run: RunResult) -> None:
-    """Refuse numbers that JSON files can hold but no run of ours writes, such as infinity."""
+    """Reject numbers that JSON files can hold but no run writes, such as infinity."""
     ends = [] if run.summary is None else [run.summary.best, run.summary.final]
     for scored in (*run.rounds, *ends):
         if not (_are_shares(scored) and 0 <= scored.seconds <= LARGEST):
@@ -130,28 +118,12 @@ def _are_shares(scored: ScoredRound) -> bool:
 
 def _failure(path: Path) -> str | None:
     message = read_failure(path)
-    return None if message is None else _without_place(message, path)
+    return None if message is None else _without_folder(message, path)
 
 
-def _without_place(message: str, path: Path) -> str:
-    """Keep absolute paths out, so that a table does not depend on where its runs lie."""
+def _without_folder(message: str, path: Path) -> str:
+    """Remove absolute paths, so that a table does not depend on the place of its runs."""
     return message.replace(f"{path}/", "").replace(str(path), path.name)
-
-
-def _differences(found: Recipe, wanted: Recipe) -> list[str]:
-    old, new = _settings(found), _settings(wanted)
-    return [
-        f"{key} is {old.get(key)!r} there, {new.get(key)!r} in the grid"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    ]
-
-
-def _settings(recipe: Recipe) -> Mapping[str, Any]:
-    """Return all settings that change a run's numbers; where federated clients run does not."""
-    settings = dict(flatten(recipe.model_dump(exclude={"name"})))
-    settings["engine"] = "central" if recipe.engine == "central" else "federated"
-    return settings
 
 
 def _whole_batches(samples: int, local: LocalSpec) -> int:

@@ -1,18 +1,108 @@
-"""Reading run folders back, each checked to be a run and to be whole."""
+"""Run folders read back: found, checked to be whole, and given as records."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedbb.errors import FedbbError, RunError
 from fedbb.evaluation.metrics import Scores
 from fedbb.recipes.reader import make_recipe
-from fedbb.records import Task
-from fedbb.report.result import ClientShare, FederationFacts, RunResult, ScoredRound, Summary
+from fedbb.recipes.spec import Recipe
+from fedbb.records import FloatArray, Task
 from fedbb.runs.folder import RunFolder
+
+# A run that lost its recipe is reported as damaged, not overlooked.
+RUN_FILES = frozenset({"recipe.json", "federation.json", "rounds.jsonl"})
+
+
+@dataclass(frozen=True)
+class ClientShare:
+    """What one client held and how much it counted; `positives` has one entry per class."""
+
+    client: int
+    samples: int
+    dispersion: float | None
+    weight: float
+    weight_by_samples: float
+    positives: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class FederationFacts:
+    """The data as the clients shared it; `train` counts samples, `positives` cases per class.
+
+    Where aggregation was secure, cases are NaN and clients are `hidden`: only their number is told.
+    """
+
+    data: str
+    task: Task
+    classes: tuple[str, ...]
+    train: int
+    positives: tuple[float, ...]
+    clients: tuple[ClientShare, ...]
+    notes: tuple[str, ...] = ()
+    hidden: int = 0
+
+    @property
+    def number(self) -> int:
+        """How many clients there are, hidden or not."""
+        return len(self.clients) + self.hidden
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRound:
+    """The scores after one round, by set of examples, and how long the round took."""
+
+    number: int
+    scores: Mapping[str, Scores]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """How a finished run ended, and its best round by `metric` on the set `chosen_on`."""
+
+    metric: str
+    chosen_on: str
+    best: ScoredRound
+    final: ScoredRound
+    sha256: str
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """One run; `summary` is None while it is unfinished."""
+
+    path: Path
+    recipe: Recipe
+    federation: FederationFacts
+    rounds: tuple[ScoredRound, ...]
+    summary: Summary | None
+    environment: Mapping[str, str]
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in all rounds."""
+        return sum(finished.seconds for finished in self.rounds)
+
+
+def find_runs(path: Path) -> Iterator[Path]:
+    """Yield the run folders at or below a folder, in the order of their names.
+
+    Hidden folders, and folders inside a run, are skipped.
+    """
+    for place, folders, files in os.walk(path):
+        if RUN_FILES & set(files):
+            folders.clear()
+            yield Path(place)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
 
 
 def read_run(path: Path | str) -> RunResult:
@@ -36,6 +126,22 @@ def read_run(path: Path | str) -> RunResult:
 def read_runs(paths: Iterable[Path | str]) -> list[RunResult]:
     """Return the runs in these folders, in this order."""
     return [read_run(path) for path in paths]
+
+
+def summary_of(run: RunResult) -> Summary:
+    """Return the summary of a run that is known to be finished."""
+    assert run.summary is not None
+    return run.summary
+
+
+def score_on_test(scored: ScoredRound, metric: str) -> float:
+    """Return a macro metric on test data; NaN where it is undefined or was not scored."""
+    return scored.scores["test"].macro.get(metric, float("nan"))
+
+
+def class_counts(runs: Iterable[RunResult]) -> FloatArray:
+    """Return the training cases of each class, mean over runs; NaN where they are unknown."""
+    return np.asarray(np.mean([run.federation.positives for run in runs], axis=0))
 
 
 def _unpack(folder: RunFolder) -> RunResult:

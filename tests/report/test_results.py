@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fedbb.errors import RunError
 from fedbb.records import Task
-from fedbb.report.collect import read_run, read_runs
-from fedbb.report.result import RunResult
+from fedbb.report.results import RunResult, read_run, read_runs
 from helpers.run_builder import Sketch, build, write
 
 FILES = ("recipe.json", "federation.json", "environment.json", "rounds.jsonl", "summary.json")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import read_grid
-from fedbb.report.grid_runs import State
-from fedbb.report.grid_table import read_table, write_tables
+from fedbb.report.sweep.output import read_table, write_tables
 from fedbb.runs.failed import note_failure
+from fedbb.runs.sweep import State
 from helpers.grid_results import run_cells, sketch_of, small_grid, write_grid
 from helpers.run_builder import build
 
@@ -68,10 +68,10 @@ def test_gaps_are_paired_by_seed_against_fedavg_and_the_control(whole, which):
         other = scores_by_seed(*whole, gap.against, "δ = 0.1", which)
         values = [own[seed] - other[seed] for seed in (0, 1, 2)]
         reach = 4.302653 * statistics.stdev(values) / math.sqrt(3)  # t(0.975; 2)
-        assert gap.seeds == (0, 1, 2)
-        assert gap.spread.mean == pytest.approx(statistics.mean(values))
-        assert gap.interval.low == pytest.approx(statistics.mean(values) - reach, abs=1e-5)
-        assert gap.interval.high == pytest.approx(statistics.mean(values) + reach, abs=1e-5)
+        assert gap.paired.seeds == (0, 1, 2)
+        assert gap.paired.spread.mean == pytest.approx(statistics.mean(values))
+        assert gap.paired.interval.low == pytest.approx(statistics.mean(values) - reach, abs=1e-5)
+        assert gap.paired.interval.high == pytest.approx(statistics.mean(values) + reach, abs=1e-5)
 
 
 def test_fedavg_has_no_rival_and_the_control_only_fedavg(whole):
@@ -172,8 +172,8 @@ def test_what_is_missing_is_said_honestly(tmp_path):
     assert entry_of(table, "Control", "δ = 0.2").status == "unfinished: 2 of 6 rounds"
     assert [run.state for run in entry_of(table, "Control").runs][2] is State.FAILED
     (gap,) = entry_of(table, "FedBB").scores[0].final.gaps[:1]
-    assert gap.seeds == (1,)
-    assert math.isnan(gap.interval.low)
+    assert gap.paired.seeds == (1,)
+    assert math.isnan(gap.paired.interval.low)
 
 
 def test_nothing_run_is_told_as_such(tmp_path):
@@ -188,7 +188,7 @@ def test_a_corrupt_folder_is_a_message_and_leaves_the_others(tmp_path, name):
     (runs / grid.cells[0].name / name).write_bytes(b"\xff{\n")
     table = read_table(grid, [], runs)
     spoilt, *others = table.entries
-    assert spoilt.status.startswith("unusable: run folder")
+    assert spoilt.status.startswith("failed: run folder")
     assert str(tmp_path) not in spoilt.status
     assert name in spoilt.status
     assert {entry.status for entry in others} == {"1 seed"}
@@ -266,7 +266,7 @@ def test_a_number_out_of_range_is_a_message(tmp_path, name, old, new, reason):
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     first, *others = read_table(grid, [], tmp_path / "runs").entries
-    assert first.status.startswith(f"unusable: {reason}")
+    assert first.status.startswith(f"failed: {reason}")
     assert {entry.status for entry in others} == {"1 seed"}
 
 
@@ -276,7 +276,7 @@ def test_a_round_that_does_not_name_its_clients_is_a_message(tmp_path):
     lines = (folder / "rounds.jsonl").read_text().replace('"client": 3', '"client": 99')
     (folder / "rounds.jsonl").write_text(lines)
     entry = read_table(grid, [], tmp_path / "runs").entries[0]
-    assert entry.status == "unusable: it is damaged: KeyError: 99"
+    assert entry.status == "failed: it is damaged: KeyError: 99"
 
 
 def test_a_run_of_another_recipe_in_a_cells_folder_is_not_taken_for_it(tmp_path):
@@ -286,7 +286,7 @@ def test_a_run_of_another_recipe_in_a_cells_folder_is_not_taken_for_it(tmp_path)
     recipe = json.loads(path.read_text())
     path.write_text(json.dumps(recipe | {"local": recipe["local"] | {"lr": 0.5}}))
     status = read_table(grid, [], runs).entries[0].status
-    assert status.startswith("unusable: holds a run of another recipe (local.lr is 0.5 there")
+    assert status.startswith("failed: holds a run of another recipe (local.lr: 0.5 before")
 
 
 def test_the_name_of_a_run_does_not_make_it_another(tmp_path):

@@ -14,16 +14,12 @@ from fedbb._util.files import replacing
 from fedbb.errors import RunError
 from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import Grid
-from fedbb.report import grid_layout
 from fedbb.report.formats import as_csv, as_json, as_latex, as_markdown, costs_as_markdown
-from fedbb.report.grid_overview import overview
-from fedbb.report.grid_remarks import diagnostics
-from fedbb.report.grid_runs import read_cells
-from fedbb.report.grid_scores import GridTable, table_of
+from fedbb.report.sweep import layout
+from fedbb.report.sweep.cell_runs import read_cells
+from fedbb.report.sweep.score_table import GridTable, table_of
 from fedbb.report.table import elide
 from fedbb.report.text import Table, to_bytes
-
-__all__ = ["GridTable", "read_table", "show_table", "table_of", "write_tables"]
 
 LONGEST = 120
 
@@ -60,7 +56,7 @@ def write_tables(
 
 
 def show_table(table: GridTable) -> Group:
-    """Return the table for the terminal: overview, paired differences, cost and remarks."""
+    """Return the table for the terminal: overview, paired differences, cost and notes."""
     return Group(*_parts(table))
 
 
@@ -69,14 +65,14 @@ def _parts(table: GridTable) -> Iterator[RichTable | Text]:
     if table.grid.caption:
         yield Text(_plain(table.grid.caption, 1000))
     words = len(table.axes) + 1
-    yield _rich(overview(table), 1 + table.has_paper)
-    differences = grid_layout.gaps(table)
+    yield _rich(layout.overview(table), 1 + table.has_paper)
+    differences = layout.gaps(table)
     if differences.rows:
         yield _rich(differences, words + 2)
     if any(entry.finished for entry in table.entries):
-        yield _rich(grid_layout.costs(table), words)
-    for remark in diagnostics(table):
-        yield Text(f"· {_plain(remark, 1000)}", style="dim")
+        yield _rich(layout.costs(table), words)
+    for note in layout.notes(table):
+        yield Text(f"· {_plain(note, 1000)}", style="dim")
 
 
 def _rich(table: Table, words: int) -> RichTable:

@@ -1,40 +1,67 @@
-"""A grid's table: the paper's numbers beside ours, with spread, cost, and the runs behind each."""
+"""A grid's table: scores over seeds, differences, cost, the paper's numbers, the runs behind."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import Grid
-from fedbb.report.grid_places import Place, column_axes, places_of, rivals_of
-from fedbb.report.grid_runs import CellRun, State, finished_run
-from fedbb.report.interval import Interval, interval_of
-from fedbb.report.result import RunResult
-from fedbb.report.spread import Spread, spread_of
-from fedbb.report.tables import CONTROL, score_on_test, summary_of
+from fedbb.recipes.spec import Recipe
+from fedbb.report.groups import CONTROL, baselines_of, settings_of
+from fedbb.report.results import RunResult, score_on_test, summary_of
+from fedbb.report.statistics import PairedDifference, Spread, paired_difference, spread_of
+from fedbb.report.sweep.cell_runs import CellRun, finished_run
+from fedbb.runs.sweep import State
 
 NO_CELL = "not in this grid"
+NOT_RUN = "not run"
 MINUTES = "minutes"
 """A printed number of this metric is a time, and goes with the cost."""
 Measure = Callable[[RunResult], float]
 
 
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a row meets a column: a label on every axis, and a run for each seed."""
+
+    row: str
+    column: tuple[str, ...]
+    at: Mapping[str, str]
+    found: tuple[CellRun, ...]
+
+    @property
+    def finished(self) -> tuple[CellRun, ...]:
+        """The runs that are whole."""
+        return tuple(found for found in self.found if found.state is State.FINISHED)
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The recipe of the first seed; None where the grid has no cell."""
+        return self.found[0].cell.recipe if self.found else None
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """All settings of its recipe but method and seed; none where the grid has no cell."""
+        return {} if self.recipe is None else settings_of(self.recipe)
+
+
 @dataclass(frozen=True)
 class Gap:
-    """A score minus a rival's on the same seeds, with the 95 % interval of its mean."""
+    """A score minus that of a baseline on the same seeds."""
 
     against: str
     is_control: bool
-    spread: Spread
-    interval: Interval
-    seeds: tuple[int, ...]
+    paired: PairedDifference
 
 
 @dataclass(frozen=True)
 class Ours:
-    """Our test score over seeds by one choice of the round, and its gaps to the rivals."""
+    """Our test score over seeds by one choice of the round, and its gaps to the baselines."""
 
     spread: Spread
     gaps: tuple[Gap, ...]
@@ -81,7 +108,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Entry:
-    """Everything known at one place of the table; seconds and images are of one run.
+    """All results at one place of the table; seconds and images are of one run.
 
     `minutes` are those the paper prints for it.
     """
@@ -135,17 +162,71 @@ def table_of(grid: Grid, printed: Sequence[Printed], runs: Sequence[CellRun]) ->
     return GridTable(grid, column_axes(grid), metrics, tuple(entries), unplaced)
 
 
+def column_axes(grid: Grid) -> tuple[str, ...]:
+    """Return the axes that make columns: those the grid names, then any it leaves over."""
+    others = (axis for axis in grid.axes if axis != grid.rows and axis not in grid.columns)
+    return (*grid.columns, *others)
+
+
+def places_of(grid: Grid, runs: Sequence[CellRun]) -> list[Place]:
+    """Return the places column by column of each row, also those without any cell."""
+    axes = column_axes(grid)
+    columns = list(itertools.product(*(grid.axes[axis] for axis in axes)))
+    by_labels: dict[frozenset[tuple[str, str]], list[CellRun]] = {}
+    for found in runs:
+        by_labels.setdefault(frozenset(found.cell.at.items()), []).append(found)
+    places = []
+    for row, column in itertools.product(grid.axes[grid.rows], columns):
+        at = {grid.rows: row, **dict(zip(axes, column, strict=True))}
+        seeds = by_labels.get(frozenset(at.items()), [])
+        ordered = sorted(seeds, key=lambda found: found.cell.seed)
+        places.append(Place(row, column, at, tuple(ordered)))
+    return places
+
+
+def rivals_of(place: Place, places: Sequence[Place]) -> list[tuple[str, Place]]:
+    """Return FedAvg and the control where they differ from a place in nothing but the method.
+
+    Of several, as in a grid of hyper-parameters, the one with most options and labels in common.
+    """
+    if place.recipe is None:
+        return []
+    found = []
+    for name in baselines_of(place.recipe.method.name):
+        alike = [other for other in places if _is_alike(other, place, name)]
+        if alike:
+            found.append((name, max(alike, key=lambda other: _kinship(place, other))))
+    return found
+
+
+def _is_alike(other: Place, place: Place, method: str) -> bool:
+    if other.recipe is None or other.recipe.method.name != method:
+        return False
+    return other.settings == place.settings
+
+
+def _kinship(place: Place, other: Place) -> tuple[int, int]:
+    assert place.recipe is not None
+    assert other.recipe is not None
+    options = _shared(place.recipe.method.options, other.recipe.method.options)
+    return options, _shared(place.at, other.at)
+
+
+def _shared(first: Mapping[str, Any], second: Mapping[str, Any]) -> int:
+    return sum(key in second and second[key] == value for key, value in first.items())
+
+
 def _printed_at(place: Place, grid: Grid, printed: Iterable[Printed]) -> list[Printed]:
     """Return the numbers printed for a place.
 
     An axis with one label need not be named; a time may leave out any that it does not depend on.
     """
-    told = {axis: label for axis, label in place.at.items() if len(grid.axes[axis]) > 1}
+    named = {axis: label for axis, label in place.at.items() if len(grid.axes[axis]) > 1}
     return [
         number
         for number in printed
         if dict(number.at).items() <= dict(place.at).items()
-        and (number.metric == MINUTES or told.items() <= dict(number.at).items())
+        and (number.metric == MINUTES or named.items() <= dict(number.at).items())
     ]
 
 
@@ -192,11 +273,7 @@ def _ours(place: Place, rivals: Sequence[tuple[str, Place]], measure: Measure) -
 
 
 def _gap(own: Mapping[int, float], name: str, rival: Place, measure: Measure) -> Gap:
-    other = _by_seed(rival, measure)
-    gaps = {seed: own[seed] - other[seed] for seed in own if seed in other}
-    defined = {seed: gap for seed, gap in gaps.items() if not math.isnan(gap)}
-    values = list(defined.values())
-    return Gap(rival.row, name == CONTROL, spread_of(values), interval_of(values), tuple(defined))
+    return Gap(rival.row, name == CONTROL, paired_difference(own, _by_seed(rival, measure)))
 
 
 def _by_seed(place: Place, measure: Measure) -> dict[int, float]:
@@ -204,17 +281,17 @@ def _by_seed(place: Place, measure: Measure) -> dict[int, float]:
 
 
 def _status(place: Place, grid: Grid) -> str:
-    """Return in words how much of a place there is, and if nothing, why."""
+    """Return how many seeds of a place are finished, and if none, why."""
     if not place.found:
         why = grid.skipped.get(frozenset(place.at.items()))
         return NO_CELL if why is None else f"left out: {why}"
     if place.finished:
         return _seeds(len(place.finished), len(place.found))
-    for state in (State.FAILED, State.UNUSABLE, State.UNFINISHED):
+    for state in (State.FAILED, State.UNFINISHED):
         for found in place.found:
             if found.state is state:
                 return f"{state}: {found.message}"
-    return str(State.WAITING)
+    return NOT_RUN
 
 
 def _seeds(finished: int, wanted: int) -> str:

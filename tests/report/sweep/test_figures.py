@@ -7,9 +7,8 @@ from PIL import Image
 
 from fedbb.errors import RunError
 from fedbb.recipes.grid.grid import read_grid
-from fedbb.report.grid_figures import draw_figures
-from fedbb.report.grid_panels import merged, panels_of
-from fedbb.report.grid_runs import read_cells
+from fedbb.report.sweep.cell_runs import read_cells
+from fedbb.report.sweep.figures import draw_figures, merged, panels_of
 from helpers.grid_results import run_cells, small_grid, write_grid
 
 KINDS = ["curves", "costs", "gains", "shares", "weights", "partition"]
