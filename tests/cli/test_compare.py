@@ -23,7 +23,13 @@ def test_two_groups_are_told_on_a_screen_of_80_columns(runs, monkeypatch):
     done = fedbb("compare", "fedavg-*", "fedbb-*", monkeypatch=monkeypatch)
     assert (done.code, done.err) == (0, "")
     assert "A  FedAvg on digits, long tail 0.1, label skew 0.3, 6 clients; seeds 0–2" in done.out
-    for part in ("B is ahead of A", "method.name", "95 % interval", "fewest cases (3 of 10)", "1 / Σ"):
+    for part in (
+        "B is ahead of A",
+        "method.name",
+        "95 % interval",
+        "fewest cases (3 of 10)",
+        "1 / Σ",
+    ):
         assert part in done.out
     assert max(cell_len(line) for line in done.out.splitlines()) <= 80
     assert len(done.out.splitlines()) <= 60

@@ -24,7 +24,7 @@ from fedbb.report.page import Note, Paragraph, Pictures, Section, Tables, write_
 from fedbb.report.pictures import draw
 from fedbb.report.prose import UNITS
 from fedbb.report.results import RunResult
-from fedbb.report.text import to_bytes
+from fedbb.report.text import Table, to_bytes
 from fedbb.report.wording import capitalize
 
 TITLE = "fedbb: FedAvg, its control and FedBB on uneven labels"
@@ -71,12 +71,13 @@ def _section(part: MethodComparison, out: Path, number: int) -> Section:
     tables = [final_table(part.rows)]
     tables += [difference_table(part.differences)] if part.differences else []
     tables += [best_table(part.rows)]
+    shown = tuple(Table(table.caption, table.head, table.texts) for table in tables)
     return Section(
         comparison.title,
         (
             Paragraph(_setting(comparison)),
             Note("Verdict", part.sentences),
-            Tables(tuple(tables)),
+            Tables(shown),
             Pictures(tuple(draw(comparison, out / "figures", stem))),
             *_remarks(comparison),
         ),

@@ -1,77 +1,96 @@
-"""The page's sliders: its script against the Python functions on random inputs, in Chromium."""
+"""The page's weights: its script against the Python functions, option by option, in Chromium."""
 
-import json
+import itertools
 
 import numpy as np
 import pytest
 
-from fedbb.analysis.cases import loss_shares
-from fedbb.imbalance.cases import case_weights, effective_number
+from fedbb.imbalance.cases import effective_number
 from fedbb.imbalance.clients import balance_weights
 from fedbb.losses.pnb import PNB, weigh
 from fedbb.records import LabelCounts, Task
 from fedbb.report.site.shell import read_part
-from helpers.browser import compute, needs_chromium
+from helpers.browser import compute
 
-pytestmark = needs_chromium
+CLOSE = {"rel": 1e-9, "abs": 1e-12}
+OPTIONS = {
+    "beta": [0.0, 0.6, 0.9999, 0.9999999],
+    "tau": [0.1, 1.0, 10.0],
+    "mu": [0.3, 4.0, "unit"],
+    "class_factor": ["alpha", "effective"],
+    "alpha_min": [0.0, 0.05, 0.5],
+}
+COUNTS = {
+    "uneven": ([9000.0, 700.0, 12.0, 1.0], [713.0, 9013.0, 9701.0, 9712.0]),
+    "absent class": ([40.0, 0.0, 3.0], [3.0, 43.0, 40.0]),
+    "one class": ([25.0], [0.0]),
+    "no case": ([0.0, 0.0], [0.0, 0.0]),
+    "only negatives": ([0.0, 0.0], [8.0, 3.0]),
+}
 
-NUMBER = 300
+
+@pytest.fixture(scope="module")
+def script():
+    return read_part("weights.js", "fedbb.report.inspection")
 
 
-def random_inputs():
+def expected_shares(counts, found, task):
+    held = np.stack([counts.positive, counts.negative * (task is Task.MULTILABEL)])
+    classed = normalize(held * np.stack([found.positive, found.negative]))
+    cased = normalize(held * np.stack([found.alpha_positive, found.alpha_negative]))
+    return [normalize(held), classed if task is Task.MULTICLASS else cased, classed]
+
+
+def normalize(values):
+    return values / values.sum() if values.sum() > 0 else values
+
+
+def test_every_option_of_pnb_weighs_as_in_python(chromium, script):
+    grid = [
+        dict(zip(OPTIONS, values, strict=True)) for values in itertools.product(*OPTIONS.values())
+    ]
+    inputs = [
+        [option, list(counts), str(task)]
+        for option in grid
+        for counts in COUNTS.values()
+        for task in Task
+    ]
+    expression = """inputs.map(([pnb, [positive, negative], task]) => {
+      const found = weights.weigh(pnb, positive, negative, task === "multiclass");
+      return { ...found, shares: weights.shares(positive, negative, found, task === "multiclass") };
+    })"""
+    answers = compute(chromium, [script], expression, inputs)
+    assert len(answers) == 216 * 5 * 2
+    for (option, (positive, negative), task), answer in zip(inputs, answers, strict=True):
+        counts = LabelCounts(np.array(positive), np.array(negative), 0)
+        found = weigh(PNB(**option), counts, Task(task))
+        place = (option, positive, task)
+        assert answer["mean"] == pytest.approx(found.mean, **CLOSE), place
+        assert answer["alpha"] == pytest.approx(found.alpha_positive, **CLOSE), place
+        assert answer["positive"] == pytest.approx(found.positive, **CLOSE), place
+        assert answer["negative"] == pytest.approx(found.negative, **CLOSE), place
+        shares = expected_shares(counts, found, Task(task))
+        assert np.array(answer["shares"]) == pytest.approx(np.array(shares), **CLOSE), place
+
+
+def test_effective_numbers_and_client_weights_are_those_of_python(chromium, script):
     rng = np.random.default_rng(0)
     inputs = []
-    for _ in range(NUMBER):
-        classes, clients = rng.integers(1, 12, 2)
-        positive = np.floor(10 ** rng.uniform(-1, 6, classes))
-        negative = np.floor(10 ** rng.uniform(-1, 6, classes))
+    for _ in range(200):
+        size = int(rng.integers(1, 12))
+        samples = np.floor(10 ** rng.uniform(0, 5, size))
+        samples[1:] *= rng.random(size - 1) < 0.9
         beta = float(rng.choice([0.0, 1 - 10 ** -rng.uniform(0.01, 8)]))
-        samples = np.floor(10 ** rng.uniform(0, 5, clients))
-        samples[1:] *= rng.random(clients - 1) < 0.9
+        spread = (rng.random(size) ** 4).tolist()
         inputs.append(
-            {
-                "positive": positive.tolist(),
-                "negative": negative.tolist(),
-                "beta": beta,
-                "tau": float(10 ** rng.uniform(-1, 3)),
-                "gamma": float(rng.random()),
-                "dispersions": (rng.random(clients) ** 4).tolist(),
-                "samples": samples.tolist(),
-            }
+            [samples.tolist(), spread, beta, float(10 ** rng.uniform(-1, 3)), rng.random()]
         )
-    return inputs
-
-
-EXPRESSION = """inputs.map(({positive, negative, beta, tau, gamma, dispersions, samples}) => {
-  const alpha = weights.alphas(positive, negative, beta, tau);
-  return {
-    effective: positive.map((count) => weights.effective(count, beta, tau)),
-    alpha,
-    multiclass: weights.shares(positive, negative, alpha, true),
-    multilabel: weights.shares(positive, negative, alpha, false),
-    means: [true, false].map((multiclass) => weights.mean(positive, negative, alpha, multiclass)),
-    clients: weights.clients(dispersions, samples, gamma),
-  };
-})"""
-
-
-def test_the_pages_functions_give_what_those_of_python_give(tmp_path):
-    inputs = random_inputs()
-    script = read_part("weights.js", "fedbb.report.inspection")
-    answers = compute([script, f"const inputs = {json.dumps(inputs)};"], EXPRESSION, tmp_path)
-    assert len(answers) == NUMBER
-    for given, answer in zip(inputs, answers, strict=True):
-        positive, negative = np.array(given["positive"]), np.array(given["negative"])
-        beta, tau = given["beta"], given["tau"]
-        close = {"rel": 1e-9, "abs": 1e-12}
-        assert answer["effective"] == pytest.approx(effective_number(positive, beta, tau), **close)
-        alpha, _ = case_weights(positive, negative, beta=beta, tau=tau)
-        assert answer["alpha"] == pytest.approx(alpha, **close)
-        for task in Task:
-            shares = np.array(loss_shares(positive, negative, alpha, task))
-            assert np.array(answer[str(task)]) == pytest.approx(shares, **close)
-        counts = LabelCounts(positive, negative, 0)
-        means = [weigh(PNB(beta, tau, 1.0), counts, task).mean for task in Task]
-        assert answer["means"] == pytest.approx(means, **close)
-        balanced = balance_weights(given["dispersions"], given["samples"], gamma=given["gamma"])
-        assert answer["clients"] == pytest.approx(balanced, **close)
+    expression = """inputs.map(([samples, spread, beta, tau, gamma]) => [
+      samples.map((count) => weights.effective(count, beta, tau)),
+      weights.clients(spread, samples, gamma)])"""
+    answers = compute(chromium, [script], expression, inputs)
+    for (samples, spread, beta, tau, gamma), (effective, clients) in zip(
+        inputs, answers, strict=True
+    ):
+        assert effective == pytest.approx(effective_number(samples, beta, tau), **CLOSE)
+        assert clients == pytest.approx(balance_weights(spread, samples, gamma=gamma), **CLOSE)

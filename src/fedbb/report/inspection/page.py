@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedbb.analysis.advice import Advice
 from fedbb.analysis.record import Inspection, as_plain
 from fedbb.analysis.shorten import ends
 from fedbb.records import FloatArray
@@ -44,9 +45,10 @@ def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
         "notes": list(found.notes),
         "words": level_words(found),
         "settings": as_plain(found.settings),
+        "pnb": as_plain(found.settings.loss),
         "warnings": [[warning.level, warning.text] for warning in found.warnings],
         "advice": {"reasons": list(found.advice.reasons), "fragment": fragment},
-        "advised": {"beta": found.advice.beta, "tau": 1.0, "gamma": found.advice.gamma},
+        "advised": _advised(found.advice),
         "left_out": [
             len(tally.classes) - len(kept_classes),
             len(tally.clients) - len(kept_clients),
@@ -70,9 +72,15 @@ def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
         "distance": _rounded(clients.distance[kept_clients]),
         "noise": _rounded(clients.noise[kept_clients]),
         "absent": clients.absent[kept_clients].tolist(),
+        "loss_weight": _rounded(clients.loss_weight[kept_clients]),
         "together": _together(found, kept_classes),
         "sets": as_plain(found.classes.sets),
     }
+
+
+def _advised(advice: Advice) -> dict[str, Any]:
+    names = ("beta", "tau", "mu", "gamma", "reading", "alpha_min")
+    return {name: getattr(advice, name) for name in names} | {"class_factor": "alpha"}
 
 
 def _kept(sizes: FloatArray, most: int) -> list[int]:

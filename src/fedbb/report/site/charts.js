@@ -243,6 +243,31 @@ const charts = (() => {
     return listen(canvas(width, height, label, words(8, 12, above, {}), frame.nodes, foot, shapes), spots);
   };
 
+  // rows: {name}; series: {name, index, values}; the values of a row are stacked, their sum is written.
+  const bars = (width, rows, series, { label, across, most, form }) => {
+    const left = Math.min(width * 0.42, 14 + Math.max(...rows.map((row) => widthOf(row.name)), 20));
+    const pace = rows.length > 30 ? 14 : 21;
+    const height = rows.length * pace + 30;
+    const length = (value) => value / most * Math.max(20, width - left - 8 - widthOf(form(most)) - 6);
+    const spots = [];
+    const nodes = rows.flatMap((row, at) => {
+      const y = 4 + at * pace;
+      let start = left;
+      const stack = series.map((one) => {
+        const node = draw("rect", { class: `bar ${hue(one.index)}`, x: start, y: y + 2, width: length(one.values[at]), height: pace - 5 });
+        start += length(one.values[at]);
+        return node;
+      });
+      const total = series.reduce((sum, one) => sum + one.values[at], 0);
+      spots.push({ x: left, y: y + pace / 2, lines: [row.name, ...series.map((one) => `${one.name}: ${form(one.values[at])}`)] });
+      return draw("g", {}, draw("title", {}, row.name),
+        words(left - 6, y + pace / 2 + 4, fit(row.name, left - 10), { "text-anchor": "end", class: "name" }),
+        stack, words(start + 5, y + pace / 2 + 4, form(total), {}));
+    });
+    nodes.push(words(width - 8, height - 4, fit(across, width - 16), { "text-anchor": "end" }));
+    return listen(canvas(width, height, label, nodes), spots, { alongY: true });
+  };
+
   // values[row][column]; darker holds more, by steps of the logarithm, so that few differ from none.
   const cells = (width, { rows, columns, values, label, across, unit }) => {
     const left = Math.min(width * 0.35, 14 + Math.max(...rows.map(widthOf), 20));
@@ -279,5 +304,5 @@ const charts = (() => {
     return listen(canvas(width, height, label, nodes), spots);
   };
 
-  return { number, signed, spread, figure, choice, lines, dots, scatter, cells };
+  return { number, signed, spread, figure, choice, lines, dots, scatter, bars, cells };
 })();

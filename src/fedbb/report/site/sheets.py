@@ -81,7 +81,7 @@ def difference_sheet(parts: Sequence[MethodComparison]) -> Sheet:
         own = list(dict.fromkeys(item.metric for item in part.differences))
         pairs = list(dict.fromkeys((item.method, item.against) for item in part.differences))
         means = {(d.method, d.against, d.metric): d.paired.spread.mean for d in part.differences}
-        for pair, line in zip(pairs, difference_table(part.differences).rows, strict=True):
+        for pair, line in zip(pairs, difference_table(part.differences).texts, strict=True):
             texts = dict(zip(own, line[1:], strict=True))
             cells = [
                 (texts[metric], _order(means[*pair, metric])) if metric in texts else BLANK

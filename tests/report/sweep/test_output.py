@@ -27,7 +27,7 @@ METRIC = "balanced_accuracy"
 def made(tmp_path_factory):
     """Return (grid, printed numbers, runs, folder of tables) with hostile labels everywhere."""
     folder = tmp_path_factory.mktemp("hostile")
-    grid = small_grid(folder, rows=ROWS, columns=("x\ny", "+1"), seeds="[0, 1]")
+    grid = small_grid(folder, rows=ROWS, columns=("x\ny", "+x"), seeds="[0, 1]")
     skipped = grid.cells[-1]
     runs = run_cells(grid, folder / "runs", lambda cell: cell is not skipped, classes=(EVIL, LONG))
     note_failure(runs / skipped.name, f"{EVIL}\n| second line |")
