@@ -7,11 +7,11 @@ import pytest
 
 from fedbb.report.compare import compare_groups
 from fedbb.report.groups import group
+from fedbb.report.labels import data_title
 from fedbb.report.page.fairness import fairness_of
 from fedbb.report.page.figures import figure_data
 from fedbb.report.results import read_run, read_runs
 from fedbb.report.sweep.cell_runs import count_images, read_cells
-from fedbb.report.wording import data_title
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.sweep import State
 from helpers.grid_results import run_cells, small_grid

@@ -175,7 +175,7 @@ def test_best_rounds_say_what_they_were_chosen_on(chosen_on, is_rosy):
 def test_a_difference_table_gives_interval_and_verdict():
     (row,) = difference_table([difference([0.01, 0.02, 0.03])]).rows
     assert row[0] == "FedBB − FedAvg"
-    assert row[1] == "+2.0 [−0.5, +4.5], no clear difference (higher on 3 of 3)"
+    assert row[1] == "+2.0 [−0.5, +4.5], no clear difference (3 of 3 seeds)"
 
 
 def compared(root, *sketches):

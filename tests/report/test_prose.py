@@ -16,11 +16,11 @@ def difference(gaps):
     ("gaps", "expected"),
     [
         # t(0.975; 2) = 4.3027, deviation 0.001: reach 0.00248.
-        ([0.019, 0.020, 0.021], "+2.0 [+1.8, +2.2], ahead (higher on 3 of 3)"),
-        ([-0.019, -0.020, -0.021], "−2.0 [−2.2, −1.8], behind (lower on 3 of 3)"),
+        ([0.019, 0.020, 0.021], "+2.0 [+1.8, +2.2], ahead (3 of 3 seeds)"),
+        ([-0.019, -0.020, -0.021], "−2.0 [−2.2, −1.8], behind (3 of 3 seeds)"),
         # t(0.975; 1) = 12.706, deviation 0.0354: reach 0.318.
-        ([0.02, -0.03], "−0.5 [−32.3, +31.3], no clear difference (lower on 1 of 2)"),
-        ([0.01, 0.02, 0.03], "+2.0 [−0.5, +4.5], no clear difference (higher on 3 of 3)"),
+        ([0.02, -0.03], "−0.5 [−32.3, +31.3], no clear difference (1 of 2 seeds)"),
+        ([0.01, 0.02, 0.03], "+2.0 [−0.5, +4.5], no clear difference (3 of 3 seeds)"),
         ([0.02], "+2.0, one seed"),
         ([0.0, 0.0], "equal"),
         ([], "not comparable"),

@@ -12,9 +12,8 @@ from fedbb.errors import RunError
 from fedbb.methods import METHODS
 from fedbb.recipes.reader import flatten
 from fedbb.recipes.spec import Recipe
-from fedbb.records import Task
+from fedbb.report.labels import CLASS_METRIC, data_title, method_title, settings_text
 from fedbb.report.results import FederationFacts, RunResult, find_runs, read_run, summary_of
-from fedbb.report.wording import data_title, method_title, settings_text
 from fedbb.runs.failed import read_failure
 from fedbb.runs.folder import RunFolder
 
@@ -22,8 +21,6 @@ BASE = "fedavg"
 CONTROL = "fedavg-scaled"
 """FedAvg with the step sizes of PNB: what a method gains over it is due to re-weighting."""
 
-# Chance has a recall and an average precision near the class's share; an AUROC would look even.
-CLASS_METRIC = {Task.MULTICLASS: "recall", Task.MULTILABEL: "average_precision"}
 EXPECTED = "give a run folder, a folder of runs, or a pattern in quotes"
 WILDCARDS = set("*?[")
 SHOWN = 4

@@ -8,11 +8,17 @@ from typing import Any
 
 from fedbb._util.json import finite_or_none
 from fedbb.report.groups import CONTROL, Comparison, MethodRuns, baselines_of
+from fedbb.report.labels import TASK_METRICS, metric_title, score_text
 from fedbb.report.prose import UNITS, difference_text, verdict_clause
 from fedbb.report.results import RunResult, score_on_test, summary_of
-from fedbb.report.statistics import PairedDifference, Spread, Verdict, paired_difference, spread_of
-from fedbb.report.text import Table, escape, markdown_table
-from fedbb.report.wording import TASK_METRICS, metric_title, score_text
+from fedbb.report.statistics import (
+    PairedDifference,
+    Spread,
+    Verdict,
+    paired_difference,
+    spread_of,
+)
+from fedbb.report.table import Table, escape_markdown, make_table, to_markdown
 
 NO_RIVAL = "Nothing to compare: FedAvg, or any method beside it, is missing."
 # What the control adds to a gain over FedAvg; it takes the same steps without re-weighting.
@@ -145,22 +151,22 @@ def difference_table(differences: Sequence[MethodDifference]) -> Table:
         for method, against in dict.fromkeys((item.method, item.against) for item in differences)
     )
     head = ("difference", *(metric_title(metric) for metric in metrics))
-    return Table("Paired differences after the last round", head, lines)
+    return make_table(head, lines, "Paired differences after the last round")
 
 
 def as_markdown(
     title: str, parts: Sequence[MethodComparison], unfinished: Sequence[str] = ()
 ) -> str:
     """Return all results as one Markdown text."""
-    blocks = [f"# {escape(title)}", UNITS]
+    blocks = [f"# {escape_markdown(title)}", UNITS]
     for part in parts:
-        blocks.append(f"## {escape(part.comparison.title)}")
-        blocks += [escape(sentence) for sentence in part.sentences]
-        blocks += [markdown_table(final_table(part.rows))]
+        blocks.append(f"## {escape_markdown(part.comparison.title)}")
+        blocks += [escape_markdown(sentence) for sentence in part.sentences]
+        blocks += [to_markdown(final_table(part.rows), captioned=True)]
         if part.differences:
-            blocks.append(markdown_table(difference_table(part.differences)))
-        blocks.append(markdown_table(best_table(part.rows)))
-    blocks += [f"Left out because unfinished: {escape(name)}." for name in unfinished]
+            blocks.append(to_markdown(difference_table(part.differences), captioned=True))
+        blocks.append(to_markdown(best_table(part.rows), captioned=True))
+    blocks += [f"Left out because unfinished: {escape_markdown(name)}." for name in unfinished]
     return "\n\n".join(block.strip() for block in blocks) + "\n"
 
 
@@ -219,7 +225,7 @@ def _score_table(
         for method, number in seeds.items()
     )
     head = ("method", *(metric_title(metric) for metric in metrics), "seeds")
-    return Table(caption, head, lines)
+    return make_table(head, lines, caption)
 
 
 def _plain_part(part: MethodComparison) -> dict[str, Any]:

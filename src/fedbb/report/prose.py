@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from fedbb.report.statistics import Interval, PairedDifference, Verdict
+from fedbb.report.table import UNDEFINED
 
 UNITS = (
     "Scores are on test data, in points of 100: mean ± sample standard deviation over seeds. "
     "Differences are paired by seed and given with the 95 % interval of Student's t for their "
-    "mean. A method is called ahead or behind only where this interval excludes 0."
+    "mean, in brackets. A method is called ahead or behind only where this interval excludes 0. "
+    "“2 of 3 seeds” counts the seeds whose difference has the sign of the mean."
 )
-UNDEFINED = "–"
 
 
 def signed(value: float, decimals: int = 1) -> str:
@@ -39,7 +40,7 @@ def interval_text(interval: Interval, scale: float = 1.0, decimals: int = 1) -> 
 
 
 def difference_text(difference: PairedDifference, scale: float = 1.0, decimals: int = 1) -> str:
-    """Return mean, interval, verdict and the seeds that agree with the sign of the mean.
+    """Return mean, interval, verdict, and how many seeds have the sign of the mean.
 
     Args:
         difference: What to describe.
@@ -53,15 +54,8 @@ def difference_text(difference: PairedDifference, scale: float = 1.0, decimals: 
     if verdict is Verdict.ONE_SEED:
         return f"{mean}, {verdict}"
     interval = interval_text(difference.interval, scale, decimals)
-    return f"{mean} {interval}, {verdict} ({agreement(difference)})"
-
-
-def agreement(difference: PairedDifference) -> str:
-    """Return on how many of the seeds the difference has the sign of its mean."""
-    number = len(difference.seeds)
-    if difference.spread.mean < 0:
-        return f"lower on {difference.behind} of {number}"
-    return f"higher on {difference.ahead} of {number}"
+    seeds = f"{_agreeing(difference)} of {len(difference.seeds)} seeds"
+    return f"{mean} {interval}, {verdict} ({seeds})"
 
 
 def verdict_clause(difference: PairedDifference, rival: str, unit: str) -> str:
@@ -76,7 +70,8 @@ def verdict_clause(difference: PairedDifference, rival: str, unit: str) -> str:
     # A difference below one point would lose its second digit.
     decimals = 2 if abs(mean) < 1 else 1
     interval = interval_text(difference.interval, 100, decimals)
-    evidence = f"95 % interval {interval}, {agreement(difference)} seeds"
+    side = "lower" if difference.spread.mean < 0 else "higher"
+    evidence = f"95 % interval {interval}, {side} on {_agreeing(difference)} of {number} seeds"
     match difference.verdict:
         case Verdict.AHEAD:
             return f"is ahead of {rival} by {abs(mean):.{decimals}f} {unit} ({evidence})"
@@ -92,3 +87,8 @@ def verdict_clause(difference: PairedDifference, rival: str, unit: str) -> str:
             return f"differs from {rival} by {size} on one seed, which allows no verdict"
         case Verdict.NOT_COMPARABLE:
             return f"is not comparable with {rival}: no seed has a score of both"
+
+
+def _agreeing(difference: PairedDifference) -> int:
+    """Return on how many seeds the difference has the sign of its mean."""
+    return difference.behind if difference.spread.mean < 0 else difference.ahead

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -73,10 +73,10 @@ def _class_table(found: Inspection) -> Table:
     return make_table(head, _with_gap(rows, CLASSES, len(order)))
 
 
-def _with_gap(rows: list[tuple[str, ...]], most: int, number: int) -> list[tuple[str, ...]]:
+def _with_gap(rows: Sequence[tuple[str, ...]], most: int, number: int) -> list[tuple[str, ...]]:
     """Return rows with one in the middle that counts those left out."""
     if number <= most:
-        return rows
+        return list(rows)
     front = most - most // 2
     gap = (f"… {number - most:,} more", *["…"] * (len(rows[0]) - 1))
     return [*rows[:front], gap, *rows[front:]]

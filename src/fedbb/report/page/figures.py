@@ -9,10 +9,10 @@ import numpy as np
 
 from fedbb.records import FloatArray
 from fedbb.report.groups import BASE, Comparison, MethodRuns
+from fedbb.report.labels import TASK_METRICS, metric_title
 from fedbb.report.page.fairness import class_scores, client_scores
 from fedbb.report.results import ClientShare, RunResult, class_counts, score_on_test, summary_of
 from fedbb.report.statistics import class_order, spread_columns, spread_of
-from fedbb.report.wording import TASK_METRICS, metric_title
 
 DECIMALS = 2
 MOST_CLIENTS = 100

@@ -11,6 +11,13 @@ import fedbb
 from fedbb.errors import RunError
 from fedbb.recipes.reader import flatten
 from fedbb.report.groups import Comparison, Gathered, group
+from fedbb.report.labels import (
+    capitalize,
+    method_description,
+    method_title,
+    metric_title,
+    settings_text,
+)
 from fedbb.report.method_comparison import MethodComparison, compare_methods
 from fedbb.report.page.figures import figure_data
 from fedbb.report.page.shell import Page, read_part, write_page
@@ -18,7 +25,6 @@ from fedbb.report.page.tables import report_tables
 from fedbb.report.prose import UNITS
 from fedbb.report.results import RunResult, summary_of
 from fedbb.report.table import Table, make_table, to_page
-from fedbb.report.wording import capitalize, method_story, method_title, metric_title, settings_text
 
 TITLE = "Federated runs, compared"
 EXAMPLES = 3
@@ -101,7 +107,7 @@ def methods_table(runs: Iterable[RunResult]) -> Table:
     rows = {
         (
             method_title(run.recipe.method.name),
-            method_story(run.recipe.method.name),
+            method_description(run.recipe.method.name),
             settings_text(run.recipe.method.options) or "defaults",
         ): None
         for run in runs

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fedbb.report.labels import metric_title, score_text
 from fedbb.report.method_comparison import MethodComparison, MethodScore, difference_table
 from fedbb.report.page.fairness import Fairness, fairness_of
 from fedbb.report.results import RunResult, score_on_test, summary_of
 from fedbb.report.statistics import Spread, spread_of
 from fedbb.report.table import UNDEFINED, Cell, Column, Entry, Table, make_table, number_cell
-from fedbb.report.wording import metric_title, score_text
 
 BLANK = Cell(UNDEFINED)
 
@@ -67,7 +67,7 @@ def differences(parts: Sequence[MethodComparison]) -> Table:
         own = list(dict.fromkeys(item.metric for item in part.differences))
         pairs = list(dict.fromkeys((item.method, item.against) for item in part.differences))
         means = {(d.method, d.against, d.metric): d.paired.spread.mean for d in part.differences}
-        for pair, line in zip(pairs, difference_table(part.differences).rows, strict=True):
+        for pair, line in zip(pairs, difference_table(part.differences).texts, strict=True):
             texts = dict(zip(own, line[1:], strict=True))
             cells = [
                 number_cell(means[*pair, metric], texts[metric]) if metric in texts else BLANK

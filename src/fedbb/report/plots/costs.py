@@ -7,12 +7,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from fedbb.report.groups import Comparison, MethodRuns
+from fedbb.report.labels import metric_title
 from fedbb.report.plots.canvas import Heading, new_figure, themed
 from fedbb.report.plots.marks import marks_of, point_look
 from fedbb.report.results import score_on_test, summary_of
 from fedbb.report.statistics import Spread, spread_of
 from fedbb.report.table import elide
-from fedbb.report.wording import metric_title
 
 SIZE = 7.5
 FAR_APART = 6.0

@@ -12,12 +12,12 @@ from matplotlib.ticker import MaxNLocator
 
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
+from fedbb.report.labels import capitalize, metric_title
 from fedbb.report.plots.canvas import SURFACE, Heading, new_figure, themed
 from fedbb.report.plots.marks import Mark, marks_of
 from fedbb.report.results import score_on_test
 from fedbb.report.statistics import spread_columns
 from fedbb.report.table import elide
-from fedbb.report.wording import capitalize, metric_title
 
 
 @themed

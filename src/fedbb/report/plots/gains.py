@@ -11,13 +11,13 @@ from matplotlib.lines import Line2D
 
 from fedbb.records import FloatArray, IntArray
 from fedbb.report.groups import BASE, Comparison, MethodRuns
+from fedbb.report.labels import capitalize, metric_title
 from fedbb.report.plots.canvas import GRID, MUTED, Heading, new_figure, themed
 from fedbb.report.plots.marks import Mark, marks_of, point_look
 from fedbb.report.plots.rows import class_rows, label_rows
 from fedbb.report.results import RunResult, summary_of
 from fedbb.report.statistics import spread_columns
 from fedbb.report.table import elide
-from fedbb.report.wording import capitalize, metric_title
 
 SIZE = 5.0
 

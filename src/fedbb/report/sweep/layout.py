@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from fedbb.report.labels import capitalize, metric_title
 from fedbb.report.prose import difference_text, signed
 from fedbb.report.statistics import Spread
 from fedbb.report.sweep.score_table import Entry, GridTable, Score, Trace
-from fedbb.report.text import Table
-from fedbb.report.wording import UNDEFINED, capitalize, metric_title
+from fedbb.report.table import UNDEFINED, Table, make_table
 from fedbb.runs.sweep import State
 
 ROUNDS = {"best": "best round", "final": "last round"}
@@ -28,7 +28,8 @@ def overview(table: GridTable) -> Table:
         for row in table.grid.axes[table.grid.rows]
         for word, cells in _lines(table, row)
     ]
-    return Table(_caption(table), (table.grid.rows, *what, *_heads(table, keys)), tuple(lines))
+    head = (table.grid.rows, *what, *_heads(table, keys))
+    return make_table(head, lines, _caption(table), words=1 + table.has_paper)
 
 
 def numbers(table: GridTable) -> Table:
@@ -49,7 +50,8 @@ def numbers(table: GridTable) -> Table:
     paper = ("paper",) if table.has_paper else ()
     against = (f"{ROUNDS[chosen]} − paper",) if table.has_paper else ()
     ours = (*paper, *ROUNDS.values(), *against, "seeds", "images per run")
-    return Table("Every number", (*_axes(table), "metric", *ours), tuple(lines))
+    head = (*_axes(table), "metric", *ours)
+    return make_table(head, lines, "Every number", words=len(table.axes) + 2)
 
 
 def gaps(table: GridTable) -> Table:
@@ -67,7 +69,8 @@ def gaps(table: GridTable) -> Table:
         if entry.finished
     ]
     head = (*_axes(table), "metric", "against", "best round", "last round", "pairs")
-    return Table("Paired differences with 95 % intervals", head, tuple(lines))
+    caption = "Paired differences with 95 % intervals"
+    return make_table(head, lines, caption, words=len(table.axes) + 3)
 
 
 def costs(table: GridTable) -> Table:
@@ -86,7 +89,7 @@ def costs(table: GridTable) -> Table:
     ]
     paper = ("paper, minutes",) if printed else ()
     head = (*_axes(table), *paper, "seconds", "images", "images per second", "seeds")
-    return Table("What one run took", head, tuple(lines))
+    return make_table(head, lines, "What one run took", words=len(table.axes) + 1)
 
 
 def runs(table: GridTable) -> Table:
@@ -96,9 +99,8 @@ def runs(table: GridTable) -> Table:
         for entry in table.entries
         for run in entry.runs
     ]
-    return Table(
-        "The runs behind the numbers", (*_axes(table), "seed", "folder", "state"), tuple(lines)
-    )
+    head = (*_axes(table), "seed", "folder", "state")
+    return make_table(head, lines, "The runs behind the numbers", words=len(head))
 
 
 def score_text(spread: Spread) -> str:

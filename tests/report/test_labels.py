@@ -5,13 +5,13 @@ import math
 
 import pytest
 
-from fedbb.report import table, wording
+from fedbb.report import labels, table
 from fedbb.report.results import read_run
 from fedbb.report.statistics import Spread
 from helpers.run_builder import Sketch, build
 
 
-@pytest.mark.parametrize("module", [wording, table])
+@pytest.mark.parametrize("module", [labels, table])
 def test_the_examples_in_the_docstrings_hold(module):
     failed, tried = doctest.testmod(module)
     assert tried > 0
@@ -20,8 +20,8 @@ def test_the_examples_in_the_docstrings_hold(module):
 
 def test_undefined_figures_are_a_dash_and_one_seed_has_no_margin():
     nothing, single = Spread(math.nan, math.nan, 0), Spread(0.5, math.nan, 1)
-    assert wording.score_text(nothing) == "–"
-    assert wording.score_text(single) == "50.0"
+    assert labels.score_text(nothing) == "–"
+    assert labels.score_text(single) == "50.0"
 
 
 @pytest.mark.parametrize(
@@ -34,16 +34,16 @@ def test_undefined_figures_are_a_dash_and_one_seed_has_no_margin():
 def test_a_title_tells_what_was_done_to_the_data(tmp_path, data, expected):
     recipe = {"data": {"name": "set", **data}}
     run = read_run(build(tmp_path / "run", Sketch(data="set", clients=1, recipe=recipe)))
-    assert wording.data_title(run) == expected
+    assert labels.data_title(run) == expected
 
 
 def test_methods_are_called_as_they_call_themselves():
-    assert wording.method_title("fedavg-scaled") == "FedAvg-scaled"
-    assert "step sizes of PNB" in wording.method_story("fedavg-scaled")
-    assert (wording.method_title("fedwow"), wording.method_story("fedwow")) == ("fedwow", "")
+    assert labels.method_title("fedavg-scaled") == "FedAvg-scaled"
+    assert "step sizes of PNB" in labels.method_description("fedavg-scaled")
+    assert (labels.method_title("fedwow"), labels.method_description("fedwow")) == ("fedwow", "")
 
 
 def test_every_metric_that_is_scored_has_a_title():
-    assert wording.metric_title("balanced_accuracy") == "balanced accuracy"
-    assert wording.metric_title("mean_luck") == "mean luck"
-    assert wording.capitalize("macro F1") == "Macro F1"
+    assert labels.metric_title("balanced_accuracy") == "balanced accuracy"
+    assert labels.metric_title("mean_luck") == "mean luck"
+    assert labels.capitalize("macro F1") == "Macro F1"

@@ -1,4 +1,4 @@
-"""How data sets, methods, metrics and figures are called in tables, plots and pages."""
+"""Names of data sets, methods and metrics, and scores as text, in tables, plots and pages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fedbb.methods import METHODS
 from fedbb.records import Task
 from fedbb.report.results import RunResult
 from fedbb.report.statistics import Spread
+from fedbb.report.table import UNDEFINED
 
 METRIC_TITLES = {
     "accuracy": "accuracy",
@@ -22,7 +23,8 @@ TASK_METRICS = {
     Task.MULTICLASS: ("balanced_accuracy", "accuracy", "f1"),
     Task.MULTILABEL: ("auroc", "average_precision", "balanced_accuracy"),
 }
-UNDEFINED = "–"
+# Chance has a recall and an average precision near the class's share; an AUROC would look even.
+CLASS_METRIC = {Task.MULTICLASS: "recall", Task.MULTILABEL: "average_precision"}
 
 
 def metric_title(metric: str) -> str:
@@ -35,10 +37,10 @@ def method_title(name: str) -> str:
     return METHODS[name]().name if name in METHODS else name
 
 
-def method_story(name: str) -> str:
+def method_description(name: str) -> str:
     """Return what a method does, in one sentence."""
-    story = METHODS[name].__doc__ if name in METHODS else None
-    return (story or "").strip().split("\n")[0]
+    text = METHODS[name].__doc__ if name in METHODS else None
+    return (text or "").strip().split("\n")[0]
 
 
 def data_title(run: RunResult) -> str:
