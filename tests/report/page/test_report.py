@@ -55,7 +55,7 @@ def test_the_setting_is_told_in_a_sentence(runs):
     comparison = group(gather([runs]).runs)[0]
     told = setting(comparison)
     assert told.endswith("6 rounds of 1 local epoch with small-cnn, learning rate 0.01.")
-    assert "of 10 classes (one each), held by 6 clients" in told
+    assert "10 classes (multi-class), 6 clients" in told
 
 
 def test_remarks_name_the_runs_they_hold_for(tmp_path):

@@ -143,7 +143,7 @@ const charts = (() => {
   // Horizontal lines of a scale at the left; returns where values lie.
   const upright = (values, width, height, { top = 8, bottom = 34, across }) => {
     const [low, high] = range(values);
-    const marks = ticks(low, high, 5);
+    const marks = ticks(low, high, Math.max(4, height / 40));
     const left = 12 + Math.max(...marks.map((mark) => widthOf(mark.text)));
     const y = scale([low, high], height - bottom, top);
     const nodes = marks.flatMap((mark) => [
@@ -205,6 +205,7 @@ const charts = (() => {
     const spots = [];
     rows.forEach((row, at) => {
       const middle = 10 + (at + 0.5) * pace;
+      if (at > 0 && !joined && pace >= 18) nodes.push(line(room + 6, 10 + at * pace, width - 12, 10 + at * pace, "grid"));
       if (at % every(pace) === 0) nodes.push(draw("g", {}, draw("title", {}, row.name),
         words(room - 4, middle + 4, fit(row.name, room - 8), { "text-anchor": "end", class: "name" })));
       const found = series.filter((one) => one.values[at] !== null);

@@ -20,7 +20,8 @@
   const bySize = () => clientsNow({ reading: "printed", gamma: 0 });
   const shown = (values) => page.places.map((place) => values[place]);
   const classRows = page.classes.map((name) => ({ name }));
-  const clientRows = page.clients.map((name, place) => ({ name, note: `${whole(page.samples[place])} samples` }));
+  const clientNames = page.clients.map((name) => /^\d+$/.test(name) ? `client ${name}` : name);
+  const clientRows = clientNames.map((name, place) => ({ name, note: `${whole(page.samples[place])} samples` }));
 
   const figures = [];
   const put = (id, options) => {
@@ -89,7 +90,7 @@
       place.append(node);
     }
     if (page.held !== null && page.clients.length > 1)
-      place.append(charts.choice("cases of", ["all clients", ...page.clients.map((name) => `client ${name}`)],
+      place.append(charts.choice("cases of", ["all clients", ...clientNames],
         (at) => { state.scope = at; show(); }));
     const take = (values) => () => {
       Object.assign(state, values);
@@ -103,7 +104,7 @@
   };
 
   const drawWhatIf = () => {
-    put("what-if-figures", { title: "Weight of a positive case, α⁺",
+    put("what-if-figures", { title: "Weight of a positive case by class",
       caption: "Dot: α⁺ of PNB; 0.5 means no re-weighting. Ring: 1 − prevalence, the limit without smoothing.",
       plot: (width) => {
         const { counts: [positive, negative], alpha } = lossNow();
@@ -113,14 +114,14 @@
           { name: "α⁺", index: 1, values: pick(alpha) },
         ], { label: "α⁺ by class", across: "α⁺", joined: true, digits: 4 });
       } });
-    put("what-if-figures", { title: "Aggregation weight of a client",
+    put("what-if-figures", { title: "Aggregation weight by client",
       caption: "Ring: by number of samples (FedAvg). Dot: by CBR.",
       plot: (width) => charts.dots(width, clientRows, [
         { name: "FedAvg, %", index: 7, values: shown(bySize()).map((value) => 100 * value) },
         { name: "CBR, %", index: 2, values: shown(clientsNow()).map((value) => 100 * value) },
       ], { label: "weight by client", across: "weight, %", joined: true, zero: true, digits: 2 }) });
-    if (page.held !== null && page.clients.length > 1) put("what-if-figures", { title: "Mean PNB weight of a client's cases",
-      caption: "Multiplies a client's loss, hence its learning rate; includes μ. Ring: 1, as in plain cross-entropy.",
+    if (page.held !== null && page.clients.length > 1) put("what-if-figures", { title: "Mean PNB weight by client",
+      caption: "Dot: factor on the loss of a client, hence on its learning rate; includes μ. Ring: 1, as in the plain loss.",
       plot: (width) => charts.dots(width, clientRows, [
         { name: "plain", index: 7, values: page.held.map(() => 1) },
         { name: "PNB", index: 3, values: page.held.map((counts) => lossOf(state, counts).mean) },
@@ -128,7 +129,7 @@
   };
 
   const drawPanels = () => {
-    const titles = multiclass ? ["Plain cross-entropy", "With PNB (Eq. 8)"] : ["Plain BCE", "Cases weighted by α", "Cases and classes weighted (PNB, Eq. 6)"];
+    const titles = multiclass ? ["Plain cross-entropy", "With PNB (Eq. 8)"] : ["Plain BCE", "Cases weighted by α", "With PNB (Eq. 6)"];
     titles.forEach((title, at) => put("panels", { title,
       caption: multiclass ? "Share of each class in the loss if every sample has the same loss." : "Orange: positive cases; blue: negative cases; if every case has the same loss.",
       plot: (width) => {
@@ -166,8 +167,8 @@
 
   const drawMaps = () => {
     if (page.map !== null) put("client-figures", { title: "Positive cases by client and class", wide: true,
-      caption: "Darker cells hold more cases (logarithmic scale); the faintest cells hold none.",
-      plot: (width) => charts.cells(width, { rows: page.clients, columns: page.classes, values: page.map,
+      caption: "Stronger color: more cases (logarithmic scale); the faintest cells hold none.",
+      plot: (width) => charts.cells(width, { rows: clientNames, columns: page.classes, values: page.map,
         label: "positive cases of clients and classes", across: "class, by frequency", unit: "cases" }) });
     if (page.together !== null) put("class-figures", { title: "Co-occurrence of classes", wide: true,
       caption: "Samples with both classes; on the diagonal, all samples of the class.",

@@ -194,7 +194,7 @@
     const many = part.of > part.clients.length ? ` The ${part.clients.length} largest of ${part.of} clients are shown.` : "";
     return figure({
       title: "Training cases by client and class",
-      caption: `Seed ${part.seed}; darker cells hold more cases (logarithmic scale).${many}`,
+      caption: `Seed ${part.seed}. Stronger color: more cases (logarithmic scale).${many}`,
       plot: (width) => cells(width, {
         rows: part.clients.map((client) => `client ${client}`), columns: part.classes, values: part.counts,
         label: "Training cases of each class at each client", across: "class", unit: "cases",
@@ -251,7 +251,7 @@
       make("p", {}, lone ? "All settings of the run." : "Settings that all runs share; the list below shows how each run differs."),
       make("div", { class: "pair" },
         table({ caption: "Settings", head: ["setting", "value"], rows: words(common) }).node,
-        words(environment).length ? table({ caption: "Environment", head: ["software", "version"], rows: words(environment) }).node : null),
+        words(environment).length ? table({ caption: "Environment", head: ["name", "value"], rows: words(environment) }).node : null),
       make("details", { open: runs.length <= FOLDED }, make("summary", {}, "Settings of each run"),
         make("div", {}, runs.map((run) => unfold(run.name, () => runDetails(run, common, environment))))));
   };
@@ -266,7 +266,7 @@
       make("p", { class: "path" }, `Repeat this run (in the folder of this page): ${run.command}`),
       make("div", { class: "pair" },
         marked(run.settings, common, "Settings (marked: not shared by all runs)", ["setting", "value"]),
-        marked(run.environment, environment, "Environment", ["software", "version"])),
+        marked(run.environment, environment, "Environment", ["name", "value"])),
     ];
   };
 

@@ -84,8 +84,8 @@ def setting(comparison: Comparison) -> str:
     facts, recipe = comparison.federation, comparison.first.recipe
     epochs, clients = recipe.local.epochs, facts.number
     return (
-        f"{facts.train:,} training samples of {len(facts.classes)} classes "
-        f"({'one each' if facts.task == 'multiclass' else 'any number each'}), held by "
+        f"{facts.train:,} training samples, {len(facts.classes)} classes "
+        f"({'multi-class' if facts.task == 'multiclass' else 'multi-label'}), "
         f"{clients:,} client{'s' if clients != 1 else ''}; {recipe.rounds.number:,} rounds of "
         f"{epochs} local epoch{'s' if epochs != 1 else ''} with {recipe.model.name}, "
         f"learning rate {recipe.local.lr:g}."

@@ -60,6 +60,7 @@ const shell = (() => {
 
   // A cell is a text, or a pair [text, number to sort by or null].
   const LONG = /\S{25}/u;
+  const SHORT = 16;
   const tied = (text) => text.replaceAll(" ± ", "\u00a0±\u00a0").replaceAll(" (", "\u00a0(");
   const textOf = (cell) => (Array.isArray(cell) ? cell[0] : cell);
   const collator = new Intl.Collator("en", { numeric: true });
@@ -73,7 +74,7 @@ const shell = (() => {
     const numeric = head.map((_, column) =>
       rows.length > 0 && rows.every((row) => Array.isArray(row[column])));
     const look = (column, text) => ({ class: [numeric[column] ? "number" : "", text === "–" ? "blank" : "",
-      LONG.test(text) ? "long" : ""].filter(Boolean).join(" ") || null });
+      LONG.test(text) ? "long" : [...text].length <= SHORT ? "short" : ""].filter(Boolean).join(" ") || null });
     const body = make("tbody", { role: "rowgroup" });
     const lines = rows.map((row) => {
       const words = row.map(textOf).join(" ").toLowerCase();
@@ -99,7 +100,7 @@ const shell = (() => {
       lines.sort((one, two) => before(one.row[column], two.row[column], sign));
       body.append(...lines.map(({ node }) => node));
     };
-    const node = make("div", { class: "table" }, make("table", { class: "cards", role: "table" },
+    const node = make("div", { class: "table" }, make("table", { class: head.length > 2 ? "cards" : "pairs", role: "table" },
       caption ? make("caption", {}, caption) : null,
       make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, heads)), body));
     const filter = (keep) => {

@@ -75,9 +75,8 @@ def differences(parts: Sequence[MethodComparison]) -> Table:
             ]
             rows.append((part.comparison.title, *pair, *cells))
     head = ("data", "method", "minus", *(metric_title(metric) for metric in metrics))
-    caption = "Differences after the last round on the same seeds"
-    note = "In brackets: seeds with the higher score, of all."
-    return make_table(head, rows, caption, words=3, note=note)
+    caption = "Paired differences after the last round, with 95 % intervals"
+    return make_table(head, rows, caption, words=3)
 
 
 def fairness_table(parts: Sequence[MethodComparison]) -> Table:
@@ -87,7 +86,7 @@ def fairness_table(parts: Sequence[MethodComparison]) -> Table:
         for part in parts
         for method in part.comparison.methods
     )
-    head = ("data", "method", "worst class", "its score", "SD over classes", "head third")
+    head = ("data", "method", "worst class", "worst class score", "SD over classes", "head third")
     note = (
         "The score of a class is its recall, or its average precision for multi-label data. The "
         "score of a client is the mean of the class scores, weighted by the client's label "
