@@ -36,7 +36,9 @@ def interval_text(interval: Interval, scale: float = 1.0, decimals: int = 1) -> 
     """
     if math.isnan(interval.low):
         return UNDEFINED
-    return f"[{signed(scale * interval.low, decimals)}, {signed(scale * interval.high, decimals)}]"
+    ends = (scale * interval.low, scale * interval.high)
+    # An end that rounds to zero keeps its sign: it decides the verdict.
+    return f"[{', '.join(f'{end:+.{decimals}f}' for end in ends)}]".replace("-", "−")
 
 
 def difference_text(difference: PairedDifference, scale: float = 1.0, decimals: int = 1) -> str:

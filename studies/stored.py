@@ -1,4 +1,4 @@
-"""What is kept of a grid's finished cells, read back."""
+"""Stored results of a grid's finished cells, read back from docs/results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """A grid, the lines of its finished cells, of their classes, and what is told about them.
+class StoredGrid:
+    """A grid, the rows of its finished cells and of their classes, and how they were made.
 
-    `diverged` are the cells that ended because their loss was no number any more.
+    `diverged` are the cells whose loss became NaN or infinite.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Kept:
         return places
 
 
-def read_kept(name: str, results: Path = RESULTS, grids: Path = GRIDS) -> Kept | None:
-    """Return what is kept of a grid, None if nothing is."""
+def read_stored(name: str, results: Path = RESULTS, grids: Path = GRIDS) -> StoredGrid | None:
+    """Return the stored results of a grid, None if there are none."""
     folder = results / name
     if not (folder / "about.json").exists():
         return None
@@ -62,7 +62,7 @@ def read_kept(name: str, results: Path = RESULTS, grids: Path = GRIDS) -> Kept |
     cells, classes, diverged = (
         read_rows(folder / f"{table}.csv") for table in ("cells", "classes", "diverged")
     )
-    return Kept(name, grid, cells, classes, diverged, about)
+    return StoredGrid(name, grid, cells, classes, diverged, about)
 
 
 def _is_at(row: Row, at: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""What the long-tailed models say if every class is taken for equally common."""
+"""Post-hoc logit adjustment (Menon et al. 2021) of the long-tailed models."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ from fedbb.evaluation.metrics import score_multiclass
 from fedbb.imbalance.counts import count_labels
 from fedbb.recipes.grid.grid import Cell, read_grid
 from fedbb.recipes.spec import Recipe
-from studies.final import look, measure_new, tabulate
-from studies.kept import GRIDS, Row
+from studies.rescore import differences, look, measure_new, tabulate
+from studies.stored import GRIDS, Row
 
-FILE = "shifted.csv"
+FILE = "logit-adjustment.csv"
 METHODS = ("FedAvg", "FedLC", "FedBB", "FedBB-plus")
 DATA = ("LT, δ = 0.1", "LT, δ = 0.5")
-LOGITS = {"plain": "as trained", "shifted": "less the logarithm of its share"}
+LOGITS = {"unadjusted": "unadjusted", "adjusted": "adjusted"}
+PAIRS = (
+    *(((method, "adjusted"), (method, "unadjusted")) for method in METHODS),
+    (("FedAvg", "adjusted"), ("FedBB", "unadjusted")),
+    (("FedAvg", "adjusted"), ("FedLC", "unadjusted")),
+    (("FedBB", "adjusted"), ("FedAvg", "adjusted")),
+)
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure what is not kept yet."""
+    """Measure what is not stored yet."""
     measure_new(wanted(), FILE, measure, words)
 
 
@@ -32,18 +38,19 @@ def wanted() -> tuple[Cell, ...]:
 
 
 def measure(recipe: Recipe, run: Path) -> dict[str, float]:
-    """Return the test accuracy by a run's logits, and by these less ln of the class's share."""
+    """Return the test accuracy by a run's logits, and by these minus the log class prior."""
     federation, logits = look(recipe, run)
     data, test = federation.dataset, federation.scored["test"]
     cases = count_labels(data.train.labels, data.task, len(data.classes)).positive
-    shift = np.log(cases / cases.sum())
-    by = {"plain": logits["test"], "shifted": logits["test"] - shift}
+    prior = np.log(cases / cases.sum())
+    by = {"unadjusted": logits["test"], "adjusted": logits["test"] - prior}
     return {n: score_multiclass(v, test.labels).macro["accuracy"] for n, v in by.items()}
 
 
 def table(rows: Sequence[Row], number: str = "1b") -> str:
-    """Return the accuracies, a line for each method and a column for each kind of logits."""
-    return tabulate(rows, wanted(), number, LOGITS)
+    """Return the accuracies with and without adjustment, and paired differences."""
+    scores = tabulate(rows, wanted(), number, LOGITS)
+    return f"{scores}\n\n{differences(rows, wanted(), LOGITS, PAIRS)}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The grids of the study: what they hold, that they run, and how their results are kept."""
+"""The grids of the study: what they hold, that they run, and how their results are stored."""
 
 import contextlib
 import csv
@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from studies import collect as collect_script
 
 from fedbb.recipes.grid.grid import read_grid
 from fedbb.runs.failed import note_failure
 from fedbb.runs.runner import run
 from fedbb.runs.sweep import run_grid
 from helpers.small_grid import write_grid
+from studies import collect as collect_script
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "studies"
 PATHS = sorted(FOLDER.glob("*.toml"))
 README = (FOLDER / "README.md").read_text("utf-8")

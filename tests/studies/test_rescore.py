@@ -1,12 +1,12 @@
-"""The study's final models seen once more: at other thresholds, and with shifted logits."""
+"""Final models of the study scored again: at other thresholds, and with adjusted logits."""
 
 import numpy as np
 import pytest
-from studies import shifted, thresholds
-from studies.final import look, measure_new
-from studies.kept import read_rows
+from studies.rescore import look, measure_new
+from studies.stored import read_rows
 
 from helpers.small_run import finish, make_recipe, small_recipe, small_values
+from studies import logit_adjustment, thresholds
 
 
 def test_the_threshold_chosen_divides_cases_best_and_of_equals_is_the_lowest():
@@ -54,25 +54,25 @@ def test_the_table_has_a_line_for_each_method_of_each_column():
         for seed in (0, 1)
     ]
     lines = thresholds.table(rows).splitlines()
-    assert len(lines) == 10
-    told = " | ".join(["55.0 ± 7.1 (2 of 3 seeds)"] * 3)
-    assert lines[7] == f"| 6g.6 | labels, δ = 0.5 | FedBB | {told} |"
+    assert len(lines) == 10 + 1 + 2 + len(thresholds.PAIRS)
+    texts = " | ".join(["55.0 ± 7.1 (2 of 3 seeds)"] * 3)
+    assert lines[7] == f"| 6g.6 | labels, δ = 0.5 | FedBB | {texts} |"
 
 
-def test_a_shift_is_by_the_logarithm_of_the_share_of_a_class(tmp_path):
+def test_logits_are_adjusted_by_the_log_prior_of_their_class(tmp_path):
     recipe = small_recipe(tmp_path, method={"name": "fedavg"}, rounds={"number": 2})
     summary, _ = finish(recipe, tmp_path / "run")
-    scores = shifted.measure(recipe, tmp_path / "run")
-    assert scores["plain"] == summary["final"]["scores"]["test"]["macro"]["accuracy"]
+    scores = logit_adjustment.measure(recipe, tmp_path / "run")
+    assert scores["unadjusted"] == summary["final"]["scores"]["test"]["macro"]["accuracy"]
     federation, logits = look(recipe, tmp_path / "run")
     labels = federation.dataset.train.labels
     share = np.array([(labels == c).mean() for c in range(3)])
     said = np.argmax(logits["test"] - np.log(share), axis=1)
     expected = np.mean(said == federation.scored["test"].labels)
-    assert scores["shifted"] == pytest.approx(expected)
+    assert scores["adjusted"] == pytest.approx(expected)
 
 
-def test_only_what_is_finished_and_not_kept_is_measured(tmp_path, capsys):
+def test_only_what_is_finished_and_not_stored_is_measured(tmp_path, capsys):
     cells = thresholds.wanted()[:2]
     folder = tmp_path / "runs" / cells[0].name
     folder.mkdir(parents=True)
@@ -85,7 +85,21 @@ def test_only_what_is_finished_and_not_kept_is_measured(tmp_path, capsys):
         return {"half": 0.123456}
 
     for _ in range(2):
-        measure_new(cells, "kept.csv", measure, words)
+        measure_new(cells, "stored.csv", measure, words)
     assert seen == [folder]
-    assert read_rows(tmp_path / "kept.csv")[0]["half"] == "0.12346"
+    assert read_rows(tmp_path / "stored.csv")[0]["half"] == "0.12346"
     assert capsys.readouterr().out.count("its run is not finished") == 2
+
+
+def test_differences_pair_methods_and_columns_by_seed():
+    rows = [
+        {"data": data, "method": method, "seed": seed, "unadjusted": 0.5, "adjusted": 0.52}
+        for data in logit_adjustment.DATA
+        for method in logit_adjustment.METHODS
+        for seed in (0, 1)
+    ]
+    lines = logit_adjustment.table(rows).splitlines()
+    (line,) = [line for line in lines if line.startswith("| FedAvg, adjusted − FedBB, unadjusted")]
+    assert line.split(" | ")[1] == "+2.0 [+2.0, +2.0], ahead (2 of 2 seeds)"
+    (line,) = [line for line in lines if line.startswith("| FedBB, adjusted − FedAvg, adjusted")]
+    assert line.split(" | ")[1] == "equal"

@@ -1,4 +1,4 @@
-"""The final models of finished cells, looked at once more in ways the runs did not."""
+"""Final models of finished cells, scored again by other rules than those of the runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from fedbb.runs.runtime import network_of
 from fedbb.state import restore
 from fedbb.training.threads import threads
 from studies.collect import write_rows
-from studies.kept import RESULTS, Row, read_rows
-from studies.tables import markdown, told
+from studies.stored import RESULTS, Row, read_rows
+from studies.tables import compare, markdown, score_text
 
+Scored = tuple[str, str]
+"""A method, and a column of its scores."""
 Measure = Callable[[Recipe, Path], dict[str, float]]
 
 
@@ -55,7 +57,7 @@ def measure_new(
         rounded = {name: round(score, 5) for name, score in scores.items()}
         rows.append({"cell": cell.name, **cell.at, "seed": cell.seed, **rounded})
         write_rows(path, rows)
-        print(f"{cell.title}: kept")
+        print(f"{cell.title}: stored")
 
 
 def tabulate(
@@ -69,5 +71,29 @@ def tabulate(
         own = [row for row in rows if all(row[axis] == label for axis, label in at)]
         by_column = [{int(row["seed"]): float(row[name]) for row in own} for name in columns]
         labels = [label for _, label in at]
-        lines.append([f"{number}.{place}", *labels, *(told(v, seeds) for v in by_column)])
-    return markdown(["row", *(axis for axis, _ in places[0]), *columns.values()], lines)
+        lines.append([f"{number}.{place}", *labels, *(score_text(v, seeds) for v in by_column)])
+    head = ["row", *(axis for axis, _ in places[0]), *columns.values()]
+    return markdown(head, lines, words=1 + len(places[0]))
+
+
+def differences(
+    rows: Sequence[Row],
+    cells: Sequence[Cell],
+    columns: dict[str, str],
+    pairs: Sequence[tuple[Scored, Scored]],
+) -> str:
+    """Return one method and column minus another, paired by seed, for each other label."""
+    (axis,) = (axis for axis in cells[0].at if axis != "method")
+    labels = list(dict.fromkeys(cell.at[axis] for cell in cells))
+
+    def by_seed(label: str, scored: Scored) -> dict[int, float]:
+        method, column = scored
+        found = [row for row in rows if (row[axis], row["method"]) == (label, method)]
+        return {int(row["seed"]): float(row[column]) for row in found}
+
+    lines = []
+    for one, other in pairs:
+        name = " − ".join(f"{method}, {columns[column]}" for method, column in (one, other))
+        cells_of = [compare(by_seed(label, one), by_seed(label, other)) for label in labels]
+        lines.append([name, *cells_of])
+    return markdown(["difference", *labels], lines)
