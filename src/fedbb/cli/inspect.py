@@ -88,7 +88,7 @@ def inspect(
     with _bar(hidden=quiet or as_json or suggest) as advance:
         found = find(Request(source, layout, rule, partition, values or (), advance))
         result = examine(
-            found.labels, found.holders, found.settings, title=found.title, notes=found.notes
+            found.labels, found.assignment, found.settings, title=found.title, notes=found.notes
         )
     fragment = write_fragment(result.advice, found.data)
     if out is not None:

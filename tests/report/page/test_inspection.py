@@ -3,9 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from fedbb.analysis.clients import measure_clients
 from fedbb.analysis.inspect import inspect
-from fedbb.analysis.settings import Settings
+from fedbb.analysis.measures import Settings, measure_clients
 from fedbb.losses.pnb import PNB, weigh
 from fedbb.partition.registry import Rule
 from fedbb.records import LabelCounts, Task
@@ -27,7 +26,14 @@ def multiclass():
     return inspect(labels, Rule("label-skew", 12, 0.2))
 
 
-FEDERATIONS = {"multilabel": multilabel, "multiclass": multiclass}
+def with_options():
+    labels = np.repeat(np.arange(4), [900, 90, 30, 6])
+    clients = np.concatenate([np.arange(1020) % 5, np.full(6, 5)])
+    options = {"mu": "unit", "class_factor": "effective", "alpha_min": 0.05, "margin": 0.5}
+    return inspect(labels, clients, settings=Settings(beta=0.99, gamma=0.5, **options))
+
+
+FEDERATIONS = {"multilabel": multilabel, "multiclass": multiclass, "options": with_options}
 
 
 @pytest.fixture(scope="module", params=list(FEDERATIONS))
@@ -43,7 +49,7 @@ def test_nothing_is_cut_and_nothing_complains(visit, page, width):
         seen.see_all()
         assert seen.cut() == []
         assert seen.overlaps() == []
-        multilabel = page[0].tally.task is Task.MULTILABEL
+        multilabel = page[0].statistics.task is Task.MULTILABEL
         assert seen.page.locator(".plot svg").count() == (8 if multilabel else 6)
 
 
@@ -53,7 +59,7 @@ def test_the_tables_show_the_figures_of_the_record(visit, page):
         classes = {row[0]: row for row in seen.rows("class-table")}
         clients = {row[0]: row for row in seen.rows("client-table")}
         heads = {name: seen.head(name) for name in ("class-table", "client-table")}
-    for place, name in enumerate(found.tally.classes):
+    for place, name in enumerate(found.statistics.classes):
         cells = dict(zip(heads["class-table"], classes[name.replace("\xa0", " ")], strict=True))
         assert cells["α⁺"] == f"{found.cases.alpha_positive[place]:.4f}"
         assert cells["share with PNB"] == f"{100 * found.cases.classed[:, place].sum():.2f} %"
@@ -89,7 +95,7 @@ def outcome(tally, settings, loss):
 
 
 def test_controls_lead_to_what_python_makes_of_their_settings(visit, page):
-    found, tally = page[0], page[0].tally
+    found, tally = page[0], page[0].statistics
     given, advice = found.settings, found.advice
     with visit(page[1]) as seen:
         words = seen.page.locator("#outcome")

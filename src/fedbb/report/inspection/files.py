@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbb.analysis.advice import Advice
-from fedbb.analysis.record import Inspection
+from fedbb.analysis.inspect import Inspection
 from fedbb.imbalance.clients import READINGS
 from fedbb.report.output import write_text
 from fedbb.report.page.inspection import write_inspection
@@ -45,7 +45,7 @@ def class_table(found: Inspection) -> Table:
     head += [f"{stage}_{case}" for stage in _STAGES for case in ("positive", "negative")]
     stages = [row for stage in _STAGES for row in getattr(cases, stage)]
     columns = (
-        found.tally.classes,
+        found.statistics.classes,
         cases.positive.astype(int).tolist(),
         cases.negative.astype(int).tolist(),
         shares.shares.tolist(),
@@ -81,9 +81,10 @@ def client_table(found: Inspection) -> Table:
 
 def count_table(found: Inspection) -> Table:
     """Return the positive cases of each client and class."""
-    rows = zip(found.tally.clients, found.tally.positive, strict=True)
+    rows = zip(found.statistics.clients, found.statistics.positive, strict=True)
     return make_table(
-        ["client", *found.tally.classes], [(name, *row.astype(int).tolist()) for name, row in rows]
+        ["client", *found.statistics.classes],
+        [(name, *row.astype(int).tolist()) for name, row in rows],
     )
 
 

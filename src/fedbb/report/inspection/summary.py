@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from fedbb.analysis.record import Inspection
-from fedbb.analysis.shorten import ends
+from fedbb.analysis.html import first_and_last
+from fedbb.analysis.inspect import Inspection
 from fedbb.analysis.warnings import mean_distance
 from fedbb.records import FloatArray, Task
 from fedbb.report.table import Table, elide, make_table, to_rich
@@ -25,15 +25,16 @@ def print_summary(found: Inspection, console: Console) -> None:
 
 def summary(found: Inspection) -> Iterator[RenderableType]:
     """Yield the parts of the screen from top to bottom."""
-    task = "multi-class" if found.tally.task is Task.MULTICLASS else "multi-label"
+    task = "multi-class" if found.statistics.task is Task.MULTICLASS else "multi-label"
+    clients = len(found.statistics.clients)
     yield Text.assemble(
         (elide(found.title, 60), "bold"),
-        f": {found.samples:,} samples ({task}), {len(found.tally.classes):,} classes, "
-        f"{len(found.tally.clients):,} client{'s' if len(found.tally.clients) != 1 else ''}",
+        f": {found.samples:,} samples ({task}), {len(found.statistics.classes):,} classes, "
+        f"{clients:,} client{'s' if clients != 1 else ''}",
     )
     yield Text(_class_line(found))
     yield to_rich(_class_table(found), wrap=False)
-    if len(found.tally.clients) > 1:
+    if clients > 1:
         yield Text(_client_line(found))
         yield to_rich(_client_table(found), wrap=False)
     yield from _warnings(found)
@@ -54,11 +55,11 @@ def _class_line(found: Inspection) -> str:
 
 
 def _class_table(found: Inspection) -> Table:
-    cases, task = found.cases, found.tally.task
-    order = sorted(range(len(found.tally.classes)), key=lambda place: -cases.positive[place])
+    cases, task = found.cases, found.statistics.task
+    order = sorted(range(len(found.statistics.classes)), key=lambda place: -cases.positive[place])
     rows = [
         (
-            elide(found.tally.classes[place], NAME),
+            elide(found.statistics.classes[place], NAME),
             f"{cases.positive[place]:,.0f}",
             f"{cases.negative[place]:,.0f}",
             _effective(cases.effective_positive[place]),
@@ -67,7 +68,7 @@ def _class_table(found: Inspection) -> Table:
             _shares(cases.raw[:, place], task),
             _shares(cases.classed[:, place], task),
         )
-        for place in ends(order, CLASSES)
+        for place in first_and_last(order, CLASSES)
     ]
     head = ("class", "pos. A", "neg. B", "E(A)", "E(B)", "α⁺", "loss %", "PNB %")
     return make_table(head, _with_gap(rows, CLASSES, len(order)))
@@ -116,7 +117,7 @@ def _client_table(found: Inspection) -> Table:
             f"{clients.weights[reading][place]:.2%}",
             f"{clients.loss_weight[place]:.3f}",
         )
-        for place in ends(order, CLIENTS)
+        for place in first_and_last(order, CLIENTS)
     ]
     head = ("client", "samples", "absent", "distance", "R", "FedAvg", "CBR", "PNB weight")
     return make_table(head, _with_gap(rows, CLIENTS, len(order)))

@@ -124,7 +124,7 @@
       caption: "Dot: factor on the loss of a client, hence on its learning rate; includes μ. Ring: 1, as in the plain loss.",
       plot: (width) => charts.dots(width, clientRows, [
         { name: "plain", index: 7, values: page.held.map(() => 1) },
-        { name: "PNB", index: 3, values: page.held.map((counts) => lossOf(state, counts).mean) },
+        { name: "PNB", index: 3, values: page.held.map((counts, at) => page.without_loss[at] ? 0 : lossOf(state, counts).mean) },
       ], { label: "mean PNB weight by client", across: "mean weight", joined: true, zero: true, digits: 3 }) });
   };
 

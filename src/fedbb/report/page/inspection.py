@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedbb._util.json import finite_or_none
 from fedbb.analysis.advice import Advice
-from fedbb.analysis.classes import gini_of, ratio_of
-from fedbb.analysis.record import Inspection, as_plain
-from fedbb.analysis.shorten import ends
+from fedbb.analysis.html import first_and_last
+from fedbb.analysis.inspect import Inspection
+from fedbb.analysis.measures import gini_of, ratio_of
 from fedbb.analysis.warnings import mean_distance
-from fedbb.records import FloatArray, Task
+from fedbb.records import FloatArray, LabelCounts, Task
 from fedbb.report.page.shell import Page, read_part, write_page
 
 CLASSES, CLIENTS = 60, 60
@@ -34,34 +36,34 @@ def write_inspection(found: Inspection, fragment: str, path: Path) -> Path:
 
 def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
     """Return all that the page shows, as plain values; classes and clients by size."""
-    tally, clients = found.tally, found.clients
-    kept_classes = _kept(tally.positive.sum(axis=0), CLASSES)
+    statistics, clients = found.statistics, found.clients
+    kept_classes = _kept(statistics.positive.sum(axis=0), CLASSES)
     kept_clients = _kept(clients.samples.astype(np.float64), CLIENTS)
     return {
         "format": "fedbb-inspection-1",
-        "task": str(tally.task),
+        "task": str(statistics.task),
         "headline": headline(found),
         "notes": list(found.notes),
         "words": level_words(found),
-        "settings": as_plain(found.settings),
-        "pnb": as_plain(found.settings.loss),
+        "settings": finite_or_none(found.settings),
+        "pnb": finite_or_none(found.settings.loss),
         "warnings": [[warning.level, warning.text] for warning in found.warnings],
         "advice": {"reasons": list(found.advice.reasons), "fragment": fragment},
         "advised": _advised(found.advice),
         "left_out": [
-            len(tally.classes) - len(kept_classes),
-            len(tally.clients) - len(kept_clients),
+            len(statistics.classes) - len(kept_classes),
+            len(statistics.clients) - len(kept_clients),
         ],
-        "classes": [tally.classes[place] for place in kept_classes],
-        "clients": [tally.clients[place] for place in kept_clients],
+        "classes": [statistics.classes[place] for place in kept_classes],
+        "clients": [statistics.clients[place] for place in kept_clients],
         "class_places": kept_classes,
-        "holders": (tally.positive[:, kept_classes] > 0).sum(axis=0).tolist(),
+        "holders": (statistics.positive[:, kept_classes] > 0).sum(axis=0).tolist(),
         "total": [
-            _whole(tally.positive.sum(axis=0)),
-            _whole(tally.negative.sum(axis=0)),
+            _whole(statistics.positive.sum(axis=0)),
+            _whole(statistics.negative.sum(axis=0)),
         ],
         "held": _held(found, kept_clients),
-        "map": [_whole(row) for row in tally.positive[np.ix_(kept_clients, kept_classes)]],
+        "map": [_whole(row) for row in statistics.positive[np.ix_(kept_clients, kept_classes)]],
         "samples": clients.samples[kept_clients].tolist(),
         "all_samples": clients.samples.tolist(),
         "places": kept_clients,
@@ -72,15 +74,16 @@ def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
         "noise": _rounded(clients.noise[kept_clients]),
         "absent": clients.absent[kept_clients].tolist(),
         "loss_weight": _rounded(clients.loss_weight[kept_clients]),
+        "without_loss": _without_loss(found, kept_clients),
         "together": _together(found, kept_classes),
-        "sets": as_plain(found.classes.sets),
+        "sets": finite_or_none(found.classes.sets),
     }
 
 
 def headline(found: Inspection) -> str:
     """Return the size of the data in one sentence."""
-    task = "multi-class" if found.tally.task is Task.MULTICLASS else "multi-label"
-    classes, clients = len(found.tally.classes), len(found.tally.clients)
+    task = "multi-class" if found.statistics.task is Task.MULTICLASS else "multi-label"
+    classes, clients = len(found.statistics.classes), len(found.statistics.clients)
     return (
         f"{found.samples:,} samples, {classes:,} classes ({task}), {clients:,} "
         f"client{'s' if clients != 1 else ''}."
@@ -94,7 +97,7 @@ def level_words(found: Inspection) -> dict[str, list[str]]:
 
 def _cases(found: Inspection) -> list[str]:
     cases = found.cases
-    if found.tally.task is Task.MULTICLASS:
+    if found.statistics.task is Task.MULTICLASS:
         before, after = cases.raw[0].max(), cases.classed[0].max()
         return [
             f"If every sample has the same loss, the largest share of one class in the loss is "
@@ -115,7 +118,7 @@ def _classes(found: Inspection) -> list[str]:
         f"coefficient {classes.gini:.3f}, entropy {classes.entropy:.2f} bits, equivalent to "
         f"{classes.effective:.1f} equal classes."
     ]
-    if found.tally.task is Task.MULTILABEL:
+    if found.statistics.task is Task.MULTILABEL:
         ratios = ", ".join(f"{ratio_of(stage):.1f}" for stage in stages)
         ginis = ", ".join(f"{gini_of(stage):.2f}" for stage in stages)
         words.append(
@@ -151,19 +154,31 @@ def _advised(advice: Advice) -> dict[str, Any]:
 
 def _kept(sizes: FloatArray, most: int) -> list[int]:
     """Return the places of the largest and smallest, by size."""
-    return ends(np.argsort(-sizes, kind="stable").tolist(), most)
+    return first_and_last(np.argsort(-sizes, kind="stable").tolist(), most)
 
 
 def _held(found: Inspection, kept: list[int]) -> list[list[list[int]]] | None:
     """Return the cases of each drawn client, unless they would make the page too large."""
-    tally = found.tally
-    if len(kept) * len(tally.classes) > MOST_CELLS:
+    statistics = found.statistics
+    if len(kept) * len(statistics.classes) > MOST_CELLS:
         return None
-    return [[_whole(tally.positive[client]), _whole(tally.negative[client])] for client in kept]
+    return [
+        [_whole(statistics.positive[client]), _whole(statistics.negative[client])]
+        for client in kept
+    ]
+
+
+def _without_loss(found: Inspection, kept: list[int]) -> list[bool]:
+    """Return which drawn clients learn nothing whatever the options of PNB, as with FedLC."""
+    # With every α at one half, PNB itself weighs every case above zero.
+    loss = replace(found.settings, class_factor="alpha", alpha_min=0.5).client_loss
+    held = found.statistics
+    counts = (LabelCounts(held.positive[at], held.negative[at], held.samples[at]) for at in kept)
+    return [loss.mean_weight(one, held.task) == 0 for one in counts]
 
 
 def _together(found: Inspection, kept: list[int]) -> list[list[int]] | None:
-    table = found.tally.together
+    table = found.statistics.together
     if table is None:
         return None
     return [_whole(row) for row in table[np.ix_(kept, kept)]]

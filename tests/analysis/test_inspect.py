@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 
+from fedbb.analysis.html import first_and_last
 from fedbb.analysis.inspect import inspect
-from fedbb.analysis.settings import Settings
-from fedbb.analysis.shorten import ends
+from fedbb.analysis.measures import Settings
 from fedbb.errors import DataError
 from fedbb.partition.registry import Rule
 
@@ -32,14 +32,14 @@ def test_a_notebook_shows_classes_clients_warnings_and_advice_and_no_markup_of_t
 def test_clients_by_rule_are_those_a_run_would_have():
     labels = np.arange(400) % 4
     found = inspect(labels, Rule("label-skew", 4, 0.3, seed=5))
-    assert found.tally.samples.sum() == 400
-    assert found.tally.clients == ("0", "1", "2", "3")
+    assert found.statistics.samples.sum() == 400
+    assert found.statistics.clients == ("0", "1", "2", "3")
 
 
 def test_clients_named_by_numbers_stand_in_their_order():
     found = inspect([0, 1, 0], [10, 9, 2])
-    assert found.tally.clients == ("2", "9", "10")
-    assert found.tally.positive.tolist() == [[1, 0], [0, 1], [1, 0]]
+    assert found.statistics.clients == ("2", "9", "10")
+    assert found.statistics.positive.tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize("clients", [[1], [[1, 2]], 5])
@@ -72,5 +72,5 @@ def test_settings_that_cannot_be_are_refused(wrong):
 
 
 def test_long_lists_keep_both_ends():
-    assert ends(range(3), 5) == [0, 1, 2]
-    assert ends(range(10), 4) == [0, 1, 8, 9]
+    assert first_and_last(range(3), 5) == [0, 1, 2]
+    assert first_and_last(range(10), 4) == [0, 1, 8, 9]
