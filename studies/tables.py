@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fedbb.recipes.grid.grid import Cell
 from fedbb.report import table as writer
+from fedbb.report.labels import metric_title
+from fedbb.report.labels import score_text as spread_text
 from fedbb.report.prose import difference_text
 from fedbb.report.statistics import paired_difference, spread_of
-from fedbb.report.wording import metric_title
-from fedbb.report.wording import score_text as spread_text
 from studies.stored import StoredGrid
 
 MISSING = "–"

@@ -11,8 +11,8 @@ from fedbb.recipes.grid.grid import read_grid
 from fedbb.report import compare
 from fedbb.report.groups import gather, group
 from fedbb.report.method_comparison import compare_methods
+from fedbb.report.page.fairness import class_scores, fairness_of
 from fedbb.report.plots.gains import class_rows
-from fedbb.report.site.fairness import class_scores, fairness_of
 from fedbb.report.statistics import Verdict
 from fedbb.report.sweep import layout
 from fedbb.report.sweep.output import read_table

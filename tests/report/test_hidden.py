@@ -7,12 +7,11 @@ import pytest
 
 from fedbb.report.compare import compare_groups
 from fedbb.report.groups import group
-from fedbb.report.pictures import draw
+from fedbb.report.labels import data_title
+from fedbb.report.page.fairness import fairness_of
+from fedbb.report.page.figures import figure_data
 from fedbb.report.results import read_run, read_runs
-from fedbb.report.site.drawings import drawings_of
-from fedbb.report.site.fairness import fairness_of
 from fedbb.report.sweep.cell_runs import count_images, read_cells
-from fedbb.report.wording import data_title
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.sweep import State
 from helpers.grid_results import run_cells, small_grid
@@ -38,14 +37,8 @@ def test_a_hidden_federation_has_a_number_of_clients_and_no_shares(tmp_path):
     assert "4 clients" in data_title(run)
 
 
-def test_figures_of_clients_are_left_out_and_the_others_drawn(comparison, tmp_path):
-    draw(comparison, tmp_path, "x")
-    names = sorted(path.name for path in tmp_path.glob("*.png"))
-    assert names == ["x-classes.png", "x-curves.png"]
-
-
 def test_a_page_gets_numbers_or_nothing(comparison):
-    found = drawings_of(comparison)
+    found = figure_data(comparison)
     json.dumps(found, allow_nan=False)
     assert found["weights"] == []
     assert found["clients"] == [[], []]

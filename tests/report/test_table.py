@@ -139,8 +139,17 @@ def test_a_table_without_rows_has_its_head_in_every_form():
     assert to_page(table)["rows"] == []
 
 
-@pytest.mark.parametrize("text", ["left lung, upper lobe", "x" * 40, "", "a\x00b\n c"])
-def test_a_long_text_loses_its_middle(text):
-    found = elide(text, 12)
-    assert len(found) <= 12
-    assert found.isprintable()
+@given(st.text(), st.integers(4, 40))
+def test_shortened_names_fit_on_one_line_and_keep_both_ends(text, length):
+    short = elide(text, length)
+    assert len(short) <= length
+    assert short.isprintable()
+    if "…" in short and "…" not in text:
+        head, tail = short.split("…")
+        assert head
+        assert tail
+
+
+def test_short_names_stay_and_signs_that_cannot_be_seen_go():
+    assert elide("short") == "short"
+    assert elide("a\x00b\n c") == "a b c"

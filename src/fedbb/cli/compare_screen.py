@@ -23,9 +23,9 @@ from fedbb.report.compare import (
     verdict,
 )
 from fedbb.report.groups import MethodRuns
+from fedbb.report.labels import data_title, method_title, metric_title, score_text
 from fedbb.report.prose import interval_text, signed
 from fedbb.report.statistics import Verdict
-from fedbb.report.wording import data_title, method_title, metric_title, score_text
 
 Line = TypeVar("Line")
 

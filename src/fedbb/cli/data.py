@@ -24,11 +24,11 @@ from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.data.download import cache_folder
 from fedbb.data.registry import (
     CATALOGUE,
-    Holding,
+    CacheStatus,
+    cache_status,
     check_files,
     find_entry,
     get_dataset,
-    holding,
     load_dataset,
 )
 from fedbb.data.source import Source
@@ -120,7 +120,7 @@ def _bar(what: str, column: ProgressColumn, hidden: bool) -> Iterator[Callable[[
 
 
 def _row(name: str) -> dict[str, Any]:
-    entry, held = CATALOGUE[name], holding(name)
+    entry, held = CATALOGUE[name], cache_status(name)
     return {
         "name": name,
         "task": None if entry.task is None else str(entry.task),
@@ -142,7 +142,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _tell(held: Holding, what: str, as_json: bool, quiet: bool) -> None:
+def _tell(held: CacheStatus, what: str, as_json: bool, quiet: bool) -> None:
     if as_json:
         files = [str(path) for path in held.files]
         print_json({"name": held.name, "present": held.present, "files": files, "bytes": held.size})

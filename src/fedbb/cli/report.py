@@ -11,7 +11,7 @@ from rich.console import Console
 from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.report.groups import Gathered, gather
 from fedbb.report.method_comparison import MethodComparison, as_json
-from fedbb.report.site.run_report import TITLE, write_report
+from fedbb.report.page.report import TITLE, write_report
 
 
 def report(

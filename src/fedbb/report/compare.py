@@ -14,6 +14,7 @@ from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
 from fedbb.records import FloatArray, Task
 from fedbb.report.groups import MethodRuns, settings_of
+from fedbb.report.labels import TASK_METRICS, metric_title
 from fedbb.report.prose import signed, verdict_clause
 from fedbb.report.results import RunResult, ScoredRound, class_counts, score_on_test, summary_of
 from fedbb.report.statistics import (
@@ -24,7 +25,6 @@ from fedbb.report.statistics import (
     spread_columns,
     spread_of,
 )
-from fedbb.report.wording import TASK_METRICS, metric_title
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedbb._util.json import finite_or_none
 from fedbb.report.groups import CONTROL, Comparison, MethodRuns, baselines_of
+from fedbb.report.labels import TASK_METRICS, metric_title, score_text
 from fedbb.report.prose import UNITS, difference_text, verdict_clause
 from fedbb.report.results import RunResult, score_on_test, summary_of
 from fedbb.report.statistics import (
@@ -18,7 +19,6 @@ from fedbb.report.statistics import (
     spread_of,
 )
 from fedbb.report.table import Table, escape_markdown, make_table, to_markdown
-from fedbb.report.wording import TASK_METRICS, metric_title, score_text
 
 NO_RIVAL = "Nothing to compare: FedAvg, or any method beside it, is missing."
 # What the control adds to a gain over FedAvg; it takes the same steps without re-weighting.

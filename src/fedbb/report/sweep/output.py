@@ -13,11 +13,10 @@ from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fedbb._util.files import replacing
 from fedbb._util.json import finite_or_none
-from fedbb.errors import RunError
 from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import Grid
+from fedbb.report.output import write_text
 from fedbb.report.prose import UNITS
 from fedbb.report.sweep import layout
 from fedbb.report.sweep.cell_runs import read_cells
@@ -59,15 +58,7 @@ def write_tables(
         "table.json": as_json(table, runs),
         "cost.md": costs_as_markdown(table),
     }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            with replacing(out / name) as file:
-                # Names from JSON may hold half a surrogate pair, which UTF-8 cannot encode.
-                file.write(text.encode("utf-8", "replace"))
-    except OSError as error:
-        raise RunError(f"the tables cannot be written to {out}: {error}") from error
-    return [out / name for name in texts]
+    return [write_text(out / name, text) for name, text in texts.items()]
 
 
 def show_table(table: GridTable) -> Group:

@@ -1,0 +1,76 @@
+import json
+
+import numpy as np
+import pytest
+
+from fedbb.analysis.html import first_and_last
+from fedbb.analysis.inspect import inspect
+from fedbb.analysis.measures import Settings
+from fedbb.errors import DataError
+from fedbb.partition.registry import Rule
+
+
+def test_everything_is_json_without_nan_even_where_figures_are_not_defined():
+    found = inspect(np.zeros((3, 2), dtype=int), ["a", "b", "b"])
+    plain = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    assert plain["classes"]["ratio"] is None
+    assert plain["tally"]["positive"] == [[0, 0], [0, 0]]
+    assert plain["samples"] == 3
+    assert plain["tally"]["task"] == "multilabel"
+
+
+def test_a_notebook_shows_classes_clients_warnings_and_advice_and_no_markup_of_theirs():
+    found = inspect([0, 1, 1], ["<b>", "y", "y"], classes=["<script>", "dog & cat"])
+    shown = found._repr_html_()
+    assert "&lt;script&gt;" in shown
+    assert "dog &amp; cat" in shown
+    assert "&lt;b&gt;" in shown
+    assert "<script" not in shown
+    assert "Advice" in shown
+
+
+def test_clients_by_rule_are_those_a_run_would_have():
+    labels = np.arange(400) % 4
+    found = inspect(labels, Rule("label-skew", 4, 0.3, seed=5))
+    assert found.statistics.samples.sum() == 400
+    assert found.statistics.clients == ("0", "1", "2", "3")
+
+
+def test_clients_named_by_numbers_stand_in_their_order():
+    found = inspect([0, 1, 0], [10, 9, 2])
+    assert found.statistics.clients == ("2", "9", "10")
+    assert found.statistics.positive.tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("clients", [[1], [[1, 2]], 5])
+def test_clients_that_do_not_fit_the_labels_are_refused(clients):
+    with pytest.raises(DataError, match="clients have shape"):
+        inspect([0, 1], clients)
+
+
+def test_a_table_too_large_to_hold_is_refused():
+    many = np.arange(10_000)
+    with pytest.raises(DataError, match="coarser column"):
+        inspect(many, many)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"beta": 1.0},
+        {"tau": 0.0},
+        {"mu": -1.0},
+        {"gamma": 2.0},
+        {"reading": "x"},
+        {"batch_size": 0},
+        {"saturation": 1.0},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Settings(**wrong)
+
+
+def test_long_lists_keep_both_ends():
+    assert first_and_last(range(3), 5) == [0, 1, 2]
+    assert first_and_last(range(10), 4) == [0, 1, 8, 9]
