@@ -16,8 +16,7 @@ from fedbb.cli.inspect_source import Request, find
 from fedbb.data.label_policy import Policy
 from fedbb.partition.registry import Rule
 from fedbb.records import Task
-from fedbb.report.inspection.folder import write_folder
-from fedbb.report.inspection.fragment import write_fragment
+from fedbb.report.inspection.files import write_folder, write_fragment
 from fedbb.report.inspection.summary import print_summary
 
 
