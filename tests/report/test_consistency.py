@@ -15,7 +15,7 @@ from fedbb.report.page.fairness import class_scores, fairness_of
 from fedbb.report.plots.gains import class_rows
 from fedbb.report.statistics import Verdict
 from fedbb.report.sweep import layout
-from fedbb.report.sweep.output import read_table
+from fedbb.report.sweep.table_files import read_table
 from helpers.grid_results import run_cells, write_grid
 from studies import tables
 

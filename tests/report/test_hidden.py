@@ -11,10 +11,6 @@ from fedbb.report.labels import data_title
 from fedbb.report.page.fairness import fairness_of
 from fedbb.report.page.figures import figure_data
 from fedbb.report.results import read_run, read_runs
-from fedbb.report.sweep.cell_runs import count_images, read_cells
-from fedbb.runs.folder import RunFolder
-from fedbb.runs.sweep import State
-from helpers.grid_results import run_cells, small_grid
 from helpers.hidden_runs import hide
 from helpers.run_builder import Sketch, build, build_all
 
@@ -57,16 +53,3 @@ def test_two_groups_are_compared_without_heads_tails_and_clients(comparison):
     found = compare_groups(*comparison.methods)
     assert found.clients == ()
     assert found.classes_of("head") == found.classes_of("tail") == []
-
-
-def test_a_grid_of_private_runs_is_read_and_its_images_estimated(tmp_path):
-    grid = small_grid(tmp_path, seeds="[0]")
-    runs = run_cells(grid, tmp_path / "runs")
-    path = hide(runs / grid.cells[0].name)
-    run, records = read_run(path), RunFolder(path).records()
-    everyone = run.recipe.local.epochs * run.federation.train * len(records)
-    assert count_images(run, records) == everyone
-    # The recipe is another one now, which is the only thing that is wrong with it.
-    (first, *_) = read_cells(grid, runs)
-    assert first.state is State.FAILED
-    assert "privacy" in first.message

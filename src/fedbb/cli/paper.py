@@ -120,7 +120,7 @@ def table(
     quiet: Quiet = False,
 ) -> None:
     """Write a table from the runs there are, and show it."""
-    from fedbb.report.sweep.output import read_table, show_table, write_tables
+    from fedbb.report.sweep.table_files import read_table, show_table, write_tables
 
     piece = _piece(table, scale, out, seeds)
     written = write_tables(piece.grid, piece.printed, piece.runs, piece.out)

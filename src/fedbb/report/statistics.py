@@ -10,12 +10,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from fedbb.records import FloatArray, IntArray
 
+Scored = TypeVar("Scored", float, FloatArray)
 LEVEL = 0.95
 """Confidence level of all intervals."""
 
@@ -114,6 +116,11 @@ def interval_of(values: Iterable[float], level: float = LEVEL) -> Interval:
     return Interval(spread.mean - reach, spread.mean + reach)
 
 
+def subtract_by_seed(own: Mapping[int, Scored], other: Mapping[int, Scored]) -> dict[int, Scored]:
+    """Return differences on the seeds that both have, of numbers or of arrays."""
+    return {seed: own[seed] - other[seed] for seed in own if seed in other}
+
+
 def paired_difference(own: Mapping[int, float], other: Mapping[int, float]) -> PairedDifference:
     """Return one score minus another; both map seeds to scores.
 
@@ -121,7 +128,7 @@ def paired_difference(own: Mapping[int, float], other: Mapping[int, float]) -> P
     >>> round(difference.spread.mean, 3), str(difference.verdict)
     (0.02, 'no clear difference')
     """
-    gaps = {seed: own[seed] - other[seed] for seed in own if seed in other}
+    gaps = subtract_by_seed(own, other)
     defined = {seed: gap for seed, gap in gaps.items() if not math.isnan(gap)}
     return PairedDifference(
         spread=spread_of(defined.values()),

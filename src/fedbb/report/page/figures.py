@@ -12,7 +12,7 @@ from fedbb.report.groups import BASE, Comparison, MethodRuns
 from fedbb.report.labels import TASK_METRICS, metric_title
 from fedbb.report.page.fairness import class_scores, client_scores
 from fedbb.report.results import ClientShare, RunResult, class_counts, score_on_test, summary_of
-from fedbb.report.statistics import class_order, spread_columns, spread_of
+from fedbb.report.statistics import class_order, spread_columns, spread_of, subtract_by_seed
 
 DECIMALS = 2
 MOST_CLIENTS = 100
@@ -129,11 +129,9 @@ def _paired(
     part: MethodRuns, base: MethodRuns, scores: FloatArray, rival: FloatArray
 ) -> FloatArray:
     """Return the differences on the seeds both have; a row of NaN where there is none."""
-    seeds = [seed for seed in part.seeds if seed in base.seeds]
-    if not seeds:
-        return np.full((1, scores.shape[1]), np.nan)
-    own = scores[[part.seeds.index(seed) for seed in seeds]]
-    return np.asarray(own - rival[[base.seeds.index(seed) for seed in seeds]])
+    own = dict(zip(part.seeds, scores, strict=True))
+    gaps = subtract_by_seed(own, dict(zip(base.seeds, rival, strict=True)))
+    return np.array([*gaps.values()]) if gaps else np.full((1, scores.shape[1]), np.nan)
 
 
 def _both(table: FloatArray) -> list[list[float | None]]:

@@ -16,7 +16,7 @@ from fedbb.report.plots.canvas import GRID, MUTED, Heading, new_figure, themed
 from fedbb.report.plots.marks import Mark, marks_of, point_look
 from fedbb.report.plots.rows import class_rows, label_rows
 from fedbb.report.results import RunResult, summary_of
-from fedbb.report.statistics import spread_columns
+from fedbb.report.statistics import spread_columns, subtract_by_seed
 from fedbb.report.table import elide
 
 SIZE = 5.0
@@ -64,9 +64,10 @@ def class_gains(
     part: MethodRuns, base: MethodRuns, metric: str, classes: Sequence[IntArray]
 ) -> FloatArray:
     """Return the gains in points, of shape (seeds that both have, rows of classes)."""
-    own, other = ({run.recipe.seed: run for run in side.runs} for side in (part, base))
-    shared = [seed for seed in own if seed in other]
-    gaps = [_vector(own[seed], metric) - _vector(other[seed], metric) for seed in shared]
+    own, other = (
+        {run.recipe.seed: _vector(run, metric) for run in group.runs} for group in (part, base)
+    )
+    gaps = subtract_by_seed(own, other).values()
     return 100 * np.array(
         [[spread_columns(gap[some, None])[0][0] for some in classes] for gap in gaps]
     )
