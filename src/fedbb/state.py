@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedbb.records import ModelState
+from fedbb.records import ClientState, ModelState
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+PARAMS, BUFFERS = "params.", "buffers."
+"""Prefixes of a state's entries wherever both kinds are stored or sent together."""
+
+MODEL, MOMENTUM = "model.", "momentum."
+"""Prefixes of the two parts of a client's state."""
 
 Entry = tuple[str, str]
 Form = tuple[torch.dtype, torch.Size]
@@ -34,6 +44,44 @@ def at_rest(tensor: Tensor) -> Tensor:
 def restore(model: nn.Module, state: ModelState) -> None:
     """Put a state into the model, in place."""
     model.load_state_dict({**state.params, **state.buffers})
+
+
+def flatten_state(state: ModelState, prefix: str = "") -> dict[str, Tensor]:
+    """Return a state's tensors by name, parameters under "params.", buffers under "buffers."."""
+    parts = ((PARAMS, state.params), (BUFFERS, state.buffers))
+    return {prefix + kind + name: tensor for kind, part in parts for name, tensor in part.items()}
+
+
+def unflatten_state(tensors: Mapping[str, Tensor], prefix: str = "") -> ModelState:
+    """Return the state that `flatten_state` flattened with this prefix; other names are ignored."""
+    return ModelState(_part(tensors, prefix + PARAMS), _part(tensors, prefix + BUFFERS))
+
+
+def state_to_arrays(state: ModelState) -> dict[str, npt.NDArray[Any]]:
+    """Return the entries of `flatten_state` as numpy arrays that share the tensors' memory."""
+    return {name: tensor.numpy() for name, tensor in flatten_state(state).items()}
+
+
+def state_from_arrays(arrays: Arrays) -> ModelState:
+    """Return the state of arrays that `state_to_arrays` named; it shares their memory."""
+    return unflatten_state({name: torch.from_numpy(array) for name, array in arrays.items()})
+
+
+def flatten_client_state(state: ClientState) -> dict[str, Tensor]:
+    """Return the tensors of a client's state by name: "model.params.…", "momentum.…"."""
+    model = {} if state.model is None else flatten_state(state.model, MODEL)
+    return model | {MOMENTUM + name: tensor for name, tensor in (state.momentum or {}).items()}
+
+
+def unflatten_client_state(tensors: Mapping[str, Tensor]) -> ClientState:
+    """Return the client's state that `flatten_client_state` flattened."""
+    model = unflatten_state(tensors, MODEL)
+    return ClientState(model if model.params else None, _part(tensors, MOMENTUM) or None)
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the entries whose names begin with a prefix, without it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 class Mixture:

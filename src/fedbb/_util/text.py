@@ -10,7 +10,7 @@ DIGITS = 30
 
 
 def shorten(value: object, limit: int = LIMIT) -> str:
-    """Return a value's text on one line, cut to a length.
+    r"""Return a value's text on one line, cut to a length.
 
     Characters that a terminal might obey become "?".
 
@@ -18,7 +18,7 @@ def shorten(value: object, limit: int = LIMIT) -> str:
         value: text or any object with a `str`.
         limit: the largest number of characters returned, at least 1.
 
-    >>> shorten("first\\nsecond\\x1b[2J", 12)
+    >>> shorten("first\nsecond\x1b[2J", 12)
     'first secon…'
     """
     text = " ".join(str(value).split())

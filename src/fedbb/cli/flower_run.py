@@ -72,7 +72,7 @@ def carry_out(
 ) -> None:
     """Start a recipe on a federation and show it to its end."""
     from fedbb.flower.admin.control import Control
-    from fedbb.flower.admin.run_monitor import Following, run_config
+    from fedbb.flower.admin.run_monitor import RunMonitor, run_config
 
     _check(recipe, folder, resume)
     keys = _keys(federation, recipe)
@@ -83,7 +83,7 @@ def carry_out(
     ):
         wanted = score or _score_of(folder, resume)
         config = {**run_config(recipe, folder, resume=resume, score=wanted), **keys}
-        following = Following(control, control.start(federation.app, config), folder)
+        following = RunMonitor(control, control.start(federation.app, config), folder)
         try:
             for news in following:
                 _show(news, screen)
@@ -133,9 +133,9 @@ def _keys(federation: FederationFolder, recipe: Recipe) -> dict[str, str]:
 
 def _score_of(folder: Path, resume: bool) -> str:
     """Return who scores if nobody said: whoever did before, the server in a new run."""
-    from fedbb.flower.app.run_metadata import load_register
+    from fedbb.flower.app.run_metadata import load_run_metadata
 
-    return load_register(RunFolder(folder)).score if resume else "server"
+    return load_run_metadata(RunFolder(folder)).score if resume else "server"
 
 
 def _show(news: Record | str, screen: Screen) -> None:

@@ -40,7 +40,7 @@ def located(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"data": data})
 
 
-class Following:
+class RunMonitor:
     """A run under way: its records as they are committed, its words, and how it ended."""
 
     def __init__(self, control: Control, run: int, folder: Path) -> None:
