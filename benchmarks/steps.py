@@ -22,7 +22,7 @@ from fedbb.imbalance.counts import count_labels
 from fedbb.methods import fedavg, pnb
 from fedbb.models.registry import build_model
 from fedbb.records import Task
-from fedbb.simulation.pool.malloc import keep_freed_memory
+from fedbb.simulation.pool.process_start import keep_freed_memory
 from fedbb.training.config import LocalConfig
 from fedbb.training.sgd import SGD
 

@@ -19,7 +19,7 @@ from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
 from fedbb.rounds.filters import ValidUpdates
 from fedbb.rounds.replies import Expected, Reply, check_reply
-from fedbb.simulation.base import RoundReplies
+from fedbb.rounds.round import RoundReplies
 from fedbb.state import snapshot, state_to_arrays
 from fedbb.training.config import LocalConfig
 from helpers.flower_grid import OwnGrid, take_identity

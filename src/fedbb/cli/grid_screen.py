@@ -14,7 +14,7 @@ from fedbb.cli.duration import spell
 from fedbb.cli.options import print_json
 from fedbb.recipes.grid.grid import Cell
 from fedbb.runs.forecast import Forecast
-from fedbb.runs.run_worker import ENDINGS, Kind, News
+from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 
 LONGEST = 44
 """Characters of a cell's title beside its bar."""
@@ -23,7 +23,7 @@ LONGEST = 44
 class GridScreen(Protocol):
     """Takes what happens to the cells of a grid."""
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, news: RunEvent) -> None:
         """Show a piece of news."""
         ...
 
@@ -47,17 +47,17 @@ def open_grid_screen(
 class Silence:
     """Shows nothing."""
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, news: RunEvent) -> None:
         """Show nothing."""
 
 
 class JsonLines:
     """A JSON line for everything that happens."""
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, news: RunEvent) -> None:
         """Print the news."""
         line = {"event": str(news.kind), "cell": cell.name}
-        if news.kind is Kind.ROUND:
+        if news.kind is EventKind.ROUND:
             print_json({**line, "round": news.round, "seconds": news.seconds}, indent=None)
         else:
             print_json({**line, "message": news.message} if news.message else line, indent=None)
@@ -70,9 +70,9 @@ class PlainLines:
         self.console = console
         self.forecast = forecast
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, news: RunEvent) -> None:
         """Print a warning or an ending, with the time left."""
-        if news.kind is Kind.WARNING:
+        if news.kind is EventKind.WARNING:
             self._print(f"warning: {cell.title}: {news.message}")
         elif news.kind in ENDINGS:
             self._print(f"{ending(cell, news)}  left {spell(self.forecast.seconds())}")
@@ -92,15 +92,15 @@ class Bars:
         self.cells: dict[str, TaskID] = {}
         self._tell()
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, news: RunEvent) -> None:
         """Draw the news; what ends is printed above the bars."""
-        if news.kind is Kind.BEGUN:
+        if news.kind is EventKind.BEGUN:
             title, total = escape(_short(cell.title)), cell.recipe.rounds.number
             self.cells[cell.name] = self.progress.add_task(f"  {title}", total=total, note="")
-        elif news.kind is Kind.ROUND:
+        elif news.kind is EventKind.ROUND:
             note = f"{news.round} of {cell.recipe.rounds.number}"
             self.progress.update(self.cells[cell.name], completed=news.round, note=note)
-        elif news.kind is Kind.WARNING:
+        elif news.kind is EventKind.WARNING:
             self._print(f"warning: {cell.title}: {news.message}")
         else:
             self.progress.remove_task(self.cells.pop(cell.name))
@@ -116,7 +116,7 @@ class Bars:
         self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def ending(cell: Cell, news: News) -> str:
+def ending(cell: Cell, news: RunEvent) -> str:
     """Return how a cell ended, in words."""
     reason = f": {news.message}" if news.message else ""
     return f"{news.kind} {cell.title}{reason}"

@@ -23,7 +23,7 @@ from fedbb.runs.cost_estimate import Estimate, estimate
 from fedbb.runs.forecast import Forecast
 from fedbb.runs.scheduler import prepare
 from fedbb.runs.sweep import run_grid, statuses
-from fedbb.simulation.pool.cores import usable_cores
+from fedbb.simulation.pool.process_start import usable_cores
 
 RUNS = "runs"
 """The folder within a grid's own that its cells' folders are in."""

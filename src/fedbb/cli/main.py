@@ -13,7 +13,7 @@ from typer.main import get_command, get_group
 from fedbb import __version__
 from fedbb.errors import FedbbError
 from fedbb.simulation.pool import process_start as process_start
-from fedbb.simulation.pool.cores import usable_cores
+from fedbb.simulation.pool.process_start import usable_cores
 
 VERBS = (
     "demo",

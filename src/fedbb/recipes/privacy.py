@@ -60,4 +60,4 @@ def check_members(recipe: Recipe, method: Method, clients: int) -> None:
 def least_cohort(recipe: Recipe, clients: int) -> int:
     """Return over how many clients a sum must be, by the quorum of the recipe."""
     chosen = chosen_number(clients, recipe.rounds.participation)
-    return max(FEWEST, RoundPolicy(recipe.defense.quorum).least(chosen))
+    return max(FEWEST, RoundPolicy(recipe.defense.quorum).required(chosen))

@@ -27,7 +27,7 @@ from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.recipes.spec import DefenseSpec
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
 from fedbb.rounds.replies import Expected, Inbox
-from fedbb.simulation.base import RoundReplies
+from fedbb.rounds.round import RoundReplies, repeat_until_quorum
 from fedbb.simulation.pool.reorder_buffer import SpillBuffer
 from fedbb.state import flatten_state, unflatten_state
 from fedbb.training.config import LocalConfig, TrainJob
@@ -90,18 +90,10 @@ class FlowerEngine:
         """Return the scores of a model, pooled over the sites that replied."""
         outline = self.registry.outline
         assert outline is not None
-        clients = sorted(self.registry.infos)
-        least = max(1, math.ceil(self.defense.quorum * len(clients)))
-        for attempt in range(1, self.defense.attempts + 1):
-            nodes = self.registry.find(clients, self.patience if attempt > 1 else 0.0)
-            found = dict(self._scores(state, nodes, len(outline.classes)))
-            if len(found) >= least:
-                ordered = [found[client] for client in sorted(found)]
-                return pool_scores(ordered, outline.task)
-        raise QuorumError(
-            f"{len(found)} of {len(clients)} sites scored the model and {least} are needed, after "
-            f"{self.defense.attempts} attempts"
+        found = repeat_until_quorum(
+            lambda attempt: self._score(state, attempt), self.defense.attempts, "scoring"
         )
+        return pool_scores([found[client] for client in sorted(found)], outline.task)
 
     def _reset_state_rounds(self, number: int) -> None:
         """Let every attempt at a round start from the client states that the round began with."""
@@ -158,9 +150,22 @@ class FlowerEngine:
         if response.kept:
             self.state_rounds[client] = number
 
+    def _score(self, state: ModelState, attempt: int) -> dict[int, dict[str, Scores]]:
+        clients = sorted(self.registry.infos)
+        required = max(1, math.ceil(self.defense.quorum * len(clients)))
+        nodes = self.registry.find(clients, self.patience if attempt > 1 else 0.0)
+        found = dict(self._scores(state, nodes))
+        if len(found) < required:
+            raise QuorumError(
+                f"{len(found)} of {len(clients)} sites scored the model and {required} are needed"
+            )
+        return found
+
     def _scores(
-        self, state: ModelState, nodes: dict[int, int], classes: int
+        self, state: ModelState, nodes: dict[int, int]
     ) -> Iterator[tuple[int, dict[str, Scores]]]:
+        assert self.registry.outline is not None
+        classes = len(self.registry.outline.classes)
         contents = dict.fromkeys(nodes.values(), RecordDict({STATE: pack_state(state)}))
         clients = {node: client for client, node in nodes.items()}
         for node, outcome in self.transport.send_and_receive(

@@ -204,7 +204,7 @@ def _open_runtime(
         batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
         score = Scorer(model, dataset, own.scored, batch, device)
     # The engine has validated each reply on arrival; the round need not hold all to do so again.
-    policy = replace(round_policy_of(recipe), screen=accept_all)
+    policy = replace(round_policy_of(recipe), validate=accept_all)
     join = PlainRound(engine.train, method, metadata.infos, recipe.seed, policy)
     return RunRuntime(join, score, snapshot(model), engine.state_rounds)
 
