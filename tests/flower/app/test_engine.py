@@ -9,6 +9,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord
 
 from fedbb.errors import QuorumError
+from fedbb.flower.app.engine import IN_MEMORY
 from fedbb.recipes.check import check_recipe
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import prepare
@@ -219,6 +220,19 @@ def test_a_late_answer_is_dropped_in_the_next_round(recipe, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "fedbb"):
         without(recipe, tmp_path, grid, {(2, 1)})
     assert "client 2: dropped a late reply to round 1" in caplog.text
+
+
+def test_updates_that_wait_on_disk_come_back_to_the_bit(tmp_path):
+    recipe = named(tmp_path, "fedbb", rounds=2)
+    clients = IN_MEMORY + 3
+    partition = recipe.data.partition.model_copy(update={"clients": clients})
+    data = recipe.data.model_copy(update={"partition": partition})
+    recipe = recipe.model_copy(update={"data": data})
+    inline, _ = finish(recipe, tmp_path / "inline")
+    grid = open_loopback(recipe, clients, state=str(tmp_path / "state"))
+    flower, records = flower_run(recipe, tmp_path / "flower", grid)
+    assert flower["sha256"] == inline["sha256"]
+    assert [len(record["clients"]) for record in records] == [clients, clients]
 
 
 def test_a_replayed_answer_counts_once(recipe, tmp_path, caplog):

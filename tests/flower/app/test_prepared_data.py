@@ -61,6 +61,7 @@ def test_the_second_opening_does_not_read_the_source(recipe, tmp_path):
     second = open_client_data(recipe, site(tmp_path))
     assert same(second.train, first.train)
     assert len(second.train) == 20
+    assert second.info == first.info
     assert second.scored.keys() == first.scored.keys()
     assert all(same(second.scored[name], first.scored[name]) for name in first.scored)
     ours, theirs = (data.train.dataset for data in (second, first))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import safetensors.torch
@@ -33,6 +34,9 @@ from fedbb.state import flatten_state, unflatten_state
 from fedbb.training.config import LocalConfig, TrainJob
 
 log = logging.getLogger("fedbb")
+
+ON_DISK = ModelState({}, {})
+"""Stands for a model that waits on disk."""
 
 IN_MEMORY = 4
 """Updates that wait for their turn in memory; the others wait on disk."""
@@ -180,23 +184,30 @@ class FlowerEngine:
 
 
 class _Updates:
-    """Updates that wait until all clients have replied: their models as safetensors bytes."""
+    """Updates that wait until all clients have replied; most models wait on disk."""
 
     def __init__(self) -> None:
-        self._models = SpillBuffer(IN_MEMORY)
         self._updates: dict[int, ClientUpdate] = {}
+        self._models: SpillBuffer | None = None
 
     def __contains__(self, client: int) -> bool:
         return client in self._updates
 
     def put(self, update: ClientUpdate) -> None:
-        """Keep an update."""
-        self._models.put(update.client, safetensors.torch.save(flatten_state(update.state)))
-        self._updates[update.client] = replace(update, state=ModelState({}, {}))
+        """Keep an update, its model as safetensors bytes if there are many."""
+        if len(self._updates) >= IN_MEMORY:
+            self._models = self._models or SpillBuffer(limit=0)
+            self._models.put(update.client, safetensors.torch.save(flatten_state(update.state)))
+            update = replace(update, state=ON_DISK)
+        self._updates[update.client] = update
 
     def take(self, clients: Sequence[int]) -> Iterator[ClientUpdate]:
         """Yield the updates of these clients and free their space."""
-        with self._models:
+        with self._models or nullcontext():
             for client in clients:
-                tensors = safetensors.torch.load(self._models.take(client))
-                yield replace(self._updates[client], state=unflatten_state(tensors))
+                update = self._updates.pop(client)
+                if update.state is ON_DISK:
+                    assert self._models is not None
+                    state = unflatten_state(safetensors.torch.load(self._models.take(client)))
+                    update = replace(update, state=state)
+                yield update

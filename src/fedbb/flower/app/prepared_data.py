@@ -1,10 +1,10 @@
 """A site's data, prepared once and kept on disk.
 
-Flower starts a new process for every message. To load, check and divide the data each time would
-take longer than the training, so the first message writes the client's part of it into the site's
-state folder and the others map it from there. The name of the folder is a digest of everything
-that the content follows from: the recipe's data section and seed, the site's settings, the
-versions of the software, and path, size and time of every source file.
+Flower starts a new process for every message. To check the recipe and to load, check and divide
+the data each time would take longer than the training, so the first message writes the client's
+part of the data into the site's state folder and the others map it from there. The name of the
+folder is a digest of everything that the content follows from: the recipe, the site's settings,
+the versions of the software, and path, size and time of every source file.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from fedbb.data.dataset import Augmentation, Dataset, Examples
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import VERSIONS
 from fedbb.flower.app.settings import SiteSettings
+from fedbb.recipes.check import check_recipe, check_task
 from fedbb.recipes.spec import DataSpec, PartitionSpec, Recipe
-from fedbb.records import Task
+from fedbb.records import ClientInfo, Task
 from fedbb.runs.federation import prepare
 from fedbb.training.config import ClientDataset
 
@@ -50,10 +51,11 @@ ABANDONED_SECONDS = 3600.0
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """The training data of one client, and the examples on which it scores models."""
+    """One client's training data, the examples on which it scores models, and its client info."""
 
     train: ClientDataset
     scored: Mapping[str, Examples]
+    info: ClientInfo
 
 
 def open_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
@@ -79,8 +81,10 @@ def open_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
 
 
 def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
-    """Load, check and divide the data of a recipe, and take this client's part."""
+    """Check the recipe, load, check and divide its data, and take this client's part."""
+    method = check_recipe(recipe)
     federation = prepare(_undivided(recipe) if settings.whole else recipe)
+    check_task(method, federation.dataset.task)
     parts = federation.partition.clients
     place = 0 if settings.whole else settings.client
     if place >= len(parts):
@@ -88,7 +92,10 @@ def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
             f"this site is client {settings.client}, and the recipe divides the data among "
             f"{len(parts)}; if all of its data is its own, set whole=true in the node config"
         )
-    return ClientData(ClientDataset(federation.dataset, parts[place]), federation.scored)
+    train = ClientDataset(federation.dataset, parts[place])
+    counts = train.count()
+    info = ClientInfo(settings.client, counts.samples, method.weighting.measure(counts))
+    return ClientData(train, federation.scored, info)
 
 
 def _undivided(recipe: Recipe) -> Recipe:
@@ -100,8 +107,7 @@ def _undivided(recipe: Recipe) -> Recipe:
 def _key(recipe: Recipe, settings: SiteSettings) -> str:
     facts = {
         "format": FORMAT,
-        "data": recipe.data.model_dump(mode="json"),
-        "seed": recipe.seed,
+        "recipe": recipe.model_dump(mode="json"),
         "client": settings.client,
         "whole": settings.whole,
         "versions": f"{VERSIONS}, numpy {np.__version__}",
@@ -193,7 +199,9 @@ def _facts(data: ClientData) -> dict[str, Any]:
         "augmentation": {"crop": dataset.augmentation.crop, "flip": dataset.augmentation.flip},
         "notes": list(dataset.notes),
         "scored": list(data.scored),
-        "samples": len(rows),
+        "client": data.info.client,
+        "samples": data.info.samples,
+        "dispersion": data.info.dispersion,
         "partition_sha256": hashlib.sha256(rows.tobytes()).hexdigest(),
     }
 
@@ -215,7 +223,8 @@ def _load(folder: Path) -> ClientData:
         notes=tuple(facts["notes"]),
     )
     scored = {name: _read(folder, name) for name in facts["scored"]}
-    return ClientData(ClientDataset(dataset, np.arange(len(train))), scored)
+    info = ClientInfo(facts["client"], facts["samples"], facts["dispersion"])
+    return ClientData(ClientDataset(dataset, np.arange(len(train))), scored, info)
 
 
 def _read(folder: Path, name: str) -> Examples:

@@ -14,8 +14,7 @@ from fedbb.flower.app.client_state import SiteStateStore
 from fedbb.flower.app.prepared_data import ClientData, open_client_data
 from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest
 from fedbb.flower.app.settings import SiteSettings
-from fedbb.methods import Method
-from fedbb.recipes.check import check_recipe, check_task
+from fedbb.methods import Method, build_method
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.runs.runtime import local_config_of, network_of
@@ -34,7 +33,7 @@ class Trained:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A client's data with the recipe it follows."""
+    """A client's data with the recipe it follows, and the method that it trains by."""
 
     client: int
     recipe: Recipe
@@ -58,8 +57,7 @@ class Site:
 
     def info(self) -> ClientInfo:
         """Return all that this site ever reports about its data."""
-        counts = self.train_data.count()
-        return ClientInfo(self.client, counts.samples, self.method.weighting.measure(counts))
+        return self.data.info
 
     def outline(self) -> Outline:
         """Return what must agree with the other sites; the data goes by the recipe's own name."""
@@ -101,13 +99,12 @@ def open_site(recipe: Recipe, settings: SiteSettings) -> Site:
         RecipeError: the method is not defined for this data.
         RunError: the recipe's partition has no client of this number.
     """
-    method = check_recipe(recipe)
     if settings.data is not None:
-        data = recipe.data.model_copy(update={"path": settings.data})
-        recipe = recipe.model_copy(update={"data": data})
-    site = Site(settings.client, recipe, method, open_client_data(recipe, settings))
-    check_task(method, site.dataset.task)
-    return site
+        own = recipe.data.model_copy(update={"path": settings.data})
+        recipe = recipe.model_copy(update={"data": own})
+    data = open_client_data(recipe, settings)
+    method = build_method(recipe.method.name, recipe.method.options)
+    return Site(settings.client, recipe, method, data)
 
 
 def outline_of(dataset: Dataset) -> Outline:
