@@ -135,7 +135,7 @@ def interval(values: np.ndarray, draws: int = 2000) -> dict[str, float]:
 
 def report(model: str, task: Task, measured: dict[str, Any]) -> None:
     """Print the ratio of one network and task."""
-    ratio, share = results.told(measured["ratio"], 4), measured["loss_alone_share"]
+    ratio, share = results.format_spread(measured["ratio"], 4), measured["loss_alone_share"]
     print(f"{model:10} {task!s:10} PNB step / plain step {ratio}; the losses alone {share:+.2%}")
 
 

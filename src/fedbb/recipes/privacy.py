@@ -16,8 +16,8 @@ FEWEST = 3
 """Of two clients, each would learn the other's part from the sum."""
 
 EXTRAS = {
-    "masked": {"cryptography": "private", "Crypto": "private"},
-    "bfv": {"cryptography": "private", "Crypto": "private", "tenseal": "he"},
+    "masked": {"cryptography": "private"},
+    "bfv": {"cryptography": "private", "tenseal": "he"},
 }
 """Modules that a kind of privacy needs, and the extra of fedbb that installs each."""
 
