@@ -39,7 +39,7 @@ class Server:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(following, "GLANCE", 0.05)
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.05)
     return RunFolder(tmp_path)
 
 
