@@ -15,7 +15,8 @@ from fedbb.rng import stream, torch_stream
 from fedbb.rounds.loop import Schedule, Start, federate
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
-from fedbb.training.config import ClientDataset, LocalConfig
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import LocalConfig
 
 CLASSES = 3
 
