@@ -9,7 +9,7 @@ from torch import nn
 from fedbb.data.dataset import Augmentation, Dataset, Examples
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.models.base import NetworkModule, Outputs
-from fedbb.models.slim import run_slim
+from fedbb.models.blocks import run_slim
 from fedbb.records import Task
 from fedbb.rng import stream, torch_stream
 from fedbb.rounds.loop import Schedule, Start, federate

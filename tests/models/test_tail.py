@@ -7,9 +7,9 @@ from torch.nn import functional as F
 
 from fedbb.errors import RecipeError
 from fedbb.models.base import NetworkModule
+from fedbb.models.blocks import leading, slim_channels
 from fedbb.models.registry import MODELS, build_model
 from fedbb.models.resnet_cifar import Bottleneck, ResNet, resnet11, resnet56
-from fedbb.models.slim import leading, slim_channels
 from fedbb.models.small_cnn import SmallCNN
 from fedbb.rng import torch_stream
 from reference.narrow import narrowed

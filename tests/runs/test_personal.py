@@ -5,7 +5,7 @@ import pytest
 
 from fedbb.errors import RunError
 from fedbb.evaluation.evaluator import Scorer
-from fedbb.evaluation.personalization import own_accuracy
+from fedbb.evaluation.metrics import own_accuracy
 from fedbb.methods import fedavg
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import prepare

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from fedbb.cli.options import print_json
-from fedbb.evaluation.collapse import is_collapsed
+from fedbb.evaluation.metrics import is_collapsed
 from fedbb.recipes.spec import Recipe
 
 Record = dict[str, Any]

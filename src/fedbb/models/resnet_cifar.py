@@ -7,9 +7,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from fedbb.models.base import NetworkModule, Outputs
-from fedbb.models.batch_norm import BatchNorm
-from fedbb.models.projection import head
-from fedbb.models.slim import run_slim
+from fedbb.models.blocks import BatchNorm, head, run_slim
 
 STEM = 16
 PLANES = (16, 32, 64)

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedbb.models.base import NetworkModule, Outputs
-from fedbb.models.projection import head
-from fedbb.models.slim import run_slim
+from fedbb.models.blocks import head, run_slim
 
 GRID = 4
 EMBEDDING = 128

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedbb.models.base import NetworkModule
-from fedbb.models.slim import slim_channels
+from fedbb.models.blocks import slim_channels
 from fedbb.penalties.base import Anchors, Needs, Step
 from fedbb.penalties.proximal import check_strength
 

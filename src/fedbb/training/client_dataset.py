@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedbb.data.dataset import Dataset
+from fedbb.data.dataset import Augmentation, Dataset
 from fedbb.data.transforms import apply, draw, normalize
 from fedbb.imbalance.counts import count_groups, count_labels
 from fedbb.records import IntArray, LabelCounts
@@ -60,7 +60,7 @@ def batches(
     place = (job.round, job.client, epoch)
     order = stream(job.seed, "order", *place).permutation(len(client))
     draws = None
-    if local.augment and dataset.augmentation.active:
+    if local.augment and dataset.augmentation != Augmentation():
         rng = stream(job.seed, "augment", *place)
         draws = draw(dataset.augmentation, len(client), rng)
     for positions in _cut(order, local):
