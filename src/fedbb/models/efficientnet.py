@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -48,8 +48,6 @@ class EfficientNetB0(NetworkModule):
     Meant for images from 64×64. Of smaller ones the last stages see a single place, where
     normalizing a batch of two to four images makes gradients explode; clipping helps then.
     """
-
-    stage_count: ClassVar[int] = len(STAGES)
 
     def __init__(self, classes: int, channels: int = 3, projection: bool = False) -> None:
         super().__init__()

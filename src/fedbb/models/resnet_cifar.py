@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
 from fedbb.models.base import NetworkModule, Outputs
@@ -20,8 +18,6 @@ class ResNet(NetworkModule):
     The second and third layer halve the image. Names of parameters are those customary for ResNets,
     so that state dicts from elsewhere fit. The initial weights are drawn from torch's generator.
     """
-
-    stage_count: ClassVar[int] = 3
 
     def __init__(
         self,
