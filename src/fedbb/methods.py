@@ -254,7 +254,7 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
     if base not in BASES or balancing not in BALANCING:
         raise RecipeError(
             f"method.name {name!r} is unknown; allowed before the + are {', '.join(BASES)}, "
-            f"after it {', '.join(BALANCING)}"
+            f"after it are {', '.join(BALANCING)}"
         )
     for key in options:
         if key not in (base, balancing):
