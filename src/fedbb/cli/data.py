@@ -41,7 +41,7 @@ Name = Annotated[str, typer.Argument(help="A data set, as `fedbb data list` name
 
 @app.command("list")
 def list_data(as_json: Json = False, quiet: Quiet = False) -> None:
-    """List the data sets a recipe may name, and which of them are here."""
+    """List the data sets a recipe may name, and which of them are on this machine."""
     rows = [_row(name) for name in CATALOGUE]
     if as_json:
         print_json(rows)
@@ -105,7 +105,7 @@ def check(
 
 @contextmanager
 def _bar(what: str, column: ProgressColumn, hidden: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that moves a progress bar to so many of so many."""
+    """Yield a function that moves a progress bar."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), column, TimeRemainingColumn())
     # Off a terminal a bar that was never drawn would still leave an empty line.

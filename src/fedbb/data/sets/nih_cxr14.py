@@ -54,7 +54,7 @@ class NihOptions:
 
     `images` is the folder that holds the files, in folders below it or not; by default that of the
     table. `split` is a CSV file with the columns image and split (train, test; what `leave_out`
-    names is used nowhere). Without it the published lists decide if they lie beside the table, else
+    names is used nowhere). Without it the published lists decide if they are beside the table, else
     a share of the patients is for testing. `size` is 150 for files and unchanged for arrays unless
     it is given. Of each part at most `n_train` and `n_test` films are used.
     """

@@ -98,7 +98,7 @@ def _image_format(options: TableOptions) -> ImageFormat:
 def _split(
     examples: Examples, rows: IntArray, table: CsvTable, options: TableOptions, seed: int
 ) -> tuple[Examples, Examples]:
-    """Return (train, test) of the examples that stand in these rows of the table."""
+    """Return (train, test) of the examples of these rows of the table."""
     column = options.split_column
     if column is None:
         return split_by_share(examples, options.test_share, options.group, seed)
