@@ -31,7 +31,13 @@ class MapStyle(Protocol):
 
 @dataclass(frozen=True)
 class Keys:
-    """Names of image, label and further facts (a site, say) in a row that is a mapping."""
+    """Names in a row that is a mapping.
+
+    Attributes:
+        image: name of the image.
+        label: name of the label.
+        columns: names of further facts to keep, such as the site.
+    """
 
     image: str = "image"
     label: str = "label"

@@ -24,7 +24,12 @@ _GAP = len(CLASSES)
 
 @dataclass(frozen=True)
 class MosaicOptions:
-    """How many mosaics to make."""
+    """How many mosaics to make.
+
+    Attributes:
+        train: number of training images.
+        test: number of test images.
+    """
 
     train: int = 3000
     test: int = 1000
