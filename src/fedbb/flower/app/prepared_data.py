@@ -94,7 +94,7 @@ def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
             f"{len(parts)}; if all of its data is its own, set whole=true in the node config"
         )
     train = ClientDataset(federation.dataset, parts[place])
-    counts = train.count()
+    counts = train.counts
     info = ClientInfo(settings.client, counts.samples, method.weighting.measure(counts))
     return ClientData(train, federation.scored, info)
 
