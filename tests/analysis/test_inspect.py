@@ -8,6 +8,7 @@ from fedbb.analysis.inspect import inspect
 from fedbb.analysis.measures import Settings
 from fedbb.errors import DataError
 from fedbb.partition.registry import Rule
+from helpers.columns import NA, Column, Frame
 
 
 def test_everything_is_json_without_nan_even_where_figures_are_not_defined():
@@ -74,3 +75,34 @@ def test_settings_that_cannot_be_are_refused(wrong):
 def test_long_lists_keep_both_ends():
     assert first_and_last(range(3), 5) == [0, 1, 2]
     assert first_and_last(range(10), 4) == [0, 1, 8, 9]
+
+
+@pytest.mark.parametrize("wrap", [list, np.array, lambda names: np.array(names, object), Column])
+def test_text_labels_keep_their_names(wrap):
+    found = inspect(wrap(["dog", "cat", "dog"]), wrap(["north", "south", "north"]))
+    assert found.statistics.classes == ("cat", "dog")
+    assert found.statistics.clients == ("north", "south")
+    assert found.statistics.positive.tolist() == [[0, 2], [1, 0]]
+    given = inspect(wrap(["dog", "cat", "dog"]), classes=["dog", "horse", "cat"])
+    assert given.statistics.classes == ("dog", "horse", "cat")
+    assert given.statistics.positive.tolist() == [[2, 0, 1]]
+
+
+def test_nullable_columns_are_read_and_missing_values_named():
+    found = inspect(Column([2, 0, 2]), Column([7, 7, 8]))
+    assert found.statistics.positive.tolist() == [[1, 0, 1], [0, 0, 1]]
+    assert found.statistics.clients == ("7", "8")
+    with pytest.raises(DataError, match="label 1 is nan"):
+        inspect(Column([0, NA, 2]))
+    with pytest.raises(DataError, match="label 1 is <NA> among text"):
+        inspect(Column(["a", NA]))
+    with pytest.raises(DataError, match="clients: sample 1 has none"):
+        inspect([0, 1], Column([1, NA]))
+
+
+def test_a_frame_of_labels_names_its_classes_and_missing_marks_are_unknown():
+    frame = Frame(["edema", "mass"], [[1, 0], [NA, 1], [0, 1]])
+    found = inspect(frame)
+    assert found.statistics.classes == ("edema", "mass")
+    assert found.statistics.positive.tolist() == [[1, 2]]
+    assert found.statistics.negative.tolist() == [[1, 1]]

@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
 
+from fedbb.losses.class_balanced import ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
+from fedbb.losses.focal import Focal
+from fedbb.losses.logit_calibrated import Calibrated, Calibration, LogitCalibrated
 from fedbb.losses.pnb import PNB
 from fedbb.records import LabelCounts, Task
 
@@ -37,3 +40,29 @@ def test_two_even_classes_are_half_by_themselves_and_no_fault_of_beta():
 
 def test_the_plain_loss_reports_nothing():
     assert CrossEntropy().diagnostics(counts(0, 40), Task.MULTICLASS) == []
+
+
+LOSSES = [
+    CrossEntropy(),
+    PNB(),
+    PNB(mu="unit"),
+    PNB(class_factor="effective", alpha_min=0.1),
+    ClassBalanced(),
+    Focal(),
+    LogitCalibrated(),
+    ScaledCrossEntropy(PNB()),
+    Calibrated(PNB(mu="unit"), Calibration()),
+]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("task", list(Task))
+def test_mean_weights_of_many_clients_are_those_of_each(loss, task):
+    positive = np.random.default_rng(0).integers(0, 300, (40, 6)).astype(np.float64)
+    positive[0, 1:] = positive[1] = 0
+    negative = positive.sum(axis=1, keepdims=True) - positive
+    each = [
+        loss.mean_weight(LabelCounts(*cases, 0), task)
+        for cases in zip(positive, negative, strict=True)
+    ]
+    assert loss.mean_weights(positive, negative, task) == pytest.approx(each, rel=1e-12)

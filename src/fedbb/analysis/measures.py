@@ -309,9 +309,7 @@ def spread_of(counts: LabelStatistics, reading: str) -> FloatArray:
 
 def mean_weights(counts: LabelStatistics, settings: Settings) -> FloatArray:
     """Return the mean weight of each client's cases as its loss has it, μ included."""
-    loss, task = settings.client_loss, counts.task
-    rows = zip(counts.positive, counts.negative, counts.samples, strict=True)
-    return np.array([loss.mean_weight(LabelCounts(*row), task) for row in rows])
+    return settings.client_loss.mean_weights(counts.positive, counts.negative, counts.task)
 
 
 def effective_clients(weights: FloatArray) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 from torch import nn
 
-from fedbb.records import LabelCounts, Task
+from fedbb.records import FloatArray, LabelCounts, Task
 
 
 class Loss(Protocol):
@@ -30,6 +31,11 @@ class Loss(Protocol):
         It acts as a factor on the client's learning rate; at zero the client learns nothing.
         """
         return 1.0
+
+    def mean_weights(self, positive: FloatArray, negative: FloatArray, task: Task) -> FloatArray:
+        """Return `mean_weight` of many clients, whose cases are tables (K, C)."""
+        counts = (LabelCounts(*cases, samples=0) for cases in zip(positive, negative, strict=True))
+        return np.array([self.mean_weight(count, task) for count in counts])
 
     def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Return what the owner of these counts should know about this loss on them."""

@@ -255,6 +255,11 @@ class Calibrated(Loss):
         """Return the other loss's, or zero on a client that has nothing to compare."""
         return 0.0 if _alone(counts, task) else self.loss.mean_weight(counts, task)
 
+    def mean_weights(self, positive: FloatArray, negative: FloatArray, task: Task) -> FloatArray:
+        """Return `mean_weight` of many clients at once."""
+        inner = self.loss.mean_weights(positive, negative, task)
+        return np.where(_is_alone(positive, negative, task), 0.0, inner)
+
     def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Report a client that learns nothing, or what the other loss reports."""
         return [ALONE[task]] if _alone(counts, task) else self.loss.diagnostics(counts, task)
@@ -285,7 +290,7 @@ def case_margins(counts: LabelCounts, strength: float) -> FloatArray:
     Infinite for a label of one kind of case, with the sign that settles it as it is.
     """
     margin = np.where(counts.positive > 0, -np.inf, np.inf)
-    both = _both(counts)
+    both = (counts.positive > 0) & (counts.negative > 0)
     positive, negative = counts.positive[both], counts.negative[both]
     margin[both] = strength * (positive**-0.25 - negative**-0.25)
     return margin
@@ -298,10 +303,11 @@ def calibrate_labels(logits: Tensor, margin: Tensor) -> Tensor:
 
 
 def _alone(counts: LabelCounts, task: Task) -> bool:
+    return bool(_is_alone(counts.positive, counts.negative, task))
+
+
+def _is_alone(positive: FloatArray, negative: FloatArray, task: Task) -> npt.NDArray[np.bool_]:
+    """Return whether clients of these cases (…, C) have nothing to compare."""
     if task is Task.MULTILABEL:
-        return not _both(counts).any()
-    return bool(np.count_nonzero(counts.positive) == 1)
-
-
-def _both(counts: LabelCounts) -> npt.NDArray[np.bool_]:
-    return (counts.positive > 0) & (counts.negative > 0)
+        return np.asarray(~((positive > 0) & (negative > 0)).any(axis=-1))
+    return np.asarray(np.count_nonzero(positive, axis=-1) == 1)

@@ -84,6 +84,16 @@ class PNB(Loss):
         """Return the mean factor on the cases of these counts, μ included."""
         return weigh(self, counts, task).mean
 
+    def mean_weights(self, positive: FloatArray, negative: FloatArray, task: Task) -> FloatArray:
+        """Return `mean_weight` of many clients at once."""
+        _, on_positive, on_negative = _factors(self, positive, negative, task)
+        total = (on_positive * positive + on_negative * negative).sum(axis=1)
+        cases = _cases(positive, negative, task)
+        mean = np.divide(total, cases, out=np.ones_like(total), where=cases > 0)
+        if self.mu == "unit":
+            return np.where(mean > 0, 1.0, 0.0)
+        return np.asarray(self.mu * mean)
+
     def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Report a client that learns nothing, and a β that re-weights nothing."""
         weights = weigh(self, counts, task)
@@ -113,22 +123,33 @@ class Weights:
 
 def weigh(spec: PNB, counts: LabelCounts, task: Task) -> Weights:
     """Return the weights of Eq. 6 or 8 for these counts, in float64."""
-    alpha, _ = case_weights(counts.positive, counts.negative, beta=spec.beta, tau=spec.tau)
-    alpha = np.clip(alpha, spec.alpha_min, 1.0 - spec.alpha_min)
-    factor = alpha
-    if spec.class_factor == "effective":
-        factor = class_factors(counts.positive, beta=spec.beta, tau=spec.tau)
-    if task is Task.MULTICLASS:
-        # Softmax scores the true class alone, so Eq. 8 has one factor and no negative cases.
-        positive, negative = factor, np.zeros_like(factor)
-        cases = counts.positive.sum()
-    else:
-        positive, negative = factor * alpha, factor * (1.0 - alpha)
-        cases = counts.positive.sum() + counts.negative.sum()
+    alpha, positive, negative = _factors(spec, counts.positive, counts.negative, task)
     total = positive @ counts.positive + negative @ counts.negative
+    cases = _cases(counts.positive, counts.negative, task)
     mean = float(total / cases) if cases > 0 else 1.0
     mu = _unit(mean) if spec.mu == "unit" else float(spec.mu)
     return Weights(alpha, 1.0 - alpha, mu * positive, mu * negative, mu * mean)
+
+
+def _factors(
+    spec: PNB, positive: FloatArray, negative: FloatArray, task: Task
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return α⁺ and the factors on positive and negative cases before μ, all (…, C)."""
+    alpha, _ = case_weights(positive, negative, beta=spec.beta, tau=spec.tau)
+    alpha = np.clip(alpha, spec.alpha_min, 1.0 - spec.alpha_min)
+    factor = alpha
+    if spec.class_factor == "effective":
+        factor = class_factors(positive, beta=spec.beta, tau=spec.tau)
+    if task is Task.MULTICLASS:
+        # Softmax scores the true class alone, so Eq. 8 has one factor and no negative cases.
+        return alpha, factor, np.zeros_like(factor)
+    return alpha, factor * alpha, factor * (1.0 - alpha)
+
+
+def _cases(positive: FloatArray, negative: FloatArray, task: Task) -> FloatArray:
+    """Return the number of cases that are scored, (…)."""
+    scored = positive.sum(axis=-1)
+    return np.asarray(scored if task is Task.MULTICLASS else scored + negative.sum(axis=-1))
 
 
 def _unit(mean: float) -> float:
