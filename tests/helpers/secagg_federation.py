@@ -46,7 +46,7 @@ class Federation:
         dataset = toy_dataset(task, train=80)
         bounds = options.pop("bounds", UNBOUND)
         store = options.pop("folder", None)
-        self.policy = options.pop("guard", RoundPolicy())
+        self.policy = options.pop("policy", RoundPolicy())
         self.method, network = method, toy_network(projection=method.needs.projection)
         self.first = snapshot(network)
         shares = toy_shares(dataset, CLIENTS)

@@ -72,12 +72,12 @@ class Run:
                 self.updates.append((jobs[0].state, update))
                 yield update
 
-        def watched_introduce(engine):
+        def watched_client_infos(engine):
             self.infos = client_infos(engine)
             return self.infos
 
         monkeypatch.setattr(Inline, "train", watched_train)
-        monkeypatch.setattr(Inline, "introduce", watched_introduce)
+        monkeypatch.setattr(Inline, "client_infos", watched_client_infos)
         for name in ("open_join", "enrol"):
             watching = partial(getattr(private, name), watch=self.passed.append)
             monkeypatch.setattr(private, name, watching)
