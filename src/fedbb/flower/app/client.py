@@ -39,9 +39,9 @@ def number(message: Message, context: Context) -> Message:
 
     def client_infos(recipe: Recipe, settings: SiteSettings) -> RecordDict:
         # What private runs need comes with an extra, and takes its time to load.
-        from fedbb.secagg.flower.site import client_infos
+        from fedbb.secagg.flower.site import introduce
 
-        return client_infos(recipe, settings)
+        return introduce(recipe, settings)
 
     return _answer(message, context, None, client_infos)
 
@@ -75,9 +75,9 @@ def secure(message: Message, context: Context) -> Message:
     """Answer a letter of a secure sum."""
 
     def answer(recipe: Recipe, settings: SiteSettings) -> RecordDict:
-        from fedbb.secagg.flower.site import answer_letter
+        from fedbb.secagg.flower.site import answer_message
 
-        return answer_letter(recipe, settings, message.content)
+        return answer_message(recipe, settings, message.content)
 
     return _answer(message, context, None, answer)
 

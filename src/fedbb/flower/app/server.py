@@ -37,7 +37,7 @@ from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
 if TYPE_CHECKING:
-    from fedbb.secagg.flower.server import Aggregator
+    from fedbb.secagg.flower.server import SecureServer
 
 log = logging.getLogger("fedbb")
 
@@ -112,22 +112,22 @@ def _check(recipe: Recipe) -> Method:
     return check_recipe(recipe)
 
 
-def _open_private(settings: RunSettings, method: Method, roll: Roll) -> Aggregator:
+def _open_private(settings: RunSettings, method: Method, roll: Roll) -> SecureServer:
     # What private runs need comes with an extra, and takes its time to load.
-    from fedbb.secagg.flower.server import open_aggregator
+    from fedbb.secagg.flower.server import open_secure_server
 
-    return open_aggregator(settings, method, roll)
+    return open_secure_server(settings, method, roll)
 
 
 def _hide(
-    workshop: RunRuntime, folder: RunFolder, private: Aggregator, register: Register
+    workshop: RunRuntime, folder: RunFolder, private: SecureServer, register: Register
 ) -> RunRuntime:
     """Return the workshop with sums in place of what the server would see of single sites."""
-    from fedbb.secagg.flower.rounds import open_rounds
+    from fedbb.secagg.flower.server import open_rounds
 
     rounds = open_rounds(folder, private, register.run, workshop.state_rounds)
     score = rounds.score if register.score == "sites" else workshop.score
-    return replace(workshop, join=rounds.join, score=score)
+    return replace(workshop, join=rounds.round, score=score)
 
 
 def _own_data(recipe: Recipe) -> OwnData:
@@ -165,13 +165,13 @@ def _begin(
 
 
 def _begin_private(
-    folder: RunFolder, settings: RunSettings, private: Aggregator, own: OwnData | None
+    folder: RunFolder, settings: RunSettings, private: SecureServer, own: OwnData | None
 ) -> Register:
     """Wait for all sites, have their statistics summed, and write what a run begins with."""
-    roll = private.roll
+    roll = private.registry
     infos = roll.gather(private.clients, settings.wait)
     assert roll.outline is not None
-    name = private.begun_name(folder, name_run(settings.recipe))
+    name = private.run_name(folder, name_run(settings.recipe))
     register = Register(name, settings.score, roll.outline, tuple(infos), hidden=True)
     scored = {} if own is None else {name: len(part) for name, part in own.scored.items()}
     private.set_up(folder, register, scored)
