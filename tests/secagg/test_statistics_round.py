@@ -54,7 +54,7 @@ def test_an_auditor_can_hold_a_client_to_its_commitment(federation):
         assert bound != commitment(secrets.nonce, secrets.declared + 1)
 
 
-def test_every_client_signs_the_same_letter_with_the_sums(federation):
+def test_every_client_signs_the_same_message_with_the_sums(federation):
     statistics = federation.sum_statistics()
     signed = {
         verify_message(message, federation.roster, CONFIRM, client).facts["sha256"]

@@ -125,7 +125,7 @@ def test_a_share_is_the_frozen_one() -> None:
 
 
 @pytest.mark.parametrize("client", range(3))
-def test_a_whole_sums_masked_letters_are_what_the_reference_works_out(client: int) -> None:
+def test_a_whole_sums_masked_messages_are_what_the_reference_works_out(client: int) -> None:
     """From the parties' own keys, as drawn from known bytes."""
     parties = {c: masked_client(c, ROSTER) for c in range(3)}
     transport = LocalTransport(parties, {c: np.arange(6, dtype=np.int64) - c for c in range(3)})
@@ -141,8 +141,8 @@ def test_a_whole_sums_masked_letters_are_what_the_reference_works_out(client: in
     transport.change = watch
     masked_sum(ROSTER)(request(6, whole=True), range(3), transport)
     (sent,) = [answer for stage, c, _, answer in transport.seen if (stage, c) == ("masked", client)]
-    letter = verify_message(sent, ROSTER, "masked", client)
-    attempt_id = letter.attempt_id
+    signed = verify_message(sent, ROSTER, "masked", client)
+    attempt_id = signed.attempt_id
 
     def bound(*rest: str | int) -> bytes:
         return masking.purpose(ROSTER.digest, "run", 1, 1, attempt_id.token, *rest)
@@ -155,7 +155,7 @@ def test_a_whole_sums_masked_letters_are_what_the_reference_works_out(client: in
     plus = [own, *(key(other) for other in range(3) if other > client)]
     minus = [key(other) for other in range(3) if other < client]
     expected = masking.mask([n - client for n in range(6)], plus, minus)
-    assert bytes(letter.parts[0]) == expected
+    assert bytes(signed.parts[0]) == expected
 
 
 def test_a_shared_key_is_bound_to_its_purpose() -> None:

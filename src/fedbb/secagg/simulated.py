@@ -283,7 +283,7 @@ def _make_clients(
     place: Path,
 ) -> dict[int, SimulatedClient]:
     """Return every client with its side of the sums of a scheme."""
-    # This process alone writes to the journal, and a simulated run protects nobody's data.
+    # A simulated run protects no real data, so that decisions need not be on disk at once.
     journal = FileJournal(place / "journal", durable=False)
     return {
         number: SimulatedClient(

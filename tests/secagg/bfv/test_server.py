@@ -130,7 +130,7 @@ def test_numbers_that_are_not_whole_are_refused() -> None:
     assert "flat and of int64" in transport.refusals[0][2]
 
 
-def test_no_letter_to_or_from_the_server_holds_the_secret_key() -> None:
+def test_no_message_to_or_from_the_server_holds_the_secret_key() -> None:
     transport = open_transport()
     contexts: list[bytes] = []
 
@@ -169,9 +169,9 @@ def asked_to_decrypt(transport: LocalTransport, facts: dict[str, object], drop: 
     def change(stage: str, client: int, message: bytes) -> bytes:
         if stage != "decrypt":
             return message
-        letter = verify_message(message, FIVE, stage, AGGREGATOR)
+        signed = verify_message(message, FIVE, stage, AGGREGATOR)
         told = SignedMessage(
-            letter.attempt_id, stage, AGGREGATOR, dict(letter.facts) | facts, letter.parts[drop:]
+            signed.attempt_id, stage, AGGREGATOR, dict(signed.facts) | facts, signed.parts[drop:]
         )
         return sign_message(told, FIVE, SERVER)
 
@@ -209,21 +209,21 @@ def test_a_key_holder_decrypts_a_round_once_but_for_the_same_sum() -> None:
     assert "only for the same survivors and vectors" in other.refusals[0][2]
 
 
-def test_a_letter_is_encrypted_for_a_member_of_the_cohort_only() -> None:
+def test_a_message_is_encrypted_for_a_member_of_the_cohort_only() -> None:
     """The server cannot be the key-holder: it would have to sign as a client."""
     transport = open_transport()
 
     def usurp(stage: str, client: int, message: bytes) -> bytes:
         if (stage, client) != ("encrypt", 2):
             return message
-        letter = verify_message(message, FIVE, stage, AGGREGATOR)
+        signed = verify_message(message, FIVE, stage, AGGREGATOR)
         _, public = bfv.draw_context()
         facts = {"cohort": [0, 1, 2, 3, 4]}
         own = sign_message(
-            SignedMessage(letter.attempt_id, "context", 0, facts, (public,)), FIVE, SERVER
+            SignedMessage(signed.attempt_id, "context", 0, facts, (public,)), FIVE, SERVER
         )
         return sign_message(
-            SignedMessage(letter.attempt_id, stage, AGGREGATOR, letter.facts, (own,)), FIVE, SERVER
+            SignedMessage(signed.attempt_id, stage, AGGREGATOR, signed.facts, (own,)), FIVE, SERVER
         )
 
     transport.change = usurp
@@ -233,7 +233,7 @@ def test_a_letter_is_encrypted_for_a_member_of_the_cohort_only() -> None:
     ]
 
 
-def test_a_party_encrypts_once_in_an_attempt() -> None:
+def test_a_client_encrypts_once_in_an_attempt() -> None:
     transport = open_transport()
     total_of(transport)
     message = next(m for stage, client, m, _ in transport.seen if (stage, client) == ("encrypt", 1))

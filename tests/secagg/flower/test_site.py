@@ -99,7 +99,7 @@ def test_no_message_file_or_log_line_holds_a_sites_numbers_or_model(tmp_path, sp
     assert any(tensor[:32] in theirs for tensor in unseen[-12:])
 
 
-def test_answers_hold_a_letter_and_letters_tell_no_figure(finished):
+def test_answers_hold_a_message_and_messages_tell_no_figure(finished):
     answers = [passed for passed in finished.seen if passed.way == "from" and passed.content]
     infos = [passed for passed in answers if passed.stage == "query.number"]
     assert [dict(info.content["facts"]) for info in infos] == [{"client": k} for k in range(3)]
@@ -109,7 +109,7 @@ def test_answers_hold_a_letter_and_letters_tell_no_figure(finished):
             assert set(passed.content) == {"letter"}
             assert header_of(passed.content)["facts"].keys() == FACTS[passed.stage]
     sizes = {stage: {len(p.data) for p in answers if p.stage == stage} for stage in FACTS}
-    # A letter's length tells no client from another; statistics and a round make two.
+    # A message's length tells no client from another; statistics and a round make two.
     assert {stage: len(found) for stage, found in sizes.items()} == {
         **dict.fromkeys(FACTS, 2),
         "commit": 1,
@@ -131,7 +131,7 @@ def ask(grid, kind, content, node=FIRST_NODE):
     return outcome
 
 
-def last_letter(grid, stage, client=0):
+def last_message(grid, stage, client=0):
     return [p for p in grid.seen if (p.way, p.stage, p.client) == ("to", stage, client)][-1].content
 
 
@@ -150,7 +150,7 @@ def finished(tmp_path_factory):
 
 def test_messages_of_open_runs_are_not_answered_in_a_private_one(finished):
     grid = finished
-    masked = unpack_message(last_letter(grid, "masked"))
+    masked = unpack_message(last_message(grid, "masked"))
     order = pack_order(
         Order(TrainJob(0, 1, 0, masked.state), 1, "run", None), pack_state(masked.state)
     )
@@ -161,15 +161,15 @@ def test_messages_of_open_runs_are_not_answered_in_a_private_one(finished):
 
 
 @pytest.mark.parametrize("stage", ["keys", "shares", "masked", "agree", "unmask"])
-def test_a_letter_is_answered_once(stage, finished):
-    outcome = ask(finished, "train.secure", last_letter(finished, stage))
+def test_a_message_is_answered_once(stage, finished):
+    outcome = ask(finished, "train.secure", last_message(finished, stage))
     assert isinstance(outcome, Failure)
     assert "RefusedError" in outcome.reason
 
 
-def test_a_letter_that_the_server_did_not_sign_is_refused(finished):
+def test_a_message_that_the_server_did_not_sign_is_refused(finished):
     grid = finished
-    content = last_letter(grid, "keys")
+    content = last_message(grid, "keys")
     forged = bytearray(read_message(content))
     forged[-1] ^= 1
     outcome = ask(grid, "query.secure", pack_message("keys", bytes(forged), 0))
@@ -184,21 +184,21 @@ def test_a_site_whose_data_changed_says_so_and_stays_out(tmp_path):
     recipe = with_defense(private_recipe(tmp_path), deadline=0.1, attempts=1)
     federation = enrolled(recipe, tmp_path)
     grid = open_grid(recipe, federation)
-    letter = None
+    content = None
 
     class Meddling(type(grid)):
         def _work(self, number, parcel):
-            nonlocal letter
+            nonlocal content
             message = parcel.unpack()
-            if message.metadata.message_type == "train.secure" and letter is None:
-                letter = message.content
+            if message.metadata.message_type == "train.secure" and content is None:
+                content = message.content
                 self.nodes[FIRST_NODE].config["whole"] = True
             return super()._work(number, parcel)
 
     meddling = Meddling(grid.nodes, grid.run_config)
     with pytest.raises(QuorumError):
         private_run(recipe, tmp_path / "flower", federation, meddling)
-    outcome = ask(meddling, "train.secure", letter)
+    outcome = ask(meddling, "train.secure", content)
     assert "other data than when the run began" in outcome.reason
 
 

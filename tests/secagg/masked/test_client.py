@@ -34,15 +34,15 @@ Alter = Callable[[SignedMessage], SignedMessage]
 
 
 def message_of(
-    letter: SignedMessage, facts: dict[str, Any] | None = None, parts: Sequence[bytes] | None = None
+    signed: SignedMessage, facts: dict[str, Any] | None = None, parts: Sequence[bytes] | None = None
 ) -> SignedMessage:
-    """Return a letter of the server's with other facts or parts."""
+    """Return a message of the server with other facts or parts."""
     return SignedMessage(
-        letter.attempt_id,
-        letter.stage,
+        signed.attempt_id,
+        signed.stage,
         AGGREGATOR,
-        dict(letter.facts) | (facts or {}),
-        letter.parts if parts is None else parts,
+        dict(signed.facts) | (facts or {}),
+        signed.parts if parts is None else parts,
     )
 
 
@@ -73,8 +73,8 @@ def told(stage: str, alter: Alter) -> str:
     return refusal(transport)
 
 
-def parts_with(letter: SignedMessage, place: int, part: bytes) -> list[bytes]:
-    parts = [bytes(each) for each in letter.parts]
+def parts_with(signed: SignedMessage, place: int, part: bytes) -> list[bytes]:
+    parts = [bytes(each) for each in signed.parts]
     parts[place] = part
     return parts
 
@@ -84,32 +84,32 @@ def parts_with(letter: SignedMessage, place: int, part: bytes) -> list[bytes]:
 
 def test_a_client_listed_both_alive_and_dead_is_refused() -> None:
     assert "both as alive and as dead" in told(
-        "unmask", lambda letter: message_of(letter, {"dead": [1]})
+        "unmask", lambda signed: message_of(signed, {"dead": [1]})
     )
 
 
 def test_survivors_other_than_those_agreed_to_are_refused() -> None:
     assert "not those that this client has agreed to" in told(
-        "unmask", lambda letter: message_of(letter, {"alive": [0, 2, 3, 4], "dead": [1]})
+        "unmask", lambda signed: message_of(signed, {"alive": [0, 2, 3, 4], "dead": [1]})
     )
 
 
 def test_a_cohort_that_is_neither_alive_nor_dead_is_refused() -> None:
     transport = open_transport()
     transport.silent = {("masked", 1)}
-    transport.change = tell("unmask", lambda letter: message_of(letter, {"dead": []}))
+    transport.change = tell("unmask", lambda signed: message_of(signed, {"dead": []}))
     assert "not those that this client has agreed to" in refusal(transport)
 
 
 def test_too_few_survivors_are_refused() -> None:
     assert "3 clients are too few for a sum; 4 are needed" in told(
-        "agree", lambda letter: message_of(letter, {"survivors": [0, 2, 3]})
+        "agree", lambda signed: message_of(signed, {"survivors": [0, 2, 3]})
     )
 
 
 def test_survivors_without_the_client_itself_are_refused() -> None:
     assert "a sum that it is not part of" in told(
-        "agree", lambda letter: message_of(letter, {"survivors": [0, 1, 3, 4]})
+        "agree", lambda signed: message_of(signed, {"survivors": [0, 1, 3, 4]})
     )
 
 
@@ -133,7 +133,7 @@ def test_survivors_from_outside_the_cohort_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [[2, 1], [1, 1, 2], "all", [0.5], [True, 2], None, [-1, 2]])
 def test_a_list_of_survivors_that_is_none_is_refused(value: object) -> None:
-    told("agree", lambda letter: message_of(letter, {"survivors": value}))
+    told("agree", lambda signed: message_of(signed, {"survivors": value}))
 
 
 def test_two_lists_of_survivors_are_not_both_agreed_to() -> None:
@@ -145,10 +145,10 @@ def test_two_lists_of_survivors_are_not_both_agreed_to() -> None:
     def ask_twice(stage: str, client: int, message: bytes) -> bytes:
         if (stage, client) == ("agree", TARGET):
             before.append(own.save())
-            letter = message_of(
+            signed = message_of(
                 verify_message(message, FIVE, stage, AGGREGATOR), {"survivors": [0, 1, 2, 3]}
             )
-            own.answer(stage, sign_message(letter, FIVE, SERVER), lambda: transport.vectors[client])
+            own.answer(stage, sign_message(signed, FIVE, SERVER), lambda: transport.vectors[client])
             with pytest.raises(RefusedError, match="does not expect stage agree now"):
                 own.answer(stage, message, lambda: transport.vectors[client])
             own.restore(before[0])
@@ -161,12 +161,12 @@ def test_two_lists_of_survivors_are_not_both_agreed_to() -> None:
 def test_an_agreement_to_another_list_is_refused() -> None:
     """The server had client 0 agree to one list and the target to another."""
 
-    def differ(letter: SignedMessage) -> SignedMessage:
+    def differ(signed: SignedMessage) -> SignedMessage:
         facts = {"survivors": [0, 1, 2, 3], "same": True}
         other = sign_message(
-            SignedMessage(letter.attempt_id, "agree", 0, facts), FIVE, identity_of(0)
+            SignedMessage(signed.attempt_id, "agree", 0, facts), FIVE, identity_of(0)
         )
-        return message_of(letter, parts=parts_with(letter, 0, other))
+        return message_of(signed, parts=parts_with(signed, 0, other))
 
     assert "client 0 has agreed to another list of survivors" in told("unmask", differ)
 
@@ -175,29 +175,29 @@ def test_an_agreement_of_somebody_who_is_no_survivor_is_refused() -> None:
     transport = open_transport()
     transport.silent = {("masked", 4)}
 
-    def pretend(letter: SignedMessage) -> SignedMessage:
+    def pretend(signed: SignedMessage) -> SignedMessage:
         facts = {"survivors": [0, 1, 2, 3], "same": True}
         dead = sign_message(
-            SignedMessage(letter.attempt_id, "agree", 4, facts), FIVE, identity_of(4)
+            SignedMessage(signed.attempt_id, "agree", 4, facts), FIVE, identity_of(4)
         )
-        return message_of(letter, parts=parts_with(letter, 0, dead))
+        return message_of(signed, parts=parts_with(signed, 0, dead))
 
     transport.change = tell("unmask", pretend)
     assert "client 4 signed and is not among the survivors" in refusal(transport)
 
 
 def test_too_few_agreements_are_refused_and_one_counts_once() -> None:
-    def three(letter: SignedMessage) -> SignedMessage:
-        return message_of(letter, parts=[*letter.parts[:3], letter.parts[0], letter.parts[0]])
+    def three(signed: SignedMessage) -> SignedMessage:
+        return message_of(signed, parts=[*signed.parts[:3], signed.parts[0], signed.parts[0]])
 
     assert "3 survivors agree to their list; 4 are needed" in told("unmask", three)
 
 
 def test_an_agreement_the_server_signed_itself_is_refused() -> None:
-    def forge(letter: SignedMessage) -> SignedMessage:
+    def forge(signed: SignedMessage) -> SignedMessage:
         facts = {"survivors": [0, 1, 2, 3, 4], "same": True}
-        false = sign_message(SignedMessage(letter.attempt_id, "agree", 0, facts), FIVE, SERVER)
-        return message_of(letter, parts=parts_with(letter, 0, false))
+        false = sign_message(SignedMessage(signed.attempt_id, "agree", 0, facts), FIVE, SERVER)
+        return message_of(signed, parts=parts_with(signed, 0, false))
 
     assert "invalid signature" in told("unmask", forge)
 
@@ -206,7 +206,7 @@ def test_an_agreement_the_server_signed_itself_is_refused() -> None:
 
 
 def unmasked(journal_of: Callable[[], Any]) -> tuple[LocalTransport, MaskedSumClient, bytes, bytes]:
-    """Return a transport after a sum, the target, and its state and letter before it unmasked."""
+    """Return a transport after a sum, the target, and its state and message before it unmasked."""
     transport = open_transport()
     own = MaskedSumClient(
         TARGET, identity_of(TARGET), FIVE, journal_of(), entropy=counted("target")
@@ -264,7 +264,7 @@ def test_after_unmasking_nothing_secret_is_left() -> None:
     assert own.save() == b""
 
 
-def test_after_masking_the_party_knows_neither_its_keys_nor_its_seed() -> None:
+def test_after_masking_the_client_knows_neither_its_keys_nor_its_seed() -> None:
     _, _, saved, _ = unmasked(MemoryJournal)
     own = masked_client(TARGET, FIVE)
     own.restore(saved)
@@ -304,77 +304,77 @@ def test_a_replayed_stage_of_an_earlier_round_is_refused() -> None:
 def test_a_swapped_public_key_is_refused() -> None:
     """The server puts a key of its own in the place of client 0's, whose name it cannot sign."""
 
-    def swap(letter: SignedMessage) -> SignedMessage:
+    def swap(signed: SignedMessage) -> SignedMessage:
         keys = (public_key(bytes([1] * 32)), public_key(bytes([2] * 32)))
         facts = {"cohort": list(range(5))}
-        false = sign_message(SignedMessage(letter.attempt_id, "keys", 0, facts, keys), FIVE, SERVER)
-        return message_of(letter, parts=parts_with(letter, 0, false))
+        false = sign_message(SignedMessage(signed.attempt_id, "keys", 0, facts, keys), FIVE, SERVER)
+        return message_of(signed, parts=parts_with(signed, 0, false))
 
     assert "a message of stage keys has an invalid signature" in told("shares", swap)
 
 
 def test_a_key_put_in_place_of_the_clients_own_is_refused() -> None:
-    def swap(letter: SignedMessage) -> SignedMessage:
+    def swap(signed: SignedMessage) -> SignedMessage:
         keys = (public_key(bytes([1] * 32)), public_key(bytes([2] * 32)))
         facts = {"cohort": list(range(5))}
         other = sign_message(
-            SignedMessage(letter.attempt_id, "keys", TARGET, facts, keys), FIVE, identity_of(TARGET)
+            SignedMessage(signed.attempt_id, "keys", TARGET, facts, keys), FIVE, identity_of(TARGET)
         )
-        return message_of(letter, parts=parts_with(letter, TARGET, other))
+        return message_of(signed, parts=parts_with(signed, TARGET, other))
 
     assert "own key was replaced" in told("shares", swap)
 
 
 def test_a_key_announced_twice_is_refused() -> None:
-    def copy(letter: SignedMessage) -> SignedMessage:
-        own = verify_message(letter.parts[1], FIVE, "keys", 1)
+    def copy(signed: SignedMessage) -> SignedMessage:
+        own = verify_message(signed.parts[1], FIVE, "keys", 1)
         facts = {"cohort": list(range(5))}
         copied = SignedMessage(
-            letter.attempt_id, "keys", 0, facts, [bytes(part) for part in own.parts]
+            signed.attempt_id, "keys", 0, facts, [bytes(part) for part in own.parts]
         )
         return message_of(
-            letter, parts=parts_with(letter, 0, sign_message(copied, FIVE, identity_of(0)))
+            signed, parts=parts_with(signed, 0, sign_message(copied, FIVE, identity_of(0)))
         )
 
     assert "two public keys of a cohort are the same" in told("shares", copy)
 
 
 def test_a_key_of_small_order_is_refused() -> None:
-    def weaken(letter: SignedMessage) -> SignedMessage:
+    def weaken(signed: SignedMessage) -> SignedMessage:
         keys = (bytes(32), (1).to_bytes(32, "little"))
         facts = {"cohort": list(range(5))}
         weak = sign_message(
-            SignedMessage(letter.attempt_id, "keys", 0, facts, keys), FIVE, identity_of(0)
+            SignedMessage(signed.attempt_id, "keys", 0, facts, keys), FIVE, identity_of(0)
         )
-        return message_of(letter, parts=parts_with(letter, 0, weak))
+        return message_of(signed, parts=parts_with(signed, 0, weak))
 
     assert "no secret can be agreed on" in told("shares", weaken)
 
 
 def test_keys_of_another_attempt_are_refused() -> None:
-    def older(letter: SignedMessage) -> SignedMessage:
+    def older(signed: SignedMessage) -> SignedMessage:
         attempt_id = AttemptId("run", 1, 1, "00" * 16)
         keys = (public_key(bytes([1] * 32)), public_key(bytes([2] * 32)))
         facts = {"cohort": list(range(5))}
         old = sign_message(SignedMessage(attempt_id, "keys", 0, facts, keys), FIVE, identity_of(0))
-        return message_of(letter, parts=parts_with(letter, 0, old))
+        return message_of(signed, parts=parts_with(signed, 0, old))
 
     assert "from another attempt than" in told("shares", older)
 
 
 def test_keys_that_are_not_complete_are_refused() -> None:
-    def shorten(letter: SignedMessage) -> SignedMessage:
-        return message_of(letter, parts=letter.parts[1:])
+    def shorten(signed: SignedMessage) -> SignedMessage:
+        return message_of(signed, parts=signed.parts[1:])
 
     assert "not complete" in told("shares", shorten)
 
 
-def test_parties_that_are_told_of_different_cohorts_find_out() -> None:
-    def differ(letter: SignedMessage) -> SignedMessage:
+def test_clients_that_are_told_of_different_cohorts_find_out() -> None:
+    def differ(signed: SignedMessage) -> SignedMessage:
         keys = (public_key(bytes([1] * 32)), public_key(bytes([2] * 32)))
-        other = SignedMessage(letter.attempt_id, "keys", 0, {"cohort": [0, 1, 2]}, keys)
+        other = SignedMessage(signed.attempt_id, "keys", 0, {"cohort": [0, 1, 2]}, keys)
         sealed = sign_message(other, FIVE, identity_of(0))
-        return message_of(letter, parts=parts_with(letter, 0, sealed))
+        return message_of(signed, parts=parts_with(signed, 0, sealed))
 
     assert "client 0 announced its keys for another cohort" in told("shares", differ)
 
@@ -392,7 +392,7 @@ def test_a_replayed_share_is_refused(other: int) -> None:
     share = bytes(verify_message(old, FIVE, "masked", AGGREGATOR).parts[0])
     again = LocalTransport(transport.clients, transport.vectors)
     again.change = tell(
-        "masked", lambda letter: message_of(letter, parts=parts_with(letter, 0, share))
+        "masked", lambda signed: message_of(signed, parts=parts_with(signed, 0, share))
     )
     masked_sum(FIVE, "later")(request(number=2), range(5), again)
     assert again.refusals == [
@@ -402,7 +402,7 @@ def test_a_replayed_share_is_refused(other: int) -> None:
 
 def test_shares_given_in_another_order_are_refused() -> None:
     assert "not encrypted by its owner" in told(
-        "masked", lambda letter: message_of(letter, parts=list(reversed(letter.parts)))
+        "masked", lambda signed: message_of(signed, parts=list(reversed(signed.parts)))
     )
 
 
@@ -411,24 +411,24 @@ def test_shares_given_in_another_order_are_refused() -> None:
 
 def test_a_cohort_with_a_stranger_is_refused() -> None:
     assert "client 9 is not among the clients" in told(
-        "keys", lambda letter: message_of(letter, {"cohort": [0, 1, 2, 9]})
+        "keys", lambda signed: message_of(signed, {"cohort": [0, 1, 2, 9]})
     )
 
 
 def test_a_cohort_that_is_too_small_is_refused() -> None:
     assert "2 clients are too few for a sum; 3 are needed" in told(
-        "keys", lambda letter: message_of(letter, {"cohort": [1, 2]})
+        "keys", lambda signed: message_of(signed, {"cohort": [1, 2]})
     )
 
 
-def test_a_letter_about_another_roster_is_refused() -> None:
+def test_a_message_about_another_roster_is_refused() -> None:
     """A server that adds members of its own makes another roster of it."""
     transport = open_transport()
-    transport.change = tell("keys", lambda letter: letter, roster=make_roster(6))
+    transport.change = tell("keys", lambda signed: signed, roster=make_roster(6))
     assert "names another roster" in refusal(transport)
 
 
-def test_a_letter_not_signed_by_the_server_is_refused() -> None:
+def test_a_message_not_signed_by_the_server_is_refused() -> None:
     transport = open_transport()
     transport.change = lambda stage, client, message: (
         sign_message(verify_message(message, FIVE, stage, AGGREGATOR), FIVE, Identity(bytes(32)))
@@ -438,20 +438,20 @@ def test_a_letter_not_signed_by_the_server_is_refused() -> None:
     assert "invalid signature" in refusal(transport)
 
 
-def test_a_letter_from_another_client_in_place_of_the_server_is_refused() -> None:
-    letter = SignedMessage(AttemptId("run", 1, 1, "00" * 16), "keys", 0, {"cohort": [0, 1, 2]})
+def test_a_message_from_another_client_in_place_of_the_server_is_refused() -> None:
+    signed = SignedMessage(AttemptId("run", 1, 1, "00" * 16), "keys", 0, {"cohort": [0, 1, 2]})
     with pytest.raises(RefusedError, match="not from the expected sender"):
-        masked_client(TARGET, FIVE).answer("keys", sign_message(letter, FIVE, identity_of(0)), list)
+        masked_client(TARGET, FIVE).answer("keys", sign_message(signed, FIVE, identity_of(0)), list)
 
 
-def test_a_party_with_another_key_than_the_rosters_does_not_begin() -> None:
+def test_a_client_with_another_key_than_the_rosters_does_not_begin() -> None:
     with pytest.raises(RefusedError, match="has another key for client 2"):
         MaskedSumClient(TARGET, identity_of(1), FIVE, MemoryJournal())
     with pytest.raises(RefusedError, match="client 7 is not in the roster"):
         MaskedSumClient(7, identity_of(7), FIVE, MemoryJournal())
 
 
-def test_a_party_of_one_run_takes_part_in_no_other() -> None:
+def test_a_client_of_one_run_takes_part_in_no_other() -> None:
     transport = open_transport()
     transport.clients[TARGET].run = "another"  # type: ignore[attr-defined]
     assert "takes part in another, in no other run" in refusal(transport)
@@ -468,10 +468,10 @@ def test_an_unknown_stage_is_refused() -> None:
         masked_client(TARGET, FIVE).answer("decrypt", b"", list)
 
 
-def test_a_letter_of_another_stage_is_refused() -> None:
-    letter = SignedMessage(AttemptId("run", 1, 1, "00" * 16), "unmask", AGGREGATOR)
+def test_a_message_of_another_stage_is_refused() -> None:
+    signed = SignedMessage(AttemptId("run", 1, 1, "00" * 16), "unmask", AGGREGATOR)
     with pytest.raises(RefusedError, match="a message of stage keys is expected"):
-        masked_client(TARGET, FIVE).answer("keys", sign_message(letter, FIVE, SERVER), list)
+        masked_client(TARGET, FIVE).answer("keys", sign_message(signed, FIVE, SERVER), list)
 
 
 # Vectors.
@@ -517,7 +517,7 @@ def test_a_vector_of_another_kind_is_refused(vector: np.ndarray, reason: str) ->
     assert reason in refusal(transport)
 
 
-def test_a_party_whose_vector_is_refused_still_awaits_the_stage() -> None:
+def test_a_client_whose_vector_is_refused_still_awaits_the_stage() -> None:
     """So that whoever made a mistake may answer again while there is time."""
     transport = open_transport()
     good = transport.vectors[TARGET]

@@ -104,7 +104,7 @@ def test_the_order_of_answers_changes_no_bit() -> None:
     assert total_of(usual).values.tobytes() == total_of(reverse).values.tobytes()
 
 
-def test_parties_that_live_only_as_saved_bytes_between_stages_give_the_same_sum() -> None:
+def test_clients_that_live_only_as_saved_bytes_between_stages_give_the_same_sum() -> None:
     transport = open_transport()
     transport.restart = True
     assert total_of(transport).values.tobytes() == total_of(open_transport()).values.tobytes()
@@ -125,9 +125,9 @@ def test_masks_of_pairs_cancel() -> None:
     total = np.zeros(4, dtype=np.uint64)
     for stage, client, _, answer in transport.seen:
         if stage == "masked":
-            letter = verify_message(answer, FIVE, "masked", client)
-            total += np.frombuffer(letter.parts[0], "<u8")
-            add_masks(total, [], [self_mask_key(FIVE, letter.attempt_id, client, seeds[client])])
+            signed = verify_message(answer, FIVE, "masked", client)
+            total += np.frombuffer(signed.parts[0], "<u8")
+            add_masks(total, [], [self_mask_key(FIVE, signed.attempt_id, client, seeds[client])])
     assert total.tolist() == [0] * 4
 
 
@@ -244,11 +244,11 @@ def test_a_server_that_withholds_who_changed_its_vector_gets_no_second_sum() -> 
     def withhold(stage: str, client: int, message: bytes) -> bytes:
         if stage != "unmask":
             return message
-        letter = verify_message(message, FIVE, stage, AGGREGATOR)
+        signed = verify_message(message, FIVE, stage, AGGREGATOR)
         shown = [
-            part for part in letter.parts if verify_message(part, FIVE, "agree", None).sender != 1
+            part for part in signed.parts if verify_message(part, FIVE, "agree", None).sender != 1
         ]
-        return sign_message(replace(letter, parts=shown), FIVE, SERVER)
+        return sign_message(replace(signed, parts=shown), FIVE, SERVER)
 
     transport.change = withhold
     with pytest.raises(TooFewError, match="after stage unmask"):
@@ -323,11 +323,11 @@ def test_a_false_share_stops_the_sum_instead_of_spoiling_it() -> None:
     def lie(stage, messages):  # type: ignore[no-untyped-def]
         for client, answer in exchange(stage, messages):
             if (stage, client) == ("unmask", 0):
-                letter = verify_message(answer, FIVE, "unmask", 0)
-                seeds = bytearray(letter.parts[0])
+                signed = verify_message(answer, FIVE, "unmask", 0)
+                seeds = bytearray(signed.parts[0])
                 seeds[20] ^= 1
                 false = SignedMessage(
-                    letter.attempt_id, "unmask", 0, {}, (bytes(seeds), letter.parts[1])
+                    signed.attempt_id, "unmask", 0, {}, (bytes(seeds), signed.parts[1])
                 )
                 yield client, sign_message(false, FIVE, identity_of(0))
             else:

@@ -31,42 +31,42 @@ from helpers.secagg_clients import (
 
 ROSTER = make_roster(3)
 ATTEMPT_ID = AttemptId("run", 1, 1, "00" * 16)
-LETTER = SignedMessage(ATTEMPT_ID, "keys", 1, {"cohort": [0, 1, 2]}, (b"one", b"", b"three"))
-SEALED = sign_message(LETTER, ROSTER, identity_of(1))
+MESSAGE = SignedMessage(ATTEMPT_ID, "keys", 1, {"cohort": [0, 1, 2]}, (b"one", b"", b"three"))
+SIGNED = sign_message(MESSAGE, ROSTER, identity_of(1))
 
 
-def test_a_letter_comes_back_as_it_was() -> None:
-    letter = verify_message(SEALED, ROSTER, "keys", 1, ATTEMPT_ID)
-    assert (letter.attempt_id, letter.stage, letter.sender) == (ATTEMPT_ID, "keys", 1)
-    assert letter.facts == {"cohort": [0, 1, 2]}
-    assert [bytes(part) for part in letter.parts] == [b"one", b"", b"three"]
+def test_a_message_comes_back_as_it_was() -> None:
+    signed = verify_message(SIGNED, ROSTER, "keys", 1, ATTEMPT_ID)
+    assert (signed.attempt_id, signed.stage, signed.sender) == (ATTEMPT_ID, "keys", 1)
+    assert signed.facts == {"cohort": [0, 1, 2]}
+    assert [bytes(part) for part in signed.parts] == [b"one", b"", b"three"]
 
 
-def test_the_same_letter_is_the_same_bytes() -> None:
-    assert sign_message(LETTER, ROSTER, identity_of(1)) == SEALED
+def test_the_same_message_is_the_same_bytes() -> None:
+    assert sign_message(MESSAGE, ROSTER, identity_of(1)) == SIGNED
 
 
 def test_every_flipped_bit_is_found() -> None:
-    for place in range(len(SEALED)):
+    for place in range(len(SIGNED)):
         for bit in range(8):
-            spoiled = bytearray(SEALED)
+            spoiled = bytearray(SIGNED)
             spoiled[place] ^= 1 << bit
             with pytest.raises(RefusedError):
                 verify_message(bytes(spoiled), ROSTER, "keys", 1, ATTEMPT_ID)
 
 
 def test_every_cut_and_every_surplus_is_found() -> None:
-    for end in range(len(SEALED)):
+    for end in range(len(SIGNED)):
         with pytest.raises(RefusedError):
-            verify_message(SEALED[:end], ROSTER, "keys", 1, ATTEMPT_ID)
+            verify_message(SIGNED[:end], ROSTER, "keys", 1, ATTEMPT_ID)
     with pytest.raises(RefusedError, match="longer or shorter than its parts"):
-        verify_message(SEALED + b"x", ROSTER, "keys", 1, ATTEMPT_ID)
+        verify_message(SIGNED + b"x", ROSTER, "keys", 1, ATTEMPT_ID)
 
 
 def test_any_member_or_one_but_not_the_server_where_a_member_is_awaited() -> None:
-    assert verify_message(SEALED, ROSTER, "keys", None).sender == 1
+    assert verify_message(SIGNED, ROSTER, "keys", None).sender == 1
     with pytest.raises(RefusedError, match="not from the expected sender"):
-        verify_message(SEALED, ROSTER, "keys", 2)
+        verify_message(SIGNED, ROSTER, "keys", 2)
     servers = sign_message(SignedMessage(ATTEMPT_ID, "keys", AGGREGATOR), ROSTER, SERVER)
     with pytest.raises(RefusedError, match="not from the expected sender"):
         verify_message(servers, ROSTER, "keys", None)
@@ -81,15 +81,15 @@ def test_any_member_or_one_but_not_the_server_where_a_member_is_awaited() -> Non
         AttemptId("run", 1, 1, "01" * 16),
     ],
 )
-def test_a_letter_serves_on_its_occasion_only(other: AttemptId) -> None:
+def test_a_message_serves_on_its_occasion_only(other: AttemptId) -> None:
     with pytest.raises(RefusedError, match="another attempt"):
-        verify_message(SEALED, ROSTER, "keys", 1, other)
+        verify_message(SIGNED, ROSTER, "keys", 1, other)
 
 
 def with_header(change: Callable[[dict[str, object]], object]) -> bytes:
-    """Return a letter whose sender signed a header of the wrong kind."""
-    (length,) = struct.unpack("<I", SEALED[4:8])
-    record = json.loads(SEALED[8 : 8 + length])
+    """Return a message whose sender signed a header of the wrong kind."""
+    (length,) = struct.unpack("<I", SIGNED[4:8])
+    record = json.loads(SIGNED[8 : 8 + length])
     changed = change(record)
     header = canonical_json(record if changed is None else changed)
     return b"fbb1" + struct.pack("<I", len(header)) + header + bytes(64) + b"onethree"
@@ -215,7 +215,7 @@ def test_a_saved_attempt_with_other_values_is_refused_or_another_attempt(
 
 @settings(deadline=None, max_examples=50)
 @given(st.sampled_from(STAGES), st.data())
-def test_no_letter_that_a_server_can_sign_makes_a_party_fail_in_another_way(
+def test_no_message_that_a_server_can_sign_makes_a_client_fail_in_another_way(
     stage: str, data: st.DataObject
 ) -> None:
     """Facts and parts at random, in the stage that the party is ready for."""
@@ -232,10 +232,10 @@ def test_no_letter_that_a_server_can_sign_makes_a_party_fail_in_another_way(
     def spoil(now: str, client: int, message: bytes) -> bytes:
         if (now, client) != (stage, 1):
             return message
-        letter = verify_message(message, ROSTER, stage, AGGREGATOR)
-        kept = dict(letter.facts) if before else {}
+        signed = verify_message(message, ROSTER, stage, AGGREGATOR)
+        kept = dict(signed.facts) if before else {}
         return sign_message(
-            SignedMessage(letter.attempt_id, stage, AGGREGATOR, kept | facts, parts), ROSTER, SERVER
+            SignedMessage(signed.attempt_id, stage, AGGREGATOR, kept | facts, parts), ROSTER, SERVER
         )
 
     transport.change = spoil
@@ -265,7 +265,7 @@ def test_no_part_of_the_package_unpickles() -> None:
             )
 
 
-def test_nothing_a_party_sends_holds_its_numbers() -> None:
+def test_nothing_a_client_sends_holds_its_numbers() -> None:
     """Rare numbers, looked for as whole numbers, as floats of both sizes, and as text."""
     transport = open_transport(3, 4)
     rare = np.array([1234567.891011, -7654321.0, 0.123456789, 98765.4321]) / 8
@@ -284,7 +284,7 @@ def test_nothing_a_party_sends_holds_its_numbers() -> None:
             assert needle not in sent
 
 
-def test_a_party_signs_each_of_its_letters() -> None:
+def test_a_client_signs_each_of_its_messages() -> None:
     transport = open_transport(3, 4)
     masked_sum(ROSTER)(request(4), range(3), transport)
     for stage, client, _, answer in transport.seen:
