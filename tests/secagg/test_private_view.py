@@ -15,7 +15,7 @@ from fedbb.runs import runner
 from fedbb.runs.folder import RunFolder
 from fedbb.secagg import simulated
 from fedbb.simulation.inline import Inline
-from fedbb.trackers.measures import measures
+from fedbb.trackers.export import measures
 from helpers.commands import fedbb
 
 COUNTS = np.array([[503, 293, 213], [601, 211, 201], [307, 307, 405], [227, 389, 405]])

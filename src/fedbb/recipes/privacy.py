@@ -68,7 +68,7 @@ def check_members(recipe: Recipe, method: Method, clients: int) -> None:
 def least_cohort(recipe: Recipe, clients: int) -> int:
     """Return the smallest cohort of a sum, by the quorum of the recipe."""
     chosen = chosen_number(clients, recipe.rounds.participation)
-    return max(FEWEST, RoundPolicy(recipe.defense.quorum).least(chosen))
+    return max(FEWEST, RoundPolicy(recipe.defense.quorum).required(chosen))
 
 
 def agreement_of(recipe: Recipe, method: Method, clients: int) -> Agreement:

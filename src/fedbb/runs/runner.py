@@ -15,7 +15,7 @@ from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
-from fedbb.rounds.loop import Round, Schedule, Start, go_rounds
+from fedbb.rounds.loop import Round, Schedule, Start, run_rounds
 from fedbb.rounds.round import FederatedRound
 from fedbb.runs import metadata as environment
 from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
@@ -31,7 +31,7 @@ from fedbb.runs.runtime import (
     round_policy_of,
     wanted_workers,
 )
-from fedbb.simulation.client_info import make_client_infos
+from fedbb.simulation.base import make_client_infos
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.pool import Pool
@@ -87,7 +87,7 @@ def go_on(folder: RunFolder, recipe: Recipe, task: Task, workshop: RunRuntime) -
     best = best_record(records, metric)
     schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
     start = Start(checkpoint.state, checkpoint.round)
-    for finished in go_rounds(workshop.join, start, schedule, workshop.score):
+    for finished in run_rounds(workshop.join, start, schedule, workshop.score):
         record = _record(finished, workshop.workers)
         checkpoint = Checkpoint(finished.number, finished.state, dict(workshop.state_rounds))
         leads = is_better(record, best, metric)
@@ -113,8 +113,8 @@ def _record(finished: Round, workers: int) -> Record:
         "round": finished.number,
         "clients": clients,
         "absent": [
-            {"client": absence.client, "reason": absence.reason}
-            for absence in finished.joined.absences
+            {"client": failure.client, "reason": failure.reason}
+            for failure in finished.result.failures
         ],
         "scores": {name: scores.as_json() for name, scores in finished.scores.items()},
         "seconds": {

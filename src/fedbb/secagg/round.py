@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
-from fedbb._util.retry import retry
-from fedbb.aggregation.robust.clipping import change_norm
-from fedbb.errors import PrivacyError, QuorumError, TooFewError
+from fedbb.aggregation.validation import update_norm
+from fedbb.errors import PrivacyError, TooFewError
 from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
-from fedbb.rounds.round import RoundPolicy, RoundResult
+from fedbb.rounds.round import RoundPolicy, RoundResult, repeat_until_quorum
 from fedbb.secagg.audit import RoundAudit
 from fedbb.secagg.cbr import SCALARS, abstain, combine
 from fedbb.secagg.protocol.roster import LEAST
 from fedbb.secagg.protocol.secure_aggregation import SecureAggregation, SumRequest, SumResult
 from fedbb.secagg.protocol.transport import Transport
 from fedbb.state import digest
-
-log = logging.getLogger("fedbb")
-
-Found = TypeVar("Found")
 
 OpenTransport = Callable[[int, ModelState], Transport]
 """Opens the transport to the clients of a round, who start from this state."""
@@ -62,7 +55,7 @@ class SecureRound:
             for client in chosen
             if int(client) not in self.members
         )
-        least = max(LEAST, self.policy.least(len(chosen)))
+        least = max(LEAST, self.policy.required(len(chosen)))
         if len(able) < least:
             raise PrivacyError(
                 f"round {number}: {len(able)} clients can take part, and a secure sum needs "
@@ -80,11 +73,11 @@ class SecureRound:
 
     def _sum(self, request: SumRequest, clients: list[int], state: ModelState) -> SumResult:
         transport = self.open_transport(request.round, state)
-        return retry_sum(
-            f"round {request.round}",
+        return repeat_until_quorum(
+            lambda _: self.aggregation(request, clients, transport),
             self.policy.attempts,
-            lambda: self.aggregation(request, clients, transport),
-            hint="; the rounds before it are kept, and the run can be resumed",
+            f"round {request.round}",
+            shortage=TooFewError,
         )
 
     def _check(self, number: int, values: FloatArray, clients: int) -> None:
@@ -99,32 +92,6 @@ class SecureRound:
                 f"round {number}: the clients claim a weight of {weight:g} together, where all "
                 "clients have 1: some client violates the agreement"
             )
-
-
-def retry_sum(what: str, attempts: int, action: Callable[[], Found], hint: str = "") -> Found:
-    """Repeat a secure sum until enough clients stay to its end.
-
-    Args:
-        what: what is summed, for messages.
-        attempts: the largest number of attempts.
-        action: one attempt.
-        hint: added to the message of the last failure.
-
-    Returns:
-        The result of the first successful attempt.
-
-    Raises:
-        QuorumError: if every attempt ended with too few clients.
-    """
-    try:
-        return retry(
-            lambda attempt: action(),
-            TooFewError,
-            attempts=attempts,
-            failed=lambda error, attempt: log.warning("%s: %s", what, error),
-        )
-    except TooFewError as error:
-        raise QuorumError(f"{what}: {error}, after {attempts} attempts{hint}") from error
 
 
 def _audit(
@@ -142,6 +109,6 @@ def _audit(
         total.attempts,
         weight,
         mass / weight if weight > 0 else 0.0,
-        change_norm(before, after),
+        update_norm(before, after),
         digest(after),
     )

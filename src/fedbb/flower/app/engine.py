@@ -26,7 +26,7 @@ from fedbb.flower.app.transport import Failure, Post
 from fedbb.recipes.spec import DefenseSpec
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
 from fedbb.rounds.replies import Expected, Inbox
-from fedbb.simulation.base import RoundReplies
+from fedbb.rounds.round import RoundReplies
 from fedbb.simulation.pool.protocol import pack_update as park_update
 from fedbb.simulation.pool.protocol import unpack_update as fetch_update
 from fedbb.simulation.pool.reorder_buffer import SpillBuffer

@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedbb._util.files import replacing
-from fedbb.errors import ReplyError, RunError
+from fedbb.errors import ReplyError, RunError, TooFewError
 from fedbb.evaluation.metrics import Scores
 from fedbb.flower.app.node_registry import Roll
 from fedbb.flower.app.run_metadata import CARDS, Register, load_register, save_register
@@ -22,6 +22,7 @@ from fedbb.methods import Method
 from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState
+from fedbb.rounds.round import repeat_until_quorum
 from fedbb.runs import metadata as environment
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runtime import round_policy_of
@@ -37,7 +38,7 @@ from fedbb.secagg.flower.serde import (
     scores_length,
 )
 from fedbb.secagg.protocol.secure_aggregation import SumRequest
-from fedbb.secagg.round import SecureRound, retry_sum
+from fedbb.secagg.round import SecureRound
 from fedbb.secagg.schemes import MASKED, sum_server
 from fedbb.secagg.statistics_round import COMMIT, StatisticsResult, StatisticsRound
 
@@ -167,14 +168,13 @@ class SecureServer:
         statistics = StatisticsRound(
             run, self.keys.roster, self.keys.identity, self.agreement.terms
         )
-        aggregation, transport = (
-            sum_server(self.recipe.privacy, self.keys),
-            self.transport("statistics"),
-        )
-        return retry_sum(
-            "statistics",
+        aggregation = sum_server(self.recipe.privacy, self.keys)
+        transport = self.transport("statistics")
+        return repeat_until_quorum(
+            lambda _: statistics(aggregation, range(self.clients), transport),
             self.recipe.defense.attempts,
-            lambda: statistics(aggregation, range(self.clients), transport),
+            "statistics",
+            shortage=TooFewError,
         )
 
 
@@ -226,7 +226,12 @@ class SecureRounds:
         transport = self.server.transport(what, Attachment(pack_state(state), {}))
         aggregation = sum_server(MASKED, self.server.keys)
         attempts = self.server.recipe.defense.attempts
-        total = retry_sum(what, attempts, lambda: aggregation(request, members, transport))
+        total = repeat_until_quorum(
+            lambda _: aggregation(request, members, transport),
+            attempts,
+            what,
+            shortage=TooFewError,
+        )
         scores = read_scores(np.asarray(total.values, np.int64), classes, outline.task)
         samples = {name: found.samples for name, found in scores.items()}
         self.audit.add_scores(self.last, total.clients, samples)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol
 
-from fedbb._util.retry import retry
 from fedbb.errors import PrivacyError
 from fedbb.records import ClientFailure, FloatArray, IntArray
 from fedbb.secagg.primitives.fixed_point import RingArray, from_ring
@@ -120,19 +120,17 @@ def sum_over_cohort(
         roster.key_of(client)
     failures: list[ClientFailure] = []
 
-    def try_once(attempt: int) -> SumResult:
+    for attempt in count(1):
         attempt_id = AttemptId.draw(request.run, request.round, attempt, entropy)
         exchange = StageExchange(roster, identity, attempt_id, transport, failures)
-        total, survivors = attempt_sum(request, cohort, exchange)
-        values = from_ring(total, whole=request.whole, scale_bits=roster.scale_bits)
-        # A client that dropped out after its vector was added is part of the sum.
-        missing = sorted(
-            (gone for gone in failures if gone.client not in survivors), key=lambda it: it.client
-        )
-        return SumResult(values, tuple(survivors), tuple(missing), attempt)
-
-    def shrink(error: CohortChangedError, attempt: int) -> None:
-        nonlocal cohort
-        cohort = error.remaining
-
-    return retry(try_once, CohortChangedError, failed=shrink)
+        try:
+            total, survivors = attempt_sum(request, cohort, exchange)
+            break
+        except CohortChangedError as changed:
+            cohort = changed.remaining
+    values = from_ring(total, whole=request.whole, scale_bits=roster.scale_bits)
+    # A client that dropped out after its vector was added is part of the sum.
+    missing = sorted(
+        (gone for gone in failures if gone.client not in survivors), key=lambda gone: gone.client
+    )
+    return SumResult(values, tuple(survivors), tuple(missing), attempt)
