@@ -13,11 +13,16 @@ from flwr.app import RecordDict
 from fedbb._util.files import replacing
 from fedbb.errors import ReplyError, RunError, TooFewError
 from fedbb.evaluation.metrics import Scores
-from fedbb.flower.app.node_registry import Roll
-from fedbb.flower.app.run_metadata import CARDS, Register, load_register, save_register
+from fedbb.flower.app.node_registry import NodeRegistry
+from fedbb.flower.app.run_metadata import (
+    CLIENTS_FILE,
+    RunMetadata,
+    load_run_metadata,
+    save_run_metadata,
+)
 from fedbb.flower.app.serde import pack_state
 from fedbb.flower.app.settings import RunSettings
-from fedbb.flower.app.transport import Failure, Post
+from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.methods import Method
 from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
@@ -57,15 +62,15 @@ class SiteTransport:
 
     Args:
         registry: finds the nodes of clients.
-        post: sends Flower messages.
+        grid: sends Flower messages.
         what: what is summed, for logs.
         deadline: seconds that a stage waits for answers.
         wait: seconds that a repeated attempt waits for missing clients.
         attachment: goes with the messages that ask for work.
     """
 
-    registry: Roll
-    post: Post
+    registry: NodeRegistry
+    grid: GridTransport
     what: str
     deadline: float
     wait: float
@@ -83,7 +88,7 @@ class SiteTransport:
         clients = {node: client for client, node in nodes.items()}
         kind = "query.secure" if attachment is None else "train.secure"
         about = f"{self.what}, stage {stage}"
-        for node, outcome in self.post.exchange(kind, contents, self.deadline, about):
+        for node, outcome in self.grid.send_and_receive(kind, contents, self.deadline, about):
             try:
                 answer = _read(outcome)
             except ReplyError as error:
@@ -122,7 +127,7 @@ class SecureServer:
 
     recipe: Recipe
     method: Method
-    registry: Roll
+    registry: NodeRegistry
     keys: RosterKeys
     agreement: Agreement
     wait: float
@@ -138,18 +143,18 @@ class SecureServer:
         Sites sum statistics once under a name. Under a new name, and over other sites, the
         difference of the sums would reveal a site's numbers.
         """
-        return load_register(folder).run if folder.file(CARDS).exists() else name
+        return load_run_metadata(folder).run if folder.file(CLIENTS_FILE).exists() else name
 
-    def set_up(self, folder: RunFolder, register: Register, scored: Mapping[str, int]) -> None:
+    def set_up(self, folder: RunFolder, metadata: RunMetadata, scored: Mapping[str, int]) -> None:
         """Sum the sites' statistics and write the run folder; the recipe, last, makes it a run."""
         try:
-            save_register(folder, register)
-            statistics = self._sum_statistics(register.run)
+            save_run_metadata(folder, metadata)
+            statistics = self._sum_statistics(metadata.run)
             with replacing(folder.file(ROSTER)) as file:
                 file.write(self.keys.signed)
             agreed = (self.agreement, statistics)
-            begin_audit(folder.path, register.run, self.recipe.privacy, self.keys, agreed)
-            described = describe_private(register, statistics.sums.samples, scored)
+            begin_audit(folder.path, metadata.run, self.recipe.privacy, self.keys, agreed)
+            described = describe_private(metadata, statistics.sums.samples, scored)
             folder.write_json("federation.json", described)
             folder.write_json("environment.json", environment.describe())
             folder.write_json("recipe.json", self.recipe.model_dump(mode="json"))
@@ -161,7 +166,7 @@ class SecureServer:
         """Return the transport to the sites for one sum."""
         deadline = self.recipe.defense.deadline
         return SiteTransport(
-            self.registry, self.registry.post, what, deadline, self.wait, attachment
+            self.registry, self.registry.transport, what, deadline, self.wait, attachment
         )
 
     def _sum_statistics(self, run: str) -> StatisticsResult:
@@ -178,7 +183,9 @@ class SecureServer:
         )
 
 
-def open_secure_server(settings: RunSettings, method: Method, registry: Roll) -> SecureServer:
+def open_secure_server(
+    settings: RunSettings, method: Method, registry: NodeRegistry
+) -> SecureServer:
     """Return the server's side of a private run; report missing keys or other terms."""
     keys = read_server_keys(settings.keys)
     agreement = agree(keys.roster, settings.recipe, method)
@@ -259,10 +266,12 @@ def open_rounds(
     return SecureRounds(server, run, audit, state_rounds)
 
 
-def describe_private(register: Register, samples: int, scored: Mapping[str, int]) -> dict[str, Any]:
+def describe_private(
+    metadata: RunMetadata, samples: int, scored: Mapping[str, int]
+) -> dict[str, Any]:
     """Return what the server of a private run knows of its sites: their number and all samples."""
-    outline, notes = register.outline, []
-    if register.score == "sites":
+    outline, notes = metadata.outline, []
+    if metadata.score == "sites":
         notes.append("scores are means over the sites, each on its own test data")
     return {
         "data": outline.data,
@@ -271,6 +280,6 @@ def describe_private(register: Register, samples: int, scored: Mapping[str, int]
         "train": samples,
         "scored": dict(scored),
         "positives": None,
-        "clients": [{"client": info.client} for info in register.infos],
+        "clients": [{"client": info.client} for info in metadata.infos],
         "notes": notes,
     }

@@ -13,8 +13,8 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedbb.errors import DivergedError, RefusedError, RunError
-from fedbb.flower.app.client_state import open_memory, run_folder
-from fedbb.flower.app.serde import Order
+from fedbb.flower.app.client_state import open_client_state, run_folder
+from fedbb.flower.app.serde import TrainRequest
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.flower.app.site import Site, open_site
 from fedbb.recipes.check import check_recipe
@@ -95,10 +95,10 @@ class SecureSite:
         self, site: Site, attempt_id: AttemptId, state: ModelState, state_round: int | None
     ) -> ClientUpdate:
         job = TrainJob(site.client, attempt_id.round, self.recipe.seed, state)
-        memory = open_memory(self.settings.state, attempt_id.run, RecordDict())
-        order = Order(job, attempt_id.attempt, attempt_id.run, state_round)
-        done = site.train(order, memory)
-        if done.forgot:
+        client_state = open_client_state(self.settings.state, attempt_id.run, RecordDict())
+        request = TrainRequest(job, attempt_id.attempt, attempt_id.run, state_round)
+        done = site.train(request, client_state)
+        if done.lost:
             log.warning("the client state of round %s is lost; trained without it", state_round)
         return done.update
 
@@ -128,7 +128,7 @@ def open_secure_site(recipe: Recipe, settings: SiteSettings) -> SecureSite:
     return SecureSite(recipe, settings, keys, agree(keys.roster, recipe, method))
 
 
-def introduce(recipe: Recipe, settings: SiteSettings) -> RecordDict:
+def report_number(recipe: Recipe, settings: SiteSettings) -> RecordDict:
     """Return this site's number, after checking that it can take part."""
     open_secure_site(recipe, settings)
     return pack_number(settings.client, open_site(recipe, settings).outline())
