@@ -12,10 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperGroup
 
-from fedbb.cli.grid_view import as_json as cells_as_json
-from fedbb.cli.grid_view import cells_table, failures, headline
-from fedbb.cli.grid_work import Manner, Piece, parse_seeds, work_on
-from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.grids import Manner, Piece, cells_table, failures, headline, parse_seeds, work_on
+from fedbb.cli.grids import as_json as cells_as_json
 from fedbb.cli.sweep import DryRun, Only, Seeds, Workers
 from fedbb.paper.tables import SCALES, paper_grid, paper_tables, printed
 from fedbb.runs.sweep import State, statuses
@@ -121,7 +120,7 @@ def table(
     quiet: Quiet = False,
 ) -> None:
     """Write a table from the runs there are, and show it."""
-    from fedbb.report.grid_table import read_table, show_table, write_tables
+    from fedbb.report.sweep.table_files import read_table, show_table, write_tables
 
     piece = _piece(table, scale, out, seeds)
     written = write_tables(piece.grid, piece.printed, piece.runs, piece.out)
@@ -140,7 +139,7 @@ def plot(
     quiet: Quiet = False,
 ) -> None:
     """Draw the figures of a table from the runs there are."""
-    from fedbb.report.grid_figures import draw_figures
+    from fedbb.report.sweep.figures import draw_figures
 
     piece = _piece(table, scale, out, seeds)
     _tell(draw_figures(piece.grid, piece.runs, piece.out / "figures"), as_json, quiet)

@@ -23,7 +23,7 @@ from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import LabelCounts
 from fedbb.rng import stream
-from fedbb.simulation.client_info import count_clients, make_client_infos
+from fedbb.simulation.base import count_clients, make_client_infos
 from fedbb.training.config import ClientDataset
 
 TOLD = 1000
