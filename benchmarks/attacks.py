@@ -25,12 +25,11 @@ from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.rng import stream
-from fedbb.rounds.loop import Schedule, Start, go_rounds
-from fedbb.rounds.round import PlainRound
+from fedbb.rounds.loop import Schedule, Start, run_rounds
+from fedbb.rounds.round import PlainRound, train_all
 from fedbb.runs.federation import prepare
 from fedbb.runs.network import make_network
 from fedbb.runs.runtime import local_config_of, round_policy_of
-from fedbb.simulation.base import train_all
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
@@ -160,7 +159,7 @@ def attacked(recipe: Recipe, attack: str, number: int) -> float:
     schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
     with threads(plan.threads):
         try:
-            *_, last = go_rounds(join, Start(first), schedule, scorer)
+            *_, last = run_rounds(join, Start(first), schedule, scorer)
         except DivergedError:
             return CHANCE  # a model of no finite numbers tells nothing
     return float(last.scores["test"].macro["balanced_accuracy"])

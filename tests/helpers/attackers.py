@@ -7,8 +7,10 @@ import torch
 
 from fedbb.records import ClientFailure, ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
-from fedbb.simulation.base import Engine, RoundReplies, TrainClients
-from fedbb.training.config import ClientDataset, TrainJob
+from fedbb.rounds.round import RoundReplies, TrainClients
+from fedbb.simulation.base import Engine
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import TrainJob
 
 Spoil = Callable[[TrainJob, ModelState], ModelState]
 
@@ -82,6 +84,6 @@ def without(ask: TrainClients, gone: frozenset[int]) -> TrainClients:
     def ask_rest(jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
         found = ask([job for job in jobs if job.client not in gone], attempt)
         away = [ClientFailure(job.client, "no answer") for job in jobs if job.client in gone]
-        return replace(found, absences=(*found.absences, *away))
+        return replace(found, failures=(*found.failures, *away))
 
     return ask_rest

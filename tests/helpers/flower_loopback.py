@@ -21,16 +21,15 @@ from fedbb.evaluation.evaluator import Scorer
 from fedbb.flower.app.client import app
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
-from fedbb.flower.app.transport import Post
+from fedbb.flower.app.transport import GridTransport
 from fedbb.recipes.check import check_recipe
 from fedbb.records import ClientFailure
-from fedbb.rounds.loop import Schedule, Start, go_rounds
-from fedbb.rounds.round import PlainRound
+from fedbb.rounds.loop import Schedule, Start, run_rounds
+from fedbb.rounds.round import PlainRound, RoundReplies
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.network import make_network
 from fedbb.runs.runtime import local_config_of, round_policy_of
-from fedbb.simulation.base import RoundReplies
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 
@@ -186,7 +185,7 @@ def flower_run(recipe, path, grid=None, **settings):
     """Run a recipe on a loopback grid; return its summary and the records."""
     grid = grid or open_loopback(recipe)
     chosen = RunSettings(recipe, path, **{"wait": 5.0, **settings})
-    records = list(serve(Post(grid, poll=0.01), chosen))
+    records = list(serve(GridTransport(grid, poll=0.01), chosen))
     return RunFolder(path).read_json("summary.json"), records
 
 
@@ -211,7 +210,7 @@ def inline_without(recipe, missing=()):
     join = PlainRound(ask, method, engine.client_infos(), recipe.seed, round_policy_of(recipe))
     schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
     scorer = Scorer(model, federation.dataset, federation.scored, recipe.evaluation.batch_size)
-    return [done.state for done in go_rounds(join, Start(snapshot(model)), schedule, scorer)]
+    return [done.state for done in run_rounds(join, Start(snapshot(model)), schedule, scorer)]
 
 
 def with_defense(recipe, **defense):

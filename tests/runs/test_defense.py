@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbb.aggregation.robust.krum import Krum
+from fedbb.aggregation.robust import Krum
 from fedbb.errors import QuorumError, RecipeError
 from fedbb.recipes.reader import make_recipe
 from fedbb.rounds.filters import ClipFilter, KrumFilter, ValidUpdates
@@ -57,7 +57,7 @@ def test_rules_that_filter_go_with_every_method(tmp_path, method, rule):
 
 def test_an_update_beyond_the_bound_is_left_out_by_name_and_the_run_stops(tmp_path):
     recipe = defended(tmp_path, {"max_norm": 1e-3, "attempts": 1})
-    with pytest.raises(QuorumError, match="client 4: its model moved by"):
+    with pytest.raises(QuorumError, match="client 4: the norm of its update is"):
         finish(recipe, tmp_path / "run")
 
 
@@ -84,27 +84,33 @@ def test_a_recipe_without_a_defense_screens_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("defense", "guard"),
+    ("defense", "policy"),
     [
-        ({"max_norm": 3.0}, RoundPolicy(screen=ValidUpdates(3.0))),
-        (DEFENSES["clip"], RoundPolicy(screen=ValidUpdates(), select=ClipFilter(0.2))),
-        (DEFENSES["median"], RoundPolicy(screen=ValidUpdates(), needs=3)),
-        (DEFENSES["median"] | {"max_norm": 2.0}, RoundPolicy(screen=ValidUpdates(2.0), needs=3)),
+        ({"max_norm": 3.0}, RoundPolicy(validate=ValidUpdates(3.0))),
+        (DEFENSES["clip"], RoundPolicy(validate=ValidUpdates(), select=ClipFilter(0.2))),
+        (DEFENSES["median"], RoundPolicy(validate=ValidUpdates(), min_updates=3)),
+        (
+            DEFENSES["median"] | {"max_norm": 2.0},
+            RoundPolicy(validate=ValidUpdates(2.0), min_updates=3),
+        ),
         (
             DEFENSES["trimmed-mean"] | {"quorum": 0.9},
-            RoundPolicy(0.9, screen=ValidUpdates(), needs=3),
+            RoundPolicy(0.9, validate=ValidUpdates(), min_updates=3),
         ),
-        (DEFENSES["krum"], RoundPolicy(screen=ValidUpdates(), needs=5, select=KrumFilter(Krum(1)))),
+        (
+            DEFENSES["krum"],
+            RoundPolicy(validate=ValidUpdates(), min_updates=5, select=KrumFilter(Krum(1))),
+        ),
         (
             DEFENSES["multi-krum"] | {"max_weight": 0.3},
             RoundPolicy(
                 max_weight=0.3,
-                screen=ValidUpdates(),
-                needs=5,
+                validate=ValidUpdates(),
+                min_updates=5,
                 select=KrumFilter(Krum(1, many=True)),
             ),
         ),
     ],
 )
-def test_the_guard_follows_from_the_recipe(tmp_path, defense, policy):
+def test_the_round_policy_follows_from_the_recipe(tmp_path, defense, policy):
     assert round_policy_of(defended(tmp_path, defense)) == policy

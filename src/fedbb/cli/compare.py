@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.compare_screen import screenful
-from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.report.compare import as_json as plain
 from fedbb.report.compare import compare_groups
 from fedbb.report.groups import read_group

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.recipes.demonstration import demo_recipes
 from fedbb.report.groups import gather
 from fedbb.report.method_comparison import as_json, as_markdown

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.methods import METHODS, build_method, hyper_parameters
 from fedbb.penalties.base import Needs
 from fedbb.records import Task
@@ -27,7 +27,7 @@ def _describe(name: str) -> dict[str, Any]:
     method = build_method(name, {})
     return {
         "name": name,
-        "about": inspect.getdoc(METHODS[name]),
+        "about": (inspect.getdoc(METHODS[name]) or "").partition("\n\nArgs:")[0],
         "loss": type(method.loss).__name__,
         "penalties": [type(penalty).__name__ for penalty in method.penalties],
         "weighting": type(method.weighting).__name__,

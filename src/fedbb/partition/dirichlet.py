@@ -1,7 +1,8 @@
 """Non-IID clients drawn from Dirichlet shares: skewed in their labels, or in their sizes.
 
 Label skew draws from numpy's legacy generator in the order of the public codes (FedML, FedAlign,
-MOON, NIID-Bench), so that the same seed gives the same splits.
+MOON, NIID-Bench), so that the same seed gives the same splits. Quantity skew draws the sizes before
+the order of the samples; its splits differ from theirs.
 """
 
 from __future__ import annotations

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedbb.aggregation.merging import average
-from fedbb.aggregation.robust.krum import Krum
-from fedbb.aggregation.robust.median import Uniform, coordinate_median
-from fedbb.aggregation.robust.trimmed_mean import TrimmedMean
+from fedbb.aggregation.robust import Krum, TrimmedMean, Uniform, coordinate_median
 from fedbb.errors import RecipeError
 from fedbb.methods import Method
 from fedbb.recipes.spec import DefenseSpec, Recipe

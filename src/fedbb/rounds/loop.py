@@ -1,4 +1,4 @@
-"""The server: choose, join, score; a generator whose consumer saves or stops."""
+"""The server's loop: choose clients, run a round, score; a generator that the consumer drives."""
 
 from __future__ import annotations
 
@@ -13,15 +13,21 @@ from fedbb.evaluation.metrics import Scores
 from fedbb.methods import Method
 from fedbb.records import ClientReport, IntArray, ModelState
 from fedbb.rng import stream
-from fedbb.rounds.round import FederatedRound, PlainRound, RoundResult
-from fedbb.simulation.base import Engine, train_all
+from fedbb.rounds.round import FederatedRound, PlainRound, RoundResult, train_all
+from fedbb.simulation.base import Engine
 
 Score = Callable[[ModelState], Mapping[str, Scores]]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many rounds, what part of the clients in each, and the seed all streams come from."""
+    """How many rounds, and which clients take part.
+
+    Args:
+        rounds: the number of rounds.
+        participation: the share of the clients that is chosen in each round.
+        seed: the seed of all random streams.
+    """
 
     rounds: int
     participation: float = 1.0
@@ -30,7 +36,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins, or goes on: the state after so many rounds."""
+    """The state that a run begins with or resumes from, and the number of rounds behind it."""
 
     state: ModelState
     rounds_done: int = 0
@@ -38,10 +44,10 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A finished round: what became of the state, who counted how much, and its scores."""
+    """A finished round: its result, the scores of the new state by data set, and its duration."""
 
     number: int
-    joined: RoundResult
+    result: RoundResult
     scores: Mapping[str, Scores]
     train_seconds: float
     score_seconds: float
@@ -49,35 +55,48 @@ class Round:
     @property
     def state(self) -> ModelState:
         """The new global state."""
-        return self.joined.state
+        return self.result.state
 
     @property
     def reports(self) -> tuple[ClientReport, ...]:
-        """Who trained and counted how much, in client order."""
-        return self.joined.reports
+        """Which clients counted and how much, in client order."""
+        return self.result.reports
 
 
 def federate(
     engine: Engine, method: Method, start: Start, schedule: Schedule, score: Score
 ) -> Iterator[Round]:
     """Yield the rounds of an engine's clients from `start` to the end of the schedule."""
-    join = PlainRound(train_all(engine), method, engine.client_infos(), schedule.seed)
-    return go_rounds(join, start, schedule, score)
+    federated_round = PlainRound(train_all(engine), method, engine.client_infos(), schedule.seed)
+    return run_rounds(federated_round, start, schedule, score)
 
 
-def go_rounds(
-    join: FederatedRound, start: Start, schedule: Schedule, score: Score
+def run_rounds(
+    federated_round: FederatedRound, start: Start, schedule: Schedule, score: Score
 ) -> Iterator[Round]:
-    """Yield the rounds that a join makes, from `start` to the end of the schedule."""
+    """Yield the rounds from `start` to the end of the schedule.
+
+    There are no callbacks: the consumer of the generator logs, saves or stops between rounds.
+
+    Args:
+        federated_round: turns the training of the chosen clients into the next state.
+        start: the state to begin with, and how many rounds it has behind it.
+        schedule: the number of rounds, the participation and the seed.
+        score: returns the scores of a state by the name of the data set.
+
+    Raises:
+        DivergedError: the new state gives outputs that are not finite.
+    """
     state = start.state
     for number in range(start.rounds_done + 1, schedule.rounds + 1):
         began = time.perf_counter()
-        joined = join(number, state, choose(join.clients, schedule, number))
-        state = joined.state
+        chosen = choose(federated_round.clients, schedule, number)
+        result = federated_round(number, state, chosen)
+        state = result.state
         trained = time.perf_counter()
         scores = _score(score, state, number)
         scored = time.perf_counter()
-        yield Round(number, joined, scores, trained - began, scored - trained)
+        yield Round(number, result, scores, trained - began, scored - trained)
 
 
 def chosen_number(clients: int, participation: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.runs.cost_estimate import Estimate, kind_of, wall_time
-from fedbb.runs.run_worker import ENDINGS, Kind, News
+from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 
 
 class Forecast:
@@ -20,9 +20,9 @@ class Forecast:
         self.guessed = {self.kinds[name]: seconds for name, seconds in estimate.per_round.items()}
         self.heard: dict[str, list[float]] = {}
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, news: RunEvent) -> None:
         """Take account of what happened to a cell."""
-        if news.kind is Kind.ROUND:
+        if news.kind is EventKind.ROUND:
             self.left[cell.name] = cell.recipe.rounds.number - news.round
             self.heard.setdefault(self.kinds[cell.name], []).append(news.seconds)
         elif news.kind in ENDINGS:

@@ -14,7 +14,7 @@ from fedbb.recipes.defense import check_crowd
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
-from fedbb.rounds.loop import Round, Schedule, Start, go_rounds
+from fedbb.rounds.loop import Round, Schedule, Start, run_rounds
 from fedbb.runs import metadata as environment
 from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
@@ -70,12 +70,12 @@ def go_on(folder: RunFolder, recipe: Recipe, task: Task, workshop: RunRuntime) -
     """Yield the rounds that a folder still lacks, each once it is committed, and close the run."""
     checkpoint = folder.latest() or Checkpoint(0, workshop.first)
     records = folder.rewind(checkpoint.round)
-    workshop.state_rounds.update(checkpoint.memories)
+    workshop.state_rounds.update(checkpoint.state_rounds)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
     best = best_record(records, metric)
     schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
     start = Start(checkpoint.state, checkpoint.round)
-    for finished in go_rounds(workshop.join, start, schedule, workshop.score):
+    for finished in run_rounds(workshop.join, start, schedule, workshop.score):
         record = _record(finished, workshop.workers)
         checkpoint = Checkpoint(finished.number, finished.state, dict(workshop.state_rounds))
         leads = is_better(record, best, metric)
@@ -101,8 +101,8 @@ def _record(finished: Round, workers: int) -> Record:
         "round": finished.number,
         "clients": clients,
         "absent": [
-            {"client": absence.client, "reason": absence.reason}
-            for absence in finished.joined.absences
+            {"client": failure.client, "reason": failure.reason}
+            for failure in finished.result.failures
         ],
         "scores": {name: scores.as_json() for name, scores in finished.scores.items()},
         "seconds": {

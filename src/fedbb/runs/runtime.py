@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from fedbb.aggregation.robust.krum import Krum
+from fedbb.aggregation.robust import Krum
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RunError
 from fedbb.evaluation.evaluator import Scorer
@@ -18,10 +18,9 @@ from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState
 from fedbb.rounds.filters import ClipFilter, KrumFilter, ValidUpdates
 from fedbb.rounds.loop import Score, chosen_number
-from fedbb.rounds.round import FederatedRound, PlainRound, RoundPolicy
+from fedbb.rounds.round import FederatedRound, PlainRound, RoundPolicy, train_all
 from fedbb.runs.federation import Federation
 from fedbb.runs.network import make_network
-from fedbb.simulation.base import train_all
 from fedbb.simulation.client_state import ClientStateStore
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
@@ -113,10 +112,10 @@ def round_policy_of(recipe: Recipe) -> RoundPolicy:
     bound = math.inf if defense.max_norm is None else defense.max_norm
     plain = RoundPolicy(defense.quorum, defense.attempts, defense.max_weight)
     if defense.rule is None:
-        return plain if defense.max_norm is None else replace(plain, screen=ValidUpdates(bound))
+        return plain if defense.max_norm is None else replace(plain, validate=ValidUpdates(bound))
     if defense.rule == "clip":
-        return replace(plain, screen=ValidUpdates(), select=ClipFilter(bound))
-    strict = replace(plain, screen=ValidUpdates(bound), needs=least_answers(defense))
+        return replace(plain, validate=ValidUpdates(), select=ClipFilter(bound))
+    strict = replace(plain, validate=ValidUpdates(bound), min_updates=least_answers(defense))
     if defense.rule in ("krum", "multi-krum"):
         krum = Krum(defense.byzantine, many=defense.rule == "multi-krum")
         return replace(strict, select=KrumFilter(krum))

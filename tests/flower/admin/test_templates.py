@@ -25,7 +25,7 @@ def test_the_app_is_one_that_flower_takes_and_small(folder):
 def test_the_app_holds_no_code_of_its_own(folder):
     for end, module in (("server", "server"), ("client", "client")):
         lines = (folder.app / "fedbb_app" / f"{end}_app.py").read_text().splitlines()
-        assert f"from fedbb.flower.{module} import app" in lines
+        assert f"from fedbb.flower.app.{module} import app" in lines
         assert len([line for line in lines if line]) == 3
 
 
@@ -75,7 +75,7 @@ def test_a_site_tells_its_client_where_its_own_data_lies(folder):
         ("client = true\nserver = 'a:1'", "client must be int"),
         ("client = 0", "server is missing"),
         ('client = 0\nserver = "a:1"\ndatta = "x"', "datta is unknown"),
-        ("client = ", "no valid TOML"),
+        ("client = ", "not valid TOML"),
     ],
 )
 def test_wrong_settings_of_a_site_are_told(folder, text, told):
@@ -86,7 +86,7 @@ def test_wrong_settings_of_a_site_are_told(folder, text, told):
 
 def test_a_folder_with_other_things_is_refused(tmp_path):
     (tmp_path / "letters.txt").write_text("dear")
-    with pytest.raises(RunError, match="holds other things"):
+    with pytest.raises(RunError, match="holds other files"):
         make_federation(FederationFolder(tmp_path), 1)
 
 
