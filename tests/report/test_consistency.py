@@ -12,7 +12,7 @@ from fedbb.report import compare
 from fedbb.report.groups import gather, group
 from fedbb.report.method_comparison import compare_methods
 from fedbb.report.page.fairness import class_scores, fairness_of
-from fedbb.report.plots.gains import class_rows
+from fedbb.report.plots.classes import class_rows
 from fedbb.report.statistics import Verdict
 from fedbb.report.sweep import layout
 from fedbb.report.sweep.table_files import read_table

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json, progress_bar
 from fedbb.recipes.demonstration import demo_recipes
 from fedbb.report.groups import gather
 from fedbb.report.method_comparison import as_json, as_markdown
@@ -31,7 +30,9 @@ def demo(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; one per core if not given.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run anew what is there already.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Run again what is already there.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -46,7 +47,9 @@ def demo(
     try:
         _run(jobs, workers, console)
     except KeyboardInterrupt:
-        typer.echo(f"stopped; what is finished is kept in {out}, start again to go on", err=True)
+        typer.echo(
+            f"stopped; finished runs are kept in {out}; run the command again to resume", err=True
+        )
         raise typer.Exit(130) from None
     page = write_demo([path for _, path in jobs], out)
     if as_json:
@@ -67,10 +70,9 @@ def write_demo(folders: list[Path], out: Path) -> Path:
 
 
 def _run(jobs: list[RunJob], workers: int | None, console: Console) -> None:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        bar = progress.add_task("runs", total=len(jobs))
-        for path in run_all(jobs, workers):
-            progress.advance(bar)
+    with progress_bar("runs", console=console, hidden=console.quiet, remaining=True) as progress:
+        progress(0, len(jobs))
+        for done, path in enumerate(run_all(jobs, workers), start=1):
+            progress(done, len(jobs))
             if not console.is_terminal:
                 console.print(f"finished {path.name}", markup=False, highlight=False)

@@ -14,12 +14,9 @@ from PIL import Image
 from fedbb.report.page.shell import read_part
 from fedbb.report.plots import canvas
 from fedbb.report.plots.canvas import save_png, save_svg
-from fedbb.report.plots.costs import plot_costs
-from fedbb.report.plots.curves import plot_curves
-from fedbb.report.plots.gains import plot_gains
-from fedbb.report.plots.partition import plot_partition
-from fedbb.report.plots.shares import plot_shares, weighed_part
-from fedbb.report.plots.weights import balanced_part, plot_weights
+from fedbb.report.plots.classes import plot_gains, plot_shares, weighed_part
+from fedbb.report.plots.clients import balanced_part, plot_partition, plot_weights
+from fedbb.report.plots.scores import plot_costs, plot_curves
 from helpers.drawn_figures import HOSTILE, SHAPES, compared, overhang
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedbb.report.plots.gains import plot_gains
+from fedbb.report.plots.classes import plot_gains
 from fedbb.report.plots.rows import class_order, class_rows
 from helpers.drawn_figures import MANY, compared
 

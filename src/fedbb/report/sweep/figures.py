@@ -14,12 +14,9 @@ from fedbb.recipes.cell_name import plain
 from fedbb.recipes.grid.grid import Grid
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.plots.canvas import save_png, save_svg
-from fedbb.report.plots.costs import plot_costs
-from fedbb.report.plots.curves import plot_curves
-from fedbb.report.plots.gains import base_part, plot_gains
-from fedbb.report.plots.partition import plot_partition
-from fedbb.report.plots.shares import plot_shares, weighed_part
-from fedbb.report.plots.weights import balanced_part, plot_weights
+from fedbb.report.plots.classes import base_part, plot_gains, plot_shares, weighed_part
+from fedbb.report.plots.clients import balanced_part, plot_partition, plot_weights
+from fedbb.report.plots.scores import plot_costs, plot_curves
 from fedbb.report.sweep.cell_runs import CellRun, finished_run, read_cells
 from fedbb.report.sweep.score_table import Place, places_of
 
