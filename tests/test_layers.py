@@ -25,10 +25,12 @@ LAYERS = (
     ("secagg",),
     ("fedbb",),
     ("recipes",),
-    ("secagg.client_secrets",),
-    ("paper", "runs", "secagg.simulated_run"),
-    ("flower", "secagg.flower"),
-    ("report", "trackers"),
+    ("paper", "runs"),
+    ("flower",),
+    ("secagg.flower",),
+    # The entry points of the Flower app, which serve plain and private runs.
+    ("flower.app.client", "flower.app.server"),
+    ("flower.template", "report", "trackers"),
     ("cli", "__main__"),
 )
 
@@ -37,10 +39,6 @@ NEIGHBORS = {
     ("partition", "data"),
     ("penalties", "models"),
     ("__main__", "cli"),
-    ("runs", "secagg.simulated_run"),
-    ("secagg.simulated_run", "runs"),
-    ("flower", "secagg.flower"),
-    ("secagg.flower", "flower"),
 }
 
 LIBRARY_HOMES = {

@@ -12,7 +12,7 @@ from fedbb.errors import RunError
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record, RunFolder
-from fedbb.secagg.leakage import solve_weights
+from fedbb.secagg.audit import solve_weights
 
 EXAMPLES = 5
 """Rounds and clients that are told one by one in a sentence."""

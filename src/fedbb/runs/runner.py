@@ -11,18 +11,30 @@ from fedbb.errors import RunError
 from fedbb.methods import Method
 from fedbb.recipes.check import check_recipe, check_task
 from fedbb.recipes.defense import check_crowd
+from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
 from fedbb.rounds.loop import Round, Schedule, Start, run_rounds
+from fedbb.rounds.round import FederatedRound
 from fedbb.runs import metadata as environment
 from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
 from fedbb.runs.federation import Federation, describe, describe_hidden, prepare
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.partition_file import hide_division, is_division
-from fedbb.runs.runtime import Joining, RunRuntime, make_join, open_runtime, wanted_workers
+from fedbb.runs.runtime import (
+    Joining,
+    RunRuntime,
+    make_join,
+    open_runtime,
+    round_policy_of,
+    wanted_workers,
+)
+from fedbb.simulation.base import make_client_infos
+from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool import process_start as process_start
+from fedbb.simulation.pool.pool import Pool
 from fedbb.state import digest
 from fedbb.training.threads import threads
 
@@ -120,11 +132,15 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
             federation.partition.save(folder.file("partition.json"))
             folder.write_json("federation.json", describe(federation, method))
         else:
-            from fedbb.secagg.simulated_run import enrol
+            from fedbb.secagg.simulated import enrol
 
             hide_division(folder, federation.partition)
             folder.write_json("federation.json", describe_hidden(federation))
-            enrol(folder, recipe, federation, method)
+            infos = make_client_infos(federation.shares, method.weighting)
+            check_members(recipe, method, len(infos))
+            agreement = agreement_of(recipe, method, len(infos))
+            least = least_cohort(recipe, len(infos))
+            enrol(folder.path, recipe.privacy, agreement, infos, least)
         folder.write_json("environment.json", environment.describe())
         folder.write_json("recipe.json", recipe.model_dump(mode="json"))
     except OSError as error:
@@ -140,10 +156,14 @@ def _joining(recipe: Recipe, folder: RunFolder) -> Joining:
     """Return how a run in this folder joins what its clients train."""
     if recipe.privacy == "none":
         return make_join
-    # Cryptography comes with an extra, and takes its time to load.
-    from fedbb.secagg.simulated_run import open_join
+    # Cryptography needs an extra, and takes time to load.
+    from fedbb.secagg.simulated import open_round
 
-    return open_join(folder)
+    def make_secure_round(recipe: Recipe, engine: Inline | Pool) -> FederatedRound:
+        agreement = agreement_of(recipe, engine.method, len(engine.client_infos()))
+        return open_round(folder.path, agreement, round_policy_of(recipe), engine, recipe.seed)
+
+    return make_secure_round
 
 
 def check_resume(folder: RunFolder, recipe: Recipe) -> None:

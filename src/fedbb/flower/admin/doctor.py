@@ -164,8 +164,8 @@ def _identity(site: SiteFolder, name: str) -> Iterator[Finding]:
         return
     try:
         need_libraries("masked")
-        from fedbb.secagg.flower.enrolment import fingerprint
-        from fedbb.secagg.flower.keys import read_site_keys
+        from fedbb.secagg.client_secrets import read_site_keys
+        from fedbb.secagg.primitives.keys import fingerprint
 
         pinned = read_site_keys(site.path, int(site.settings()["client"]))
     except FedbbError as error:

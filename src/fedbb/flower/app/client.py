@@ -45,9 +45,9 @@ def number(message: Message, context: Context) -> Message:
 
     def report(recipe: Recipe, settings: SiteSettings) -> RecordDict:
         # Private runs need an extra, and its libraries take time to load.
-        from fedbb.secagg.flower.site import client_infos
+        from fedbb.secagg.flower.site import introduce
 
-        return client_infos(recipe, settings)
+        return introduce(recipe, settings)
 
     return _reply(message, context, None, report)
 
@@ -81,9 +81,9 @@ def secure(message: Message, context: Context) -> Message:
     """Take part in a secure sum: reply to one of its signed messages."""
 
     def work(recipe: Recipe, settings: SiteSettings) -> RecordDict:
-        from fedbb.secagg.flower.site import answer_letter
+        from fedbb.secagg.flower.site import answer_message
 
-        return answer_letter(recipe, settings, message.content)
+        return answer_message(recipe, settings, message.content)
 
     return _reply(message, context, None, work)
 

@@ -37,7 +37,7 @@ from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
 if TYPE_CHECKING:
-    from fedbb.secagg.flower.server import Aggregator
+    from fedbb.secagg.flower.server import SecureServer
 
 log = logging.getLogger("fedbb")
 
@@ -116,22 +116,22 @@ def _check(recipe: Recipe) -> Method:
     return check_recipe(recipe)
 
 
-def _open_private(settings: RunSettings, method: Method, registry: NodeRegistry) -> Aggregator:
+def _open_private(settings: RunSettings, method: Method, registry: NodeRegistry) -> SecureServer:
     # Private runs need an extra, and its libraries take time to load.
-    from fedbb.secagg.flower.server import open_aggregator
+    from fedbb.secagg.flower.server import open_secure_server
 
-    return open_aggregator(settings, method, registry)
+    return open_secure_server(settings, method, registry)
 
 
 def _hide(
-    runtime: RunRuntime, folder: RunFolder, private: Aggregator, metadata: RunMetadata
+    runtime: RunRuntime, folder: RunFolder, private: SecureServer, metadata: RunMetadata
 ) -> RunRuntime:
     """Return the runtime with secure sums in place of single sites' updates and scores."""
-    from fedbb.secagg.flower.rounds import open_rounds
+    from fedbb.secagg.flower.server import open_rounds
 
     rounds = open_rounds(folder, private, metadata.run, runtime.state_rounds)
     score = rounds.score if metadata.score == "sites" else runtime.score
-    return replace(runtime, join=rounds.join, score=score)
+    return replace(runtime, join=rounds.round, score=score)
 
 
 def _own_data(recipe: Recipe) -> OwnData:
@@ -174,13 +174,13 @@ def _begin(
 
 
 def _begin_private(
-    folder: RunFolder, settings: RunSettings, private: Aggregator, own: OwnData | None
+    folder: RunFolder, settings: RunSettings, private: SecureServer, own: OwnData | None
 ) -> RunMetadata:
     """Wait for all sites, sum their statistics, and write the files with which a run begins."""
-    registry = private.roll
+    registry = private.registry
     infos = registry.gather(private.clients, settings.wait)
     assert registry.outline is not None
-    name = private.begun_name(folder, name_run(settings.recipe))
+    name = private.run_name(folder, name_run(settings.recipe))
     metadata = RunMetadata(name, settings.score, registry.outline, tuple(infos), hidden=True)
     private.set_up(folder, metadata, _scored_sizes(own))
     return metadata
