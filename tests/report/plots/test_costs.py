@@ -5,9 +5,9 @@ import statistics
 
 import pytest
 
-from fedbb.report.collect import read_runs
 from fedbb.report.groups import group
 from fedbb.report.plots.costs import cost_and_score, plot_costs
+from fedbb.report.results import read_runs
 from helpers.drawn_figures import compared, texts
 from helpers.run_builder import LEVELS, Sketch, build_all
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.plots.classes import class_order, class_rows
 from fedbb.report.plots.gains import base_part, class_gains, plot_gains
+from fedbb.report.plots.rows import class_order, class_rows
 from helpers.drawn_figures import MANY, compared, texts
 
 

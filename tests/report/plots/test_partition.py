@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fedbb.report.plots.classes import class_order
 from fedbb.report.plots.partition import plot_partition
+from fedbb.report.plots.rows import class_order
 from helpers.drawn_figures import MANY, compared, texts
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedbb.losses.pnb import PNB, PNBLoss
 from fedbb.records import Task
 from fedbb.report.plots.shares import loss_shares, plot_shares, weighed_part
-from fedbb.report.result import ClientShare, FederationFacts
+from fedbb.report.results import ClientShare, FederationFacts
 from helpers.drawn_figures import MANY, compared, texts
 
 # NIH ChestX-ray14, all 112,120 images: cases of each class, and shares in percent worked out apart

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fedbb.report.collect import read_runs
 from fedbb.report.groups import group
 from fedbb.report.plots.weights import MOST_CLIENTS, balanced_part, plot_weights
+from fedbb.report.results import read_runs
 from helpers.drawn_figures import compared, texts
 from helpers.run_builder import Sketch, build_all
 

@@ -7,15 +7,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.plots.canvas import Heading, new_figure, shorten, themed
+from fedbb.report.labels import metric_title
+from fedbb.report.plots.canvas import Heading, new_figure, themed
 from fedbb.report.plots.marks import marks_of, point_look
-from fedbb.report.spread import Spread, spread_of
-from fedbb.report.tables import score_on_test, summary_of
-from fedbb.report.wording import metric_title
+from fedbb.report.results import score_on_test, summary_of
+from fedbb.report.statistics import Spread, spread_of
+from fedbb.report.table import elide
 
 SIZE = 7.5
 FAR_APART = 6.0
-"""Where the slowest method takes so many times the fastest, time is drawn by powers of ten."""
+"""If the slowest method takes this many times the fastest, the axis of time is logarithmic."""
 
 
 def cost_and_score(part: MethodRuns, metric: str) -> tuple[Spread, Spread]:
@@ -28,10 +29,10 @@ def cost_and_score(part: MethodRuns, metric: str) -> tuple[Spread, Spread]:
 def plot_costs(comparison: Comparison, metric: str) -> Figure:
     """Draw each method's time against its score, thin lines one standard deviation over seeds."""
     title = f"What time buys: {metric_title(metric)}"
-    note = f"{shorten(comparison.title, 64)}\nseconds in all rounds of a run; last round's score"
+    note = f"{elide(comparison.title, 64)}\nseconds in all rounds of a run; last round's score"
     marks = marks_of(comparison.methods)
     keys = [
-        Line2D([], [], label=shorten(part.label, 28), **point_look(mark, 6.0))
+        Line2D([], [], label=elide(part.label, 28), **point_look(mark, 6.0))
         for part, mark in zip(comparison.methods, marks, strict=True)
     ]
     figure, axes = new_figure(Heading(title, note, keys), height=2.9)

@@ -12,11 +12,12 @@ from matplotlib.ticker import MaxNLocator
 
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.plots.canvas import SURFACE, Heading, new_figure, shorten, themed
+from fedbb.report.labels import capitalize, metric_title
+from fedbb.report.plots.canvas import SURFACE, Heading, new_figure, themed
 from fedbb.report.plots.marks import Mark, marks_of
-from fedbb.report.spread import spread_columns
-from fedbb.report.tables import score_on_test
-from fedbb.report.wording import capitalize, metric_title
+from fedbb.report.results import score_on_test
+from fedbb.report.statistics import spread_columns
+from fedbb.report.table import elide
 
 
 @themed
@@ -24,11 +25,11 @@ def plot_curves(comparison: Comparison, metric: str) -> Figure:
     """Draw the mean on test data with a band of one standard deviation over seeds."""
     marks = marks_of(comparison.methods)
     keys = [
-        Line2D([], [], label=shorten(part.label, 28), **_look(mark))
+        Line2D([], [], label=elide(part.label, 28), **_look(mark))
         for part, mark in zip(comparison.methods, marks, strict=True)
     ]
     title = f"{capitalize(metric_title(metric))} on test data by round"
-    figure, axes = new_figure(Heading(title, shorten(comparison.title, 64), keys), height=2.7)
+    figure, axes = new_figure(Heading(title, elide(comparison.title, 64), keys), height=2.7)
     for part, mark in zip(comparison.methods, marks, strict=True):
         _draw(axes, _by_round(part, metric), mark)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -10,15 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedbb.records import FloatArray, IntArray
-from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.plots.canvas import GRID, MUTED, Heading, new_figure, shorten, themed
-from fedbb.report.plots.classes import class_rows
+from fedbb.report.groups import BASE, Comparison, MethodRuns
+from fedbb.report.labels import capitalize, metric_title
+from fedbb.report.plots.canvas import GRID, MUTED, Heading, new_figure, themed
 from fedbb.report.plots.marks import Mark, marks_of, point_look
-from fedbb.report.plots.rows import label_rows
-from fedbb.report.result import RunResult
-from fedbb.report.spread import spread_columns
-from fedbb.report.tables import BASE, summary_of
-from fedbb.report.wording import capitalize, metric_title
+from fedbb.report.plots.rows import class_rows, label_rows
+from fedbb.report.results import RunResult, summary_of
+from fedbb.report.statistics import spread_columns, subtract_by_seed
+from fedbb.report.table import elide
 
 SIZE = 5.0
 
@@ -43,11 +42,11 @@ def plot_gains(comparison: Comparison, base: MethodRuns, metric: str) -> Figure:
     drawn = [part for part in comparison.methods if set(part.seeds) & set(base.seeds)]
     drawn.remove(base)
     keys = [
-        Line2D([], [], label=shorten(part.label, 28), **point_look(marks[part], SIZE))
+        Line2D([], [], label=elide(part.label, 28), **point_look(marks[part], SIZE))
         for part in drawn
     ]
-    title = f"{capitalize(metric_title(metric))} gained over {shorten(base.label, 16)}"
-    note = f"{shorten(comparison.title, 64)}\nlast round, head to tail; training cases under names"
+    title = f"{capitalize(metric_title(metric))} gained over {elide(base.label, 16)}"
+    note = f"{elide(comparison.title, 64)}\nlast round, head to tail; training cases under names"
     pitch = max(0.32, 0.14 + 0.085 * len(drawn))
     figure, axes = new_figure(Heading(title, note, keys), pitch * len(rows.names) + 0.45)
     axes.axvline(0, color=MUTED, linewidth=1.0)
@@ -57,7 +56,7 @@ def plot_gains(comparison: Comparison, base: MethodRuns, metric: str) -> Figure:
         offset = (place - (len(drawn) - 1) / 2) * 0.8 / len(drawn)
         _draw(axes, class_gains(part, base, metric, rows.classes), marks[part], offset)
     label_rows(axes, rows.names, rows.counts)
-    axes.set_xlabel(f"points more than {shorten(base.label, 24)}")
+    axes.set_xlabel(f"points more than {elide(base.label, 24)}")
     return figure
 
 
@@ -65,9 +64,10 @@ def class_gains(
     part: MethodRuns, base: MethodRuns, metric: str, classes: Sequence[IntArray]
 ) -> FloatArray:
     """Return the gains in points, of shape (seeds that both have, rows of classes)."""
-    own, other = ({run.recipe.seed: run for run in side.runs} for side in (part, base))
-    shared = [seed for seed in own if seed in other]
-    gaps = [_vector(own[seed], metric) - _vector(other[seed], metric) for seed in shared]
+    own, other = (
+        {run.recipe.seed: _vector(run, metric) for run in group.runs} for group in (part, base)
+    )
+    gaps = subtract_by_seed(own, other).values()
     return 100 * np.array(
         [[spread_columns(gap[some, None])[0][0] for some in classes] for gap in gaps]
     )

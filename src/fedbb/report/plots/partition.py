@@ -9,17 +9,9 @@ from matplotlib.figure import Figure
 
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison
-from fedbb.report.plots.canvas import (
-    BLUE,
-    INK,
-    MUTED,
-    SURFACE,
-    Heading,
-    new_figure,
-    shorten,
-    themed,
-)
-from fedbb.report.plots.classes import class_order
+from fedbb.report.plots.canvas import BLUE, INK, MUTED, SURFACE, Heading, new_figure, themed
+from fedbb.report.plots.rows import class_order
+from fedbb.report.table import elide
 
 MOST_COLUMNS = 14
 MOST_ROWS = 24
@@ -32,9 +24,9 @@ def plot_partition(comparison: Comparison) -> Figure:
     order, _ = class_order(comparison)
     federation = comparison.federation
     counts = np.array([client.positives for client in federation.clients])[:, order]
-    names = [shorten(federation.classes[index], 14) for index in order]
+    names = [elide(federation.classes[index], 14) for index in order]
     is_small = len(names) <= MOST_COLUMNS and len(counts) <= MOST_ROWS
-    note = f"{shorten(comparison.title, 54)}; seed {comparison.first.recipe.seed}\n"
+    note = f"{elide(comparison.title, 54)}; seed {comparison.first.recipe.seed}\n"
     note += "training cases; empty where there are none"
     height = 0.8 + (0.27 if is_small else 0.1) * min(len(counts), 40)
     figure, axes = new_figure(Heading("Which client holds which classes", note), height)

@@ -14,10 +14,10 @@ from fedbb.losses.pnb import PNB, weigh
 from fedbb.methods import build_method
 from fedbb.records import FloatArray, IntArray, LabelCounts, Task
 from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.plots.canvas import BLUE, ORANGE, SURFACE, Heading, new_panels, shorten, themed
-from fedbb.report.plots.classes import class_rows
-from fedbb.report.plots.rows import label_rows
-from fedbb.report.result import ClientShare, FederationFacts
+from fedbb.report.plots.canvas import BLUE, ORANGE, SURFACE, Heading, new_panels, themed
+from fedbb.report.plots.rows import class_rows, label_rows
+from fedbb.report.results import ClientShare, FederationFacts
+from fedbb.report.table import elide
 
 PANEL_WIDTH = 7.0
 
@@ -74,7 +74,7 @@ def plot_shares(comparison: Comparison, part: MethodRuns, spec: PNB) -> Figure:
         Patch(facecolor=ORANGE, edgecolor=SURFACE, hatch="////", label="negative cases"),
     ]
     single = run.federation.task is Task.MULTICLASS
-    note = f"{shorten(comparison.title, 80)}; {shorten(part.label, 24)}, seed {run.recipe.seed}\n"
+    note = f"{elide(comparison.title, 80)}; {elide(part.label, 24)}, seed {run.recipe.seed}\n"
     note += "all clients, each with its own weights; training cases under each name"
     heading = Heading("Share of the loss before and after PNB", note, [] if single else keys)
     titles = [share.title for share in shares]

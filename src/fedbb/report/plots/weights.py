@@ -11,10 +11,11 @@ from matplotlib.patches import Patch
 
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.plots.canvas import MUTED, Heading, new_figure, shorten, themed
+from fedbb.report.plots.canvas import MUTED, Heading, new_figure, themed
 from fedbb.report.plots.marks import marks_of
 from fedbb.report.plots.rows import Rows, label_rows
-from fedbb.report.result import ClientShare
+from fedbb.report.results import ClientShare
+from fedbb.report.table import elide
 
 MOST_CLIENTS = 24
 
@@ -38,10 +39,10 @@ def plot_weights(comparison: Comparison, part: MethodRuns) -> Figure:
     mark = marks_of(comparison.methods)[comparison.methods.index(part)]
     keys = [
         Patch(color=MUTED, alpha=0.55, label="by size, as FedAvg"),
-        Patch(color=mark.color, label=f"by {shorten(part.label, 20)} (CBR)"),
+        Patch(color=mark.color, label=f"by {elide(part.label, 20)} (CBR)"),
     ]
     title = "Client weights before and after CBR"
-    note = f"{shorten(comparison.title, 54)}; seed {run.recipe.seed}\n"
+    note = f"{elide(comparison.title, 54)}; seed {run.recipe.seed}\n"
     note += _note(clients, run.federation.clients)
     figure, axes = new_figure(Heading(title, note, keys), 0.36 * len(clients) + 0.45)
     before = np.array([client.weight_by_samples for client in clients])
