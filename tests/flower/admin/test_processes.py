@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from fedbb.flower.admin import processes
 from fedbb.flower.admin.processes import OFFLINE, Group, environment

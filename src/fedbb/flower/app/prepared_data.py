@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.files import sync_folder
-from fedbb.data.dataset import Augmentation, Dataset, Examples
+from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.transforms import Augmentation
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import VERSIONS
 from fedbb.flower.app.settings import SiteSettings
