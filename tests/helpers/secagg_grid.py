@@ -9,7 +9,7 @@ from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.templates import make_federation
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
-from fedbb.flower.app.transport import Post
+from fedbb.flower.app.transport import GridTransport
 from fedbb.runs.folder import RunFolder
 from fedbb.secagg.flower.enrolment import enrol, enrolment_folder
 from helpers.flower_loopback import FIRST_NODE, Loopback, Node
@@ -108,4 +108,4 @@ def start(recipe, path, federation, grid=None, **settings):
     """Return a run under way."""
     grid = grid or open_grid(recipe, federation)
     keys = {"wait": 0.0, "keys": enrolment_folder(federation), **settings}
-    return serve(Post(grid, poll=0.01), RunSettings(recipe, path, **keys))
+    return serve(GridTransport(grid, poll=0.01), RunSettings(recipe, path, **keys))

@@ -66,7 +66,8 @@ def inspect(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="beta, tau, mu, gamma, reading, batch_size, saturation; or a recipe's key.",
+            help="beta, tau, mu, class_factor, alpha_min, margin, label_margin, gamma, reading, "
+            "batch_size, saturation; or a recipe's key.",
         ),
     ] = None,
     suggest: Annotated[

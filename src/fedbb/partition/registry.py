@@ -22,8 +22,8 @@ class Rule:
     """How to divide the samples among clients.
 
     Each kind takes some of the fields: the skews `clients`, `concentration` and `min_samples` (they
-    draw anew until every client has so many); even `clients`; column the name of a `column`, and
-    `clients` if its values are to be dealt to so many; file the `path` of a saved partition.
+    draw again until every client has that many); even `clients`; column the name of a `column`, and
+    `clients` to assign its values to that many clients; file the `path` of a saved partition.
     """
 
     kind: str

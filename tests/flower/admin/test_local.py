@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.flower.admin import reaper as keeper
+from fedbb.flower.admin import processes
 from fedbb.flower.admin.certificates import make_certificates
 from fedbb.flower.admin.control import Control
 from fedbb.flower.admin.local import LocalFederation, free_port
@@ -46,8 +46,8 @@ def test_leaving_the_group_ends_its_programs(tmp_path):
     with Group() as group:
         for name in ("one", "two"):
             group.start(name, [sys.executable, "-c", SLEEP], dict(os.environ), tmp_path / name)
-        wait_until(lambda: len(keeper.members(group.mark)) == 2)
-    assert keeper.members(group.mark) == []
+        wait_until(lambda: len(processes.find_marked(group.mark)) == 2)
+    assert processes.find_marked(group.mark) == []
 
 
 def test_a_program_that_does_not_listen_is_killed_with_all_that_it_started(tmp_path):
@@ -58,9 +58,9 @@ def test_a_program_that_does_not_listen_is_killed_with_all_that_it_started(tmp_p
             "deaf", [sys.executable, str(script)], dict(os.environ), tmp_path / "log"
         )
         wait_until(lambda: started.output().count("here") == 2)
-        assert len(keeper.members(group.mark)) == 2
+        assert len(processes.find_marked(group.mark)) == 2
         started.kill()
-        assert keeper.members(group.mark) == []
+        assert processes.find_marked(group.mark) == []
         assert not started.is_running()
 
 
@@ -71,13 +71,13 @@ def test_a_stopped_program_is_ended_too(tmp_path):
         )
         wait_until(lambda: "here" in started.output())
         os.kill(started.pid, signal.SIGSTOP)
-    assert keeper.members(group.mark) == []
+    assert processes.find_marked(group.mark) == []
 
 
 def test_where_marks_cannot_be_seen_programs_are_ended_by_their_group(tmp_path, monkeypatch):
     group = Group()
     group.mark, known = "nobody has this", group.mark
-    monkeypatch.setattr(keeper, "members", lambda mark: [])
+    monkeypatch.setattr(processes, "find_marked", lambda mark: [])
     with group:
         group.mark = known
         started = group.start(
@@ -120,9 +120,9 @@ def test_programs_end_with_whoever_started_them_however_that_ended(tmp_path):
     for starter, way in zip(starters, ways, strict=True):
         with starter:
             mark = starter.stdout.readline().strip()
-            wait_until(lambda mark=mark: len(keeper.members(mark)) == 1)
+            wait_until(lambda mark=mark: len(processes.find_marked(mark)) == 1)
             starter.send_signal(way)
-        wait_until(lambda mark=mark: keeper.members(mark) == [])
+        wait_until(lambda mark=mark: processes.find_marked(mark) == [])
 
 
 def test_flower_is_told_to_stay_offline_whatever_the_user_has_set(tmp_path, monkeypatch):
@@ -188,9 +188,9 @@ def test_nodes_and_server_come_back_after_a_power_cut(federation):
     node = federation.nodes[1]
     before = {entry.name: entry.identity for entry in federation.control.nodes()}
     node.kill()
-    assert keeper.members(node.program.mark) == []
+    assert processes.find_marked(node.program.mark) == []
     federation.superlink.kill()
-    assert keeper.members(federation.superlink.mark) == []
+    assert processes.find_marked(federation.superlink.mark) == []
     federation.start_superlink()
     node.restart()
     assert {entry.name: entry.identity for entry in federation.control.nodes()} == before
@@ -201,7 +201,7 @@ def test_nodes_and_server_come_back_after_a_power_cut(federation):
 def test_nothing_is_written_outside_the_folder_and_nobody_calls_home(federation):
     for node in federation.nodes:
         assert (node.site.state / "node.toml").exists()
-    for process in keeper.members(federation.mark):
+    for process in processes.find_marked(federation.mark):
         entries = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
         assert b"FLWR_TELEMETRY_ENABLED=0" in entries
         home = next(entry for entry in entries if entry.startswith(b"FLWR_HOME="))
@@ -213,7 +213,7 @@ def test_a_server_that_is_not_there_is_told(federation):
     address = f"127.0.0.1:{free_port('127.0.0.1')}"
     with (
         Control(address, federation.folder.ca) as control,
-        pytest.raises(RunError, match=f"no server answers at {address}"),
+        pytest.raises(RunError, match=f"no server responds at {address}"),
     ):
         control.nodes()
 

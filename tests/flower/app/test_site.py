@@ -7,12 +7,13 @@ from flwr.app import Context, Message, RecordDict
 
 from fedbb.errors import DataError, RunError
 from fedbb.flower.app.client import app
-from fedbb.flower.app.client_state import NodeMemory, open_memory
-from fedbb.flower.app.serde import Order, pack_order, pack_state
+from fedbb.flower.app.client_state import ClientStateRecords, open_client_state
+from fedbb.flower.app.serde import TrainRequest, pack_state, pack_train_request
 from fedbb.flower.app.settings import SiteSettings
-from fedbb.flower.app.site import build_network, dataset_of, open_site, outline_of
+from fedbb.flower.app.site import dataset_of, open_site, outline_of
 from fedbb.records import ClientState
 from fedbb.runs.federation import prepare
+from fedbb.runs.runtime import network_of
 from fedbb.simulation.base import make_client_infos
 from fedbb.state import digest, snapshot
 from fedbb.training.config import TrainJob
@@ -36,8 +37,8 @@ def test_all_of_its_data_is_its_own_if_it_says_so(recipe, tmp_path):
     own = write_npz(tmp_path / "own.npz", samples=40)
     site = open_site(recipe, SiteSettings(7, data=str(own), whole=True))
     assert site.client == 7
-    assert len(site.share) == 30
-    assert len(open_site(recipe, SiteSettings(2, data=str(own))).share) == 10
+    assert len(site.train_data) == 30
+    assert len(open_site(recipe, SiteSettings(2, data=str(own))).train_data) == 10
 
 
 def test_a_number_that_the_partition_does_not_have_is_refused(recipe):
@@ -54,13 +55,16 @@ def test_a_network_follows_from_the_outline_alone(recipe):
     site = open_site(recipe, SiteSettings(0))
     bare = dataset_of(outline_of(site.dataset))
     ours, theirs = (
-        snapshot(build_network(recipe, site.method, data)) for data in (bare, site.dataset)
+        snapshot(network_of(recipe, data, site.method, workers=0)) for data in (bare, site.dataset)
     )
     assert digest(ours) == digest(theirs)
 
 
 def memories(tmp_path):
-    return {"node": open_memory(None, "a", RecordDict()), "folder": open_memory(tmp_path, "a", {})}
+    return {
+        "node": open_client_state(None, "a", RecordDict()),
+        "folder": open_client_state(tmp_path, "a", {}),
+    }
 
 
 @pytest.mark.parametrize("kind", ["node", "folder"])
@@ -70,7 +74,7 @@ def test_a_memory_comes_back_and_old_ones_are_forgotten(kind, tmp_path):
     for number in (1, 2, 5):
         store.save(0, number, kept)
         store.save(3, number, kept)
-    store.tidy(0, {5, 2})
+    store.keep_only(0, {5, 2})
     back = store.load(0, 5)
     assert equal_states(back.model, state)
     assert list(back.momentum) == ["x"]
@@ -88,29 +92,31 @@ def test_a_memory_without_a_model_comes_back_as_such(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "../a", "x" * 300, "a\nb"])
 def test_a_server_cannot_choose_another_folder(name, tmp_path):
-    with pytest.raises(RunError, match="no name for a folder"):
-        open_memory(tmp_path / "state", name, RecordDict())
+    with pytest.raises(RunError, match="not valid as the name of a folder"):
+        open_client_state(tmp_path / "state", name, RecordDict())
     assert not (tmp_path / "state").exists()
 
 
 def test_training_again_from_the_named_memory_gives_the_same_bits(recipe):
-    site, store = open_site(recipe, SiteSettings(0)), NodeMemory(RecordDict())
-    state = snapshot(build_network(recipe, site.method, site.dataset))
-    order = Order(TrainJob(0, 1, 0, state), 1, "run", None)
+    site, store = open_site(recipe, SiteSettings(0)), ClientStateRecords(RecordDict())
+    state = snapshot(network_of(recipe, site.dataset, site.method, workers=0))
+    order = TrainRequest(TrainJob(0, 1, 0, state), 1, "run", None)
     site.train(order, store)
-    second = Order(TrainJob(0, 2, 0, state), 1, "run", 1)
+    second = TrainRequest(TrainJob(0, 2, 0, state), 1, "run", 1)
     once, again = (site.train(replace(second, attempt=k), store) for k in (1, 2))
     assert digest(once.update.state) == digest(again.update.state)
     assert once.kept
-    assert not once.forgot
-    assert sorted(store.state) == ["memory-0-1", "memory-0-2"]
+    assert not once.lost
+    assert sorted(store.records) == ["state-0-1", "state-0-2"]
 
 
 def test_a_job_for_another_client_is_refused(recipe):
     site = open_site(recipe, SiteSettings(0))
-    state = snapshot(build_network(recipe, site.method, site.dataset))
+    state = snapshot(network_of(recipe, site.dataset, site.method, workers=0))
     with pytest.raises(RunError, match="this site is client 0, and the job is for 1"):
-        site.train(Order(TrainJob(1, 1, 0, state), 1, "run", None), NodeMemory(RecordDict()))
+        site.train(
+            TrainRequest(TrainJob(1, 1, 0, state), 1, "run", None), ClientStateRecords(RecordDict())
+        )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +132,7 @@ def test_errors_come_back_as_words_and_without_data(
 ):
     take_identity(monkeypatch)
     config = {"recipe": recipe.model_dump_json()} if run_config is None else run_config
-    message = Message(RecordDict(), 5, "query.card")
+    message = Message(RecordDict(), 5, "query.info")
     reply = app(message, Context(1, 5, node_config, RecordDict(), config))
     assert reply.has_error()
     assert reply.error.reason.startswith(words)
@@ -144,13 +150,15 @@ def test_an_error_nobody_foresaw_tells_only_its_kind(recipe, monkeypatch):
     reply = app(
         Message(RecordDict(), 5, "evaluate"), Context(1, 5, {"client": 0}, RecordDict(), config)
     )
-    assert reply.error.reason == "ZeroDivisionError; the site's own log tells more"
+    assert reply.error.reason == "ZeroDivisionError; details are in the site's own log"
 
 
 def test_a_state_that_does_not_fit_the_network_is_an_error_of_the_site(recipe, monkeypatch):
     take_identity(monkeypatch)
     other = snapshot(toy_network())
-    content = pack_order(Order(TrainJob(0, 1, 0, other), 1, "run", None), pack_state(other))
+    content = pack_train_request(
+        TrainRequest(TrainJob(0, 1, 0, other), 1, "run", None), pack_state(other)
+    )
     config = {"recipe": recipe.model_dump_json()}
     reply = app(Message(content, 5, "train"), Context(1, 5, {"client": 0}, RecordDict(), config))
     assert reply.error.reason.startswith("RuntimeError")
@@ -159,7 +167,7 @@ def test_a_state_that_does_not_fit_the_network_is_an_error_of_the_site(recipe, m
 def test_nothing_but_the_card_is_told_before_the_first_round(recipe, monkeypatch):
     take_identity(monkeypatch)
     grid = open_loopback(recipe)
-    reply = grid._answer(1000, grid.nodes[1000], Message(RecordDict(), 1000, "query.card"))
+    reply = grid._answer(1000, grid.nodes[1000], Message(RecordDict(), 1000, "query.info"))
     assert set(reply.content) == {"facts", "outline"}
     assert set(reply.content["facts"]) == {"client", "samples", "dispersion"}
     assert set(reply.content["outline"]) == {"data", "task", "classes", "channels", "versions"}

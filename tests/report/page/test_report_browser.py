@@ -5,13 +5,14 @@ import json
 import pytest
 
 from fedbb.report.groups import gather, group
+from fedbb.report.labels import metric_title
 from fedbb.report.method_comparison import (
     best_table,
     compare_methods,
-    difference_table,
     final_table,
 )
 from fedbb.report.page.report import write_report
+from fedbb.report.prose import signed
 from fedbb.report.results import read_run
 from helpers.run_builder import Sketch, build_all
 
@@ -49,12 +50,17 @@ def test_the_numbers_are_those_of_the_tables(visit, report, runs):
                 shown = [row[1:] for row in seen.rows(sheet) if row[0] == title]
                 columns = [seen.head(sheet).index(name) - 1 for name in table.head]
                 assert [tuple(row[at] for at in columns) for row in shown] == list(table.rows)
-            words = difference_table(part.differences)
             shown = [row[1:] for row in seen.rows("table-differences") if row[0] == title]
-            columns = [seen.head("table-differences").index(name) - 1 for name in words.head[1:]]
-            assert [
-                (f"{row[0]} − {row[1]}", *(row[at] for at in columns)) for row in shown
-            ] == list(words.rows)
+            assert len(shown) == len(part.differences)
+            for item, (method, against, metric, mean, interval, verdict, _) in zip(
+                part.differences, shown, strict=True
+            ):
+                assert (method, against) == (item.method, item.against)
+                assert metric == metric_title(item.metric)
+                assert verdict == item.paired.verdict
+                assert mean == signed(100 * item.paired.spread.mean)
+                if "[" in item.text:
+                    assert item.text.startswith(f"{mean} {interval}, {verdict}")
 
 
 def test_the_verdict_is_told_in_words(visit, report, runs):

@@ -9,9 +9,9 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from fedbb.errors import QuorumError, RefusedError, ReplyError, RunError
-from fedbb.flower.app.serde import Order, pack_order, pack_state
+from fedbb.flower.app.serde import TrainRequest, pack_state, pack_train_request
 from fedbb.flower.app.site import Site
-from fedbb.flower.app.transport import Failure, Post
+from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.secagg.flower.packing import pack_letter, read_letter, unpack_letter
 from fedbb.secagg.flower.state import open_state
 from fedbb.secagg.member import Member
@@ -119,7 +119,7 @@ def test_answers_hold_a_letter_and_letters_tell_no_figure(finished):
 
 
 def test_what_a_site_keeps_is_for_its_owner_only(finished):
-    (folder,) = Path(finished.nodes[FIRST_NODE].config["state"]).iterdir()
+    (folder,) = Path(finished.nodes[FIRST_NODE].config["state"]).glob("[!.]*")
     names = {path.name for path in (folder / "secure").iterdir()}
     assert names == {"journal", "lock", "masked.json", "statistics.json"}
     for name in names - {"lock"}:
@@ -128,7 +128,9 @@ def test_what_a_site_keeps_is_for_its_owner_only(finished):
 
 
 def ask(grid, kind, content, node=FIRST_NODE):
-    ((_, outcome),) = Post(grid, poll=0.01).exchange(kind, {node: content}, 5.0, "a test")
+    ((_, outcome),) = GridTransport(grid, poll=0.01).send_and_receive(
+        kind, {node: content}, 5.0, "a test"
+    )
     return outcome
 
 
@@ -152,10 +154,10 @@ def finished(tmp_path_factory):
 def test_messages_of_open_runs_are_not_answered_in_a_private_one(finished):
     grid = finished
     masked = unpack_letter(last_letter(grid, "masked"))
-    order = pack_order(
-        Order(TrainJob(0, 1, 0, masked.state), 1, "run", None), pack_state(masked.state)
+    order = pack_train_request(
+        TrainRequest(TrainJob(0, 1, 0, masked.state), 1, "run", None), pack_state(masked.state)
     )
-    for kind, content in (("train", order), ("evaluate", order), ("query.card", RecordDict())):
+    for kind, content in (("train", order), ("evaluate", order), ("query.info", RecordDict())):
         outcome = ask(grid, kind, content)
         assert isinstance(outcome, Failure)
         assert 'not asked for in a run with privacy = "masked"' in outcome.reason

@@ -1,6 +1,7 @@
-"""What a site remembers between rounds: in a folder of its own, or in Flower's state of the node.
+"""A client's state between rounds, kept at its site: in a folder, or in Flower's node state.
 
-A new run of Flower begins with an empty state, so only the folder outlasts a restart.
+Flower's node state is empty at the start of every Flower run, so only the folder survives a
+restart of the run.
 """
 
 from __future__ import annotations
@@ -9,95 +10,70 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from fedbb._util.files import remove_leftovers
+from fedbb._util.text import quote
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import read_arrays
 from fedbb.records import ClientState
-from fedbb.runs.client_states import ClientStateFiles
+from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.simulation.client_state import ClientStateStore
 from fedbb.state import flatten_client_state, unflatten_client_state
 
-_NAME = re.compile(r"[A-Za-z0-9_+=-][\w.+=-]{0,150}")
-_FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
-_KEY = re.compile(r"memory-(\d+)-(\d+)")
-
-
-class SiteMemory(ClientStateStore, Protocol):
-    """A store that drops what the server can no longer ask for."""
-
-    def tidy(self, client: int, kept: Collection[int]) -> None:
-        """Forget a client's memories of all rounds but these."""
-        ...
+_RUN_NAME = re.compile(r"[A-Za-z0-9_+=-][\w.+=-]{0,150}")
+_KEY = re.compile(r"state-(\d+)-(\d+)")
 
 
 @dataclass(frozen=True)
-class FolderMemory:
-    """Sealed files, a folder for each run."""
+class ClientStateRecords:
+    """Records in the node's state, which Flower keeps as long as the run and the node last."""
 
-    files: ClientStateFiles
-
-    def load(self, client: int, number: int) -> ClientState:
-        """Return what a client kept in this round."""
-        return self.files.load(client, number)
-
-    def save(self, client: int, number: int, memory: ClientState) -> None:
-        """Keep what a client remembers after this round."""
-        self.files.save(client, number, memory)
-
-    def tidy(self, client: int, kept: Collection[int]) -> None:
-        """Forget a client's memories of all rounds but these."""
-        for path in self.files.folder.iterdir():
-            found = _FILE.fullmatch(path.name)
-            if found and int(found[1]) == client and int(found[2]) not in kept:
-                path.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class NodeMemory:
-    """Records in the node's state, which Flower keeps for as long as a run and the node last."""
-
-    state: RecordDict
+    records: RecordDict
 
     def load(self, client: int, number: int) -> ClientState:
-        """Return what a client kept in this round."""
-        record = self.state.get(_key(client, number))
+        """Return the state that a client stored in this round."""
+        record = self.records.get(_key(client, number))
         if not isinstance(record, ArrayRecord):
-            raise RunError(f"the node remembers nothing of round {number}")
-        tensors = {name: torch.from_numpy(array) for name, array in read_arrays(record).items()}
-        return unflatten_client_state(tensors)
+            raise RunError(f"the node holds no state of round {number}")
+        arrays = read_arrays(record)
+        return unflatten_client_state({name: torch.from_numpy(a) for name, a in arrays.items()})
 
-    def save(self, client: int, number: int, memory: ClientState) -> None:
-        """Keep what a client remembers after this round."""
-        tensors = flatten_client_state(memory)
+    def save(self, client: int, number: int, state: ClientState) -> None:
+        """Store a client's state after this round."""
+        tensors = flatten_client_state(state)
         arrays = {name: Array(tensor.numpy()) for name, tensor in tensors.items()}
-        self.state[_key(client, number)] = ArrayRecord(arrays)
+        self.records[_key(client, number)] = ArrayRecord(arrays)
 
-    def tidy(self, client: int, kept: Collection[int]) -> None:
-        """Forget a client's memories of all rounds but these."""
-        for key in list(self.state):
+    def keep_only(self, client: int, rounds: Collection[int]) -> None:
+        """Delete a client's states of all other rounds."""
+        for key in list(self.records):
             found = _KEY.fullmatch(key)
-            if found and int(found[1]) == client and int(found[2]) not in kept:
-                del self.state[key]
+            if found and int(found[1]) == client and int(found[2]) not in rounds:
+                del self.records[key]
 
 
-def open_memory(folder: Path | None, run: str, state: RecordDict) -> SiteMemory:
-    """Return where a site keeps its memories of a run, which the server names."""
+def open_client_state(folder: Path | None, run: str, records: RecordDict) -> ClientStateStore:
+    """Return where a site keeps its client's state of a run.
+
+    Args:
+        folder: the site's state folder; without one, Flower's node state is used.
+        run: the run's name, given by the server.
+        records: Flower's node state.
+    """
     if folder is None:
-        return NodeMemory(state)
+        return ClientStateRecords(records)
     path = run_folder(folder, run)
     remove_leftovers(path)
-    return FolderMemory(ClientStateFiles(path))
+    return ClientStateFiles(path)
 
 
 def run_folder(folder: Path, run: str) -> Path:
-    """Return the folder of a run in a site's state folder, made if need be."""
-    if not _NAME.fullmatch(run):
-        raise RunError(f"the run's name {run[:60]!r} is no name for a folder")
+    """Return the folder of a run in a site's state folder; it is created if necessary."""
+    if not _RUN_NAME.fullmatch(run):
+        raise RunError(f"the run's name {quote(run, 60)} is not valid as the name of a folder")
     path = folder / run
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -107,4 +83,4 @@ def run_folder(folder: Path, run: str) -> Path:
 
 
 def _key(client: int, number: int) -> str:
-    return f"memory-{client}-{number}"
+    return f"state-{client}-{number}"

@@ -1,4 +1,4 @@
-"""What the server keeps of its sites in the run folder, so that a run can go on without them."""
+"""What the server knows of a run's sites, saved in the run folder so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fedbb.records import ClientInfo, Task
 from fedbb.runs import metadata as environment
 from fedbb.runs.folder import RunFolder
 
-CARDS = "cards.json"
+CLIENTS_FILE = "cards.json"
 
 
 @dataclass(frozen=True)
-class Register:
-    """The clients of a run as they introduced themselves, and what the run is called at sites.
+class RunMetadata:
+    """A run on Flower: its name at the sites, who scores, the form of the data, the clients.
 
-    Cards of `hidden` clients, those of a private run, tell nothing but their number.
+    The infos of `hidden` clients, those of a private run, hold nothing but their number.
     """
 
     run: str
@@ -35,19 +35,19 @@ class Register:
 
 
 def name_run(recipe: Recipe) -> str:
-    """Return a name that no other run has, for a recipe may be run many times."""
+    """Return a name that no other run has: a recipe may be run many times."""
     name = recipe.name or f"{recipe.data.name}-{recipe.method.name}-seed{recipe.seed}"
     return f"{name}-{secrets.token_hex(4)}"
 
 
-def save_register(folder: RunFolder, register: Register) -> None:
-    """Keep a register."""
-    outline = register.outline
+def save_run_metadata(folder: RunFolder, metadata: RunMetadata) -> None:
+    """Write the metadata of a run into its folder."""
+    outline = metadata.outline
     folder.write_json(
-        CARDS,
+        CLIENTS_FILE,
         {
-            "run": register.run,
-            "score": register.score,
+            "run": metadata.run,
+            "score": metadata.score,
             "outline": {
                 "data": outline.data,
                 "task": str(outline.task),
@@ -55,21 +55,23 @@ def save_register(folder: RunFolder, register: Register) -> None:
                 "channels": outline.channels,
                 "versions": outline.versions,
             },
-            "cards": [_plain(info, hidden=register.hidden) for info in register.infos],
+            "cards": [_plain(info, hidden=metadata.hidden) for info in metadata.infos],
         },
     )
 
 
 def _plain(info: ClientInfo, *, hidden: bool) -> dict[str, Any]:
-    told = {} if hidden else {"samples": info.samples, "dispersion": info.dispersion}
-    return {"client": info.client, **told}
+    figures = {} if hidden else {"samples": info.samples, "dispersion": info.dispersion}
+    return {"client": info.client, **figures}
 
 
-def load_register(folder: RunFolder) -> Register:
-    """Return the register of a run that was begun on Flower."""
-    if not folder.file(CARDS).exists():
-        raise RunError(f"{folder.path} was not begun on Flower; go on with: fedbb run --resume")
-    plain = folder.read_json(CARDS)
+def load_run_metadata(folder: RunFolder) -> RunMetadata:
+    """Return the metadata of a run that was begun on Flower."""
+    if not folder.file(CLIENTS_FILE).exists():
+        raise RunError(
+            f"{folder.path} was not begun on Flower; continue it with: fedbb run --resume"
+        )
+    plain = folder.read_json(CLIENTS_FILE)
     try:
         form = plain["outline"]
         outline = Outline(
@@ -81,29 +83,33 @@ def load_register(folder: RunFolder) -> Register:
         )
         infos = tuple(ClientInfo(**{"samples": 0, **info}) for info in plain["cards"])
         hidden = all("samples" not in info for info in plain["cards"])
-        return Register(plain["run"], plain["score"], outline, infos, hidden)
+        return RunMetadata(plain["run"], plain["score"], outline, infos, hidden)
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder.file(CARDS)} is damaged: {error!r}") from error
+        raise RunError(f"{folder.file(CLIENTS_FILE)} is damaged: {error!r}") from error
 
 
 def set_up(
-    folder: RunFolder, recipe: Recipe, method: Method, register: Register, scored: Mapping[str, int]
+    folder: RunFolder,
+    recipe: Recipe,
+    method: Method,
+    metadata: RunMetadata,
+    scored: Mapping[str, int],
 ) -> None:
-    """Write what a run folder needs to begin; the recipe comes last, for it makes it a run."""
+    """Write the files with which a run begins; recipe.json comes last, since it marks a run."""
     try:
-        save_register(folder, register)
-        folder.write_json("federation.json", describe(register, method, scored))
+        save_run_metadata(folder, metadata)
+        folder.write_json("federation.json", describe(metadata, method, scored))
         folder.write_json("environment.json", environment.describe())
         folder.write_json("recipe.json", recipe.model_dump(mode="json"))
     except OSError as error:
         raise RunError(f"{folder.path} cannot be written: {error}") from error
 
 
-def describe(register: Register, method: Method, scored: Mapping[str, int]) -> dict[str, Any]:
-    """Return what a server in the field knows of its clients: sizes, dispersions, weights."""
-    outline, infos = register.outline, register.infos
+def describe(metadata: RunMetadata, method: Method, scored: Mapping[str, int]) -> dict[str, Any]:
+    """Return what the server of a real federation knows: sizes, dispersions and weights."""
+    outline, infos = metadata.outline, metadata.infos
     notes = []
-    if register.score == "sites":
+    if metadata.score == "sites":
         notes.append("scores are means over the sites, each on its own test data")
     return {
         "data": outline.data,

@@ -49,7 +49,7 @@
   };
 
   const sections = [];
-  const tables = data.tables.map((sheet) => ({ ...sheet, ...table(sheet) }));
+  const tables = data.tables.map((one) => ({ ...one, ...table(one) }));
   const filtering = () => {
     const unique = (name) => [...new Set(tables.flatMap((one) =>
       one.rows.map((row) => row[one.head.indexOf(name)])))];

@@ -60,7 +60,7 @@ const shell = (() => {
 
   // A cell is a text, or a pair [text, number to sort by or null].
   const LONG = /\S{25}/u;
-  const SHORT = 16;
+  const SHORT = 20;
   const tied = (text) => text.replaceAll(" ± ", "\u00a0±\u00a0").replaceAll(" (", "\u00a0(");
   const textOf = (cell) => (Array.isArray(cell) ? cell[0] : cell);
   const collator = new Intl.Collator("en", { numeric: true });

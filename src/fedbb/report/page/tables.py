@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fedbb.report.labels import metric_title, score_text
-from fedbb.report.method_comparison import MethodComparison, MethodScore, difference_table
+from fedbb.report.method_comparison import MethodComparison, MethodDifference, MethodScore
 from fedbb.report.page.fairness import Fairness, fairness_of
+from fedbb.report.prose import interval_text, signed
 from fedbb.report.results import RunResult, score_on_test, summary_of
 from fedbb.report.statistics import Spread, spread_of
 from fedbb.report.table import UNDEFINED, Cell, Column, Entry, Table, make_table, number_cell
@@ -58,25 +59,26 @@ def best_scores(parts: Sequence[MethodComparison]) -> Table:
 
 
 def differences(parts: Sequence[MethodComparison]) -> Table:
-    """Return paired differences against FedAvg and the control."""
-    metrics = _metrics(parts)
-    rows: list[tuple[Entry, ...]] = []
-    for part in parts:
-        if not part.differences:
-            continue
-        own = list(dict.fromkeys(item.metric for item in part.differences))
-        pairs = list(dict.fromkeys((item.method, item.against) for item in part.differences))
-        means = {(d.method, d.against, d.metric): d.paired.spread.mean for d in part.differences}
-        for pair, line in zip(pairs, difference_table(part.differences).texts, strict=True):
-            texts = dict(zip(own, line[1:], strict=True))
-            cells = [
-                number_cell(means[*pair, metric], texts[metric]) if metric in texts else BLANK
-                for metric in metrics
-            ]
-            rows.append((part.comparison.title, *pair, *cells))
-    head = ("data", "method", "minus", *(metric_title(metric) for metric in metrics))
-    caption = "Paired differences after the last round, with 95 % intervals"
-    return make_table(head, rows, caption, words=3)
+    """Return paired differences against FedAvg and the control, one row for each metric."""
+    rows = [_difference_row(item) for part in parts for item in part.differences]
+    head = ("data", "method", "compared with", "metric", Column("difference", "right", "points"))
+    caption = "Paired differences after the last round"
+    note = "Seeds that agree: those whose difference has the sign of the mean."
+    rest = ("95 % interval", Column("verdict"), "seeds that agree")
+    return make_table((*head, *rest), rows, caption, words=4, note=note)
+
+
+def _difference_row(item: MethodDifference) -> tuple[Entry, ...]:
+    paired = item.paired
+    mean, low, number = 100 * paired.spread.mean, 100 * paired.interval.low, len(paired.seeds)
+    agreeing = paired.behind if mean < 0 else paired.ahead
+    return (
+        *(item.data, item.method, item.against, metric_title(item.metric)),
+        number_cell(mean, signed(mean)),
+        number_cell(low, interval_text(paired.interval, 100)),
+        str(paired.verdict),
+        Cell(f"{agreeing} of {number}", agreeing / number if number else None),
+    )
 
 
 def fairness_table(parts: Sequence[MethodComparison]) -> Table:

@@ -70,7 +70,7 @@ class Heading:
 
 
 def new_figure(heading: Heading, height: float) -> tuple[Figure, Axes]:
-    """Return a figure with its heading, and axes below it of so many inches."""
+    """Return a figure with its heading, and axes of this height, in inches, below it."""
     figure, (axes,) = new_panels(heading, height, [""])
     return figure, axes
 

@@ -16,7 +16,7 @@ from fedbb.report.table import elide
 
 SIZE = 7.5
 FAR_APART = 6.0
-"""Where the slowest method takes so many times the fastest, time is drawn by powers of ten."""
+"""If the slowest method takes this many times the fastest, the axis of time is logarithmic."""
 
 
 def cost_and_score(part: MethodRuns, metric: str) -> tuple[Spread, Spread]:

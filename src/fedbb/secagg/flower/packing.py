@@ -14,7 +14,7 @@ from fedbb.flower.app.serde import (
     NEVER,
     STATE,
     Outline,
-    pack_card,
+    pack_client_info,
     read_arrays,
     unpack_state,
 )
@@ -83,7 +83,7 @@ def read_letter(content: RecordDict) -> bytes:
 
 def pack_number(client: int, outline: Outline) -> RecordDict:
     """Return what a site of a private run tells of itself: its number, and no figure."""
-    content = pack_card(ClientInfo(client, 0), outline)
+    content = pack_client_info(ClientInfo(client, 0), outline)
     content[FACTS] = MetricRecord({"client": client})
     return content
 

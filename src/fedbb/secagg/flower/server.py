@@ -9,8 +9,13 @@ from typing import Any, TypeVar
 
 from fedbb._util.files import replacing
 from fedbb.errors import QuorumError, RunError, TooFewError
-from fedbb.flower.app.node_registry import Roll
-from fedbb.flower.app.run_metadata import CARDS, Register, load_register, save_register
+from fedbb.flower.app.node_registry import NodeRegistry
+from fedbb.flower.app.run_metadata import (
+    CLIENTS_FILE,
+    RunMetadata,
+    load_run_metadata,
+    save_run_metadata,
+)
 from fedbb.flower.app.settings import RunSettings
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
@@ -41,7 +46,7 @@ class Aggregator:
 
     recipe: Recipe
     method: Method
-    roll: Roll
+    roll: NodeRegistry
     pinned: Pinned
     agreement: Agreement
     patience: float
@@ -54,16 +59,16 @@ class Aggregator:
     def begun_name(self, folder: RunFolder, name: str) -> str:
         """Return the name of a run, which stays that of a set-up that was cut short.
 
-        Sites sum statistics once under a name. Under a new one, and over other sites, the
+        FlowerEngine sum statistics once under a name. Under a new one, and over other sites, the
         difference of the sums would tell a site's own numbers.
         """
-        return load_register(folder).run if folder.file(CARDS).exists() else name
+        return load_run_metadata(folder).run if folder.file(CLIENTS_FILE).exists() else name
 
-    def set_up(self, folder: RunFolder, register: Register, scored: Mapping[str, int]) -> None:
+    def set_up(self, folder: RunFolder, register: RunMetadata, scored: Mapping[str, int]) -> None:
         """Sum the sites' statistics and write what a run needs; the recipe makes it a run."""
         pinned, recipe = self.pinned, self.recipe
         try:
-            save_register(folder, register)
+            save_run_metadata(folder, register)
             statistics = self._sum_statistics(register.run)
             with replacing(folder.file(ROSTER)) as file:
                 file.write(pinned.signed)
@@ -110,7 +115,7 @@ class Aggregator:
         return SiteWire(self.roll, what, self.recipe.defense.deadline, self.patience, enclosed)
 
 
-def open_aggregator(settings: RunSettings, method: Method, roll: Roll) -> Aggregator:
+def open_aggregator(settings: RunSettings, method: Method, roll: NodeRegistry) -> Aggregator:
     """Return the server's side of a private run, or say what it lacks."""
     recipe = settings.recipe
     pinned = read_server_keys(settings.keys)
@@ -118,7 +123,9 @@ def open_aggregator(settings: RunSettings, method: Method, roll: Roll) -> Aggreg
     return Aggregator(recipe, method, roll, pinned, agreement, settings.wait)
 
 
-def describe_private(register: Register, samples: int, scored: Mapping[str, int]) -> dict[str, Any]:
+def describe_private(
+    register: RunMetadata, samples: int, scored: Mapping[str, int]
+) -> dict[str, Any]:
     """Return what the server of a private run knows of its sites: how many, and how much in all."""
     outline, notes = register.outline, []
     if register.score == "sites":

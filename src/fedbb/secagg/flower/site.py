@@ -14,8 +14,8 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedbb.errors import DivergedError, RefusedError, RunError
-from fedbb.flower.app.client_state import open_memory, run_folder
-from fedbb.flower.app.serde import Order
+from fedbb.flower.app.client_state import open_client_state, run_folder
+from fedbb.flower.app.serde import TrainRequest
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.flower.app.site import Site, open_site
 from fedbb.methods import Method
@@ -89,9 +89,9 @@ class SecureSite:
         self, site: Site, occasion: Occasion, state: ModelState, since: int | None
     ) -> ClientUpdate:
         job = TrainJob(site.client, occasion.round, self.recipe.seed, state)
-        memory = open_memory(self.settings.state, occasion.run, RecordDict())
-        done = site.train(Order(job, occasion.attempt, occasion.run, since), memory)
-        if done.forgot:
+        memory = open_client_state(self.settings.state, occasion.run, RecordDict())
+        done = site.train(TrainRequest(job, occasion.attempt, occasion.run, since), memory)
+        if done.lost:
             log.warning("the memory of round %s is lost; trained without", since)
         return done.update
 

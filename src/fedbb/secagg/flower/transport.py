@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from flwr.app import RecordDict
 
 from fedbb.errors import ReplyError
-from fedbb.flower.app.node_registry import Roll
+from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.transport import Failure
 from fedbb.secagg.flower.packing import Enclosed, pack_letter, read_letter
 from fedbb.secagg.statistics_round import COMMIT
@@ -30,7 +30,7 @@ class SiteWire:
     `deadline` and `patience` are seconds: for a stage's answers, and for clients that are away.
     """
 
-    roll: Roll
+    roll: NodeRegistry
     what: str
     deadline: float
     patience: float
@@ -39,7 +39,7 @@ class SiteWire:
 
     def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield the sites' answers as they come; why one gave none is in the log."""
-        post, enclosed = self.roll.post, self.enclosed if stage == WORK else None
+        transport, enclosed = self.roll.transport, self.enclosed if stage == WORK else None
         nodes = self._find(stage, sorted(messages))
         letters = {
             node: pack_letter(stage, messages[client], client, enclosed)
@@ -48,7 +48,7 @@ class SiteWire:
         clients = {node: client for client, node in nodes.items()}
         kind = "query.secure" if enclosed is None else "train.secure"
         about = f"{self.what}, stage {stage}"
-        for node, outcome in post.exchange(kind, letters, self.deadline, about):
+        for node, outcome in transport.send_and_receive(kind, letters, self.deadline, about):
             try:
                 answer = _read(outcome)
             except ReplyError as error:
