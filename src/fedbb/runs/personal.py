@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fedbb._util.json import finite_or_none
 from fedbb.errors import RunError
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.evaluation.metrics import Scores, own_accuracy
@@ -56,7 +56,7 @@ class Served:
 
     def as_json(self) -> dict[str, float | None]:
         """Return plain numbers, with None for NaN."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        return {name: finite_or_none(value) for name, value in asdict(self).items()}
 
 
 def personalize(
@@ -144,10 +144,6 @@ def _recall(path: Path, classes: Sequence[str]) -> FloatArray:
         raise RunError(f"{path} knows other classes")
     final = folder.read_json("summary.json")["final"]["scores"]["test"]
     return Scores.from_json(final).per_class["recall"]
-
-
-def _plain(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
 
 
 @dataclass
