@@ -15,8 +15,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "fedbb"
 # name begins with; it may import its own part and those of the rows above. `fedbb` is the public
 # package: it re-exports names of the rows above it, and gives the version to those below.
 LAYERS = (
-    ("_util", "errors", "records", "rng"),
-    ("data", "imbalance", "partition", "state"),
+    ("_util", "errors", "records", "rng", "report.latex"),
+    ("report.table",),
+    ("data", "imbalance", "state"),
+    ("partition",),
     ("aggregation", "losses", "models", "penalties"),
     ("methods",),
     ("analysis", "evaluation", "training"),
@@ -36,7 +38,6 @@ LAYERS = (
 
 # (who, whom): the only imports allowed between parts of one row.
 NEIGHBORS = {
-    ("partition", "data"),
     ("penalties", "models"),
     ("__main__", "cli"),
 }

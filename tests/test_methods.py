@@ -9,11 +9,10 @@ from fedbb.aggregation.merging import average, normalized_average
 from fedbb.aggregation.weighting import BySamples, ClientBalanced
 from fedbb.errors import RecipeError
 from fedbb.imbalance.counts import count_labels
-from fedbb.losses.calibrated import Calibrated, Calibration
 from fedbb.losses.class_balanced import ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.focal import Focal
-from fedbb.losses.logit_calibrated import LogitCalibrated
+from fedbb.losses.logit_calibrated import Calibrated, Calibration, LogitCalibrated
 from fedbb.losses.pnb import PNB
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.penalties.alignment import Alignment
@@ -71,7 +70,7 @@ def test_harmonizing_keeps_the_base_and_takes_loss_and_weighting_from_the_other(
 
 
 def test_a_method_asks_for_what_its_penalties_ask_for():
-    contrast = Needs(models=2, forwards=2, projection=True, memory=True)
+    contrast = Needs(models=2, forwards=2, projection=True, client_state=True)
     assert build_method("moon+fedbb", {}).needs == contrast
     assert build_method("fedalign", {}).needs == Needs(tail_width=0.25, clip=10.0)
     assert build_method("fedbb", {}).needs == Needs()
@@ -136,8 +135,8 @@ def test_methods_are_values_that_can_be_compared_and_hashed():
         ("cbr", {"gamma": 1.1}, r"method.options of cbr: gamma must be in \[0, 1\], not 1.1"),
         ("cbr", {"gamma": -0.1}, "gamma must be in"),
         ("cbr", {"reading": "std"}, "reading must be one of share-std"),
-        ("fedbb", {"beta": "high"}, "fedbb has a value of the wrong kind in {'beta': 'high'}"),
-        ("cbr", {"gamma": [1]}, "cbr has a value of the wrong kind"),
+        ("fedbb", {"beta": "high"}, "fedbb has a value of the wrong type in {'beta': 'high'}"),
+        ("cbr", {"gamma": [1]}, "cbr has a value of the wrong type"),
         ("cbr", {"reading": ["printed"]}, "reading must be one of"),
     ],
 )

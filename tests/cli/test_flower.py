@@ -179,7 +179,7 @@ def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_pat
             run.send_signal(signal.SIGINT)
             out, err = run.communicate(timeout=60)
         assert run.returncode == 130, err
-        assert "go on with: fedbb flower run --resume here hospitals" in out
+        assert "continue with: fedbb flower run --resume here hospitals" in out
         words = ("flower", "run", "--resume", "here", "hospitals", "--json")
         done = fedbb(*words, monkeypatch=monkeypatch)
         assert done.code == 0, done.err

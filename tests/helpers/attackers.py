@@ -9,7 +9,8 @@ from fedbb.records import ClientFailure, ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
 from fedbb.rounds.round import RoundReplies, TrainClients
 from fedbb.simulation.base import Engine
-from fedbb.training.config import ClientDataset, TrainJob
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import TrainJob
 
 Spoil = Callable[[TrainJob, ModelState], ModelState]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedbb.records import Task
 from fedbb.rounds.round import PlainRound, RoundPolicy, train_all
-from fedbb.runs.client_states import ClientStateFiles
+from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.secagg.cbr import UNBOUND, Agreement, Contributor, terms_of
 from fedbb.secagg.client_secrets import ClientSecrets
 from fedbb.secagg.round import SecureRound

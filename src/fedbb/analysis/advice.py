@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from fedbb.analysis.clients import Clients, mean_weights
-from fedbb.analysis.settings import Settings
-from fedbb.analysis.tally import Tally
+from fedbb.analysis.label_statistics import LabelStatistics
+from fedbb.analysis.measures import Clients, Settings, mean_weights
 from fedbb.analysis.warnings import looks_random
 from fedbb.imbalance.clients import Reading
 from fedbb.records import FloatArray, IntArray, Task
@@ -42,11 +41,11 @@ class Advice:
         return given | ({"alpha_min": self.alpha_min} if self.alpha_min else {})
 
 
-def advise(tally: Tally, clients: Clients, settings: Settings) -> Advice:
+def advise(counts: LabelStatistics, clients: Clients, settings: Settings) -> Advice:
     """Return the settings that the rules make of these counts."""
-    beta, why_beta = _choose_beta(tally, settings.saturation)
+    beta, why_beta = _choose_beta(counts, settings.saturation)
     alpha_min, why_floor = _choose_floor(clients)
-    mu, why_mu = _choose_mu(tally, replace(settings, beta=beta, tau=1.0, mu=1.0))
+    mu, why_mu = _choose_mu(counts, Settings(beta=beta, mu=1.0))
     gamma, why_gamma = _choose_gamma(clients)
     reasons = (
         why_beta,
@@ -79,21 +78,21 @@ def middle_value(values: FloatArray, samples: IntArray) -> float:
     return float(values[order][np.searchsorted(passed, passed[-1] / 2)])
 
 
-def _choose_beta(tally: Tally, saturation: float) -> tuple[float, str]:
-    count = middle_value(tally.positive.max(axis=1), tally.samples)
+def _choose_beta(counts: LabelStatistics, saturation: float) -> tuple[float, str]:
+    count = middle_value(counts.positive.max(axis=1), counts.samples)
     beta = saturating_beta(count, saturation)
     reason = (
-        f"β = {beta:.10g}: the largest class of a middling client, {count:g} cases, is then worth "
-        f"{saturation:.0%} of what endlessly many would be (1 − β^n = {saturation:g})"
+        f"β = {beta:.10g}: the largest class of the median client, {count:g} cases, then has "
+        f"{saturation:.0%} of the largest effective number (1 − β^n = {saturation:g})"
     )
     return beta, reason
 
 
-def _choose_mu(tally: Tally, settings: Settings) -> tuple[float, str]:
-    cases = tally.positive.sum(axis=1)
-    if tally.task is Task.MULTILABEL:
-        cases = cases + tally.negative.sum(axis=1)
-    weights = mean_weights(tally, settings)
+def _choose_mu(counts: LabelStatistics, settings: Settings) -> tuple[float, str]:
+    cases = counts.positive.sum(axis=1)
+    if counts.task is Task.MULTILABEL:
+        cases = cases + counts.negative.sum(axis=1)
+    weights = mean_weights(counts, settings)
     mean = float(weights @ cases / cases.sum()) if cases.sum() > 0 else 1.0
     if not mean > 0:
         return 1.0, "μ = 1: no client has a class with both cases, so PNB has nothing to scale"
@@ -110,8 +109,8 @@ def _choose_gamma(clients: Clients) -> tuple[float, str]:
     even = clients.effective["fedavg"]
     gamma = round(even / number, 2)
     reason = (
-        f"γ = {gamma:g}: sizes are as uneven as if {even:.1f} of {number} clients had all; the "
-        "more uneven they are, the more size must count, or tiny clients decide"
+        f"γ = {gamma:g}: sizes are equivalent to {even:.1f} equal clients of {number}; the more "
+        "they differ, the more size must count, or tiny clients dominate"
     )
     return gamma, reason
 

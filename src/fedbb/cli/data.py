@@ -16,11 +16,11 @@ from fedbb.cli.common import Json, Quiet, print_json, progress_bar
 from fedbb.data.download import cache_folder
 from fedbb.data.registry import (
     CATALOGUE,
-    Holding,
+    CacheStatus,
+    cache_status,
     check_files,
     find_entry,
     get_dataset,
-    holding,
     load_dataset,
 )
 from fedbb.data.source import Source
@@ -33,7 +33,7 @@ Name = Annotated[str, typer.Argument(help="A data set, as `fedbb data list` name
 
 @app.command("list")
 def list_data(as_json: Json = False, quiet: Quiet = False) -> None:
-    """List the data sets a recipe may name, and which of them are here."""
+    """List the data sets a recipe may name, and which of them are on this machine."""
     rows = [_row(name) for name in CATALOGUE]
     if as_json:
         print_json(rows)
@@ -98,7 +98,7 @@ def check(
 
 
 def _row(name: str) -> dict[str, Any]:
-    entry, held = CATALOGUE[name], holding(name)
+    entry, held = CATALOGUE[name], cache_status(name)
     return {
         "name": name,
         "task": None if entry.task is None else str(entry.task),
@@ -120,7 +120,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _tell(held: Holding, what: str, as_json: bool, quiet: bool) -> None:
+def _tell(held: CacheStatus, what: str, as_json: bool, quiet: bool) -> None:
     if as_json:
         files = [str(path) for path in held.files]
         print_json({"name": held.name, "present": held.present, "files": files, "bytes": held.size})

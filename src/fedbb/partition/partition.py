@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.data.files import replacing
+from fedbb.data.download import replacing
 from fedbb.errors import DataError
 from fedbb.records import IntArray
 
@@ -22,9 +22,13 @@ _FORMAT = "fedbb partition 1"
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Sorted places of each client's examples, and the labels and rule they were made for.
+    """Which examples each client has, and the labels and rule the partition was made for.
 
-    `fingerprint` is that of the labels, so that a partition is not used with other data by mistake.
+    Attributes:
+        clients: sorted places of each client's examples; every example has exactly one client.
+        samples: number of examples.
+        fingerprint: SHA-256 of the labels, so that a partition is not used with other data.
+        rule: how it was made.
     """
 
     clients: tuple[IntArray, ...]
@@ -36,6 +40,14 @@ class Partition:
     def sizes(self) -> list[int]:
         """Number of examples of each client."""
         return [len(places) for places in self.clients]
+
+    @property
+    def owners(self) -> IntArray:
+        """The client of each example, (N,)."""
+        owners = np.empty(self.samples, dtype=np.int64)
+        for client, places in enumerate(self.clients):
+            owners[places] = client
+        return owners
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Partition) and self._content() == other._content()
@@ -77,7 +89,7 @@ class Partition:
         if self.fingerprint != fingerprint(labels):
             raise DataError(
                 f"the partition was made for other labels (SHA-256 {self.fingerprint[:12]}…, "
-                f"the data's is {fingerprint(labels)[:12]}…); divide this data anew"
+                f"the data's is {fingerprint(labels)[:12]}…); divide this data again"
             )
         check_cover(self.clients, self.samples, "partition")
         return self
@@ -101,7 +113,7 @@ def from_owners(
 
 
 def check_cover(clients: Sequence[IntArray], samples: int, where: str) -> None:
-    """Refuse an empty client, a sample outside the data, held twice, or held by nobody."""
+    """Refuse an empty client, a sample outside the data, of two clients, or of none."""
     if not clients:
         raise DataError(f"{where} has no clients")
     holder = np.full(samples, -1, dtype=np.int64)

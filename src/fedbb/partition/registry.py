@@ -9,10 +9,9 @@ from os import PathLike
 from fedbb._util.names import nearest
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
-from fedbb.partition.dirichlet import Skew, label_skew, quantity_skew
+from fedbb.partition.dirichlet import dominant_label, label_skew, quantity_skew
 from fedbb.partition.iid import even_parts
-from fedbb.partition.multilabel import deciding_classes
-from fedbb.partition.natural import by_value, deal_values
+from fedbb.partition.natural import assign_groups, by_value
 from fedbb.partition.partition import Partition, from_owners
 from fedbb.partition.skew import measure_skew
 from fedbb.records import IntArray, Task
@@ -23,8 +22,8 @@ class Rule:
     """How to divide the samples among clients.
 
     Each kind takes some of the fields: the skews `clients`, `concentration` and `min_samples` (they
-    draw anew until every client has so many); even `clients`; column the name of a `column`, and
-    `clients` if its values are to be dealt to so many; file the `path` of a saved partition.
+    draw again until every client has that many); even `clients`; column the name of a `column`, and
+    `clients` to assign its values to that many clients; file the `path` of a saved partition.
     """
 
     kind: str
@@ -86,18 +85,18 @@ def _record(rule: Rule, kind: Kind) -> dict[str, str | int | float]:
 def _by_labels(rule: Rule, examples: Examples, task: Task) -> IntArray:
     labels = examples.labels
     if task is Task.MULTILABEL:
-        labels = deciding_classes(labels, rule.seed)
-    return label_skew(labels, _skew(rule))
+        labels = dominant_label(labels, rule.seed)
+    return label_skew(labels, *_skew(rule))
 
 
 def _by_quantity(rule: Rule, examples: Examples, task: Task) -> IntArray:
-    return quantity_skew(len(examples), _skew(rule))
+    return quantity_skew(len(examples), *_skew(rule))
 
 
-def _skew(rule: Rule) -> Skew:
+def _skew(rule: Rule) -> tuple[int, float, int, int]:
     assert rule.clients is not None
     assert rule.concentration is not None
-    return Skew(rule.clients, rule.concentration, rule.min_samples, rule.seed)
+    return rule.clients, rule.concentration, rule.min_samples, rule.seed
 
 
 def _evenly(rule: Rule, examples: Examples, task: Task) -> IntArray:
@@ -114,7 +113,7 @@ def _by_column(rule: Rule, examples: Examples, task: Task) -> IntArray:
     values = examples.columns[rule.column]
     if rule.clients is None:
         return by_value(values)
-    return deal_values(values, rule.clients, rule.seed)
+    return assign_groups(values, rule.clients, rule.seed)
 
 
 KINDS: Mapping[str, Kind] = {

@@ -36,7 +36,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Start:
-    """The state that a run begins with or resumes from, after so many rounds."""
+    """The state that a run begins with or resumes from, and the number of rounds behind it."""
 
     state: ModelState
     rounds_done: int = 0

@@ -1,4 +1,4 @@
-"""One round without secure aggregation: train the chosen clients, filter, weigh and merge.
+"""One round without secure aggregation: train the chosen clients, filter, weight and merge.
 
 The policy says how many updates a round needs and how often it is repeated; `repeat_until_quorum`
 is the one loop that repeats, also for rounds on Flower and for secure aggregation.
@@ -63,7 +63,7 @@ def train_all(engine: Engine) -> TrainClients:
 
 
 class UpdateFilter(Protocol):
-    """Looks at the replies of a round before they are weighed; may drop or change updates."""
+    """Looks at the replies of a round before they are weighted; may drop or change updates."""
 
     def __call__(self, current: ModelState, replies: RoundReplies) -> RoundReplies:
         """Return the replies that count, given the state that the clients started from."""
@@ -97,7 +97,7 @@ class RoundPolicy:
     select: UpdateFilter = accept_all
 
     def required(self, chosen: int) -> int:
-        """Return how many of so many chosen clients must give a valid update."""
+        """Return how many of the chosen clients must give a valid update."""
         return max(self.min_updates, math.ceil(self.quorum * chosen))
 
 

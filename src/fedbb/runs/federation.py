@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import numpy as np
 from fedbb.aggregation.weighting import BySamples
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.download import Progress
-from fedbb.data.holdout import hold_out
 from fedbb.data.longtail import long_tail
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
+from fedbb.data.splits import hold_out
 from fedbb.errors import RecipeError
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import Method
@@ -23,8 +24,8 @@ from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import LabelCounts
 from fedbb.rng import stream
-from fedbb.simulation.base import count_clients, make_client_infos
-from fedbb.training.config import ClientDataset
+from fedbb.simulation.base import make_client_infos
+from fedbb.training.client_dataset import ClientDataset, make_client_datasets
 
 TOLD = 1000
 """Clients whose loss is looked at one by one; what is said of more of them nobody reads."""
@@ -41,10 +42,10 @@ class Federation:
     partition: Partition
     scored: dict[str, Examples]
 
-    @property
+    @cached_property
     def shares(self) -> list[ClientDataset]:
         """Each client's part of the training data."""
-        return [ClientDataset(self.dataset, indices) for indices in self.partition.clients]
+        return make_client_datasets(self.dataset, self.partition.clients)
 
 
 def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
@@ -74,7 +75,8 @@ def describe(federation: Federation, method: Method) -> dict[str, Any]:
     A server in the field sees of this only each client's size and dispersion.
     """
     dataset, shares = federation.dataset, federation.shares
-    counts, infos = count_clients(shares), make_client_infos(shares, method.weighting)
+    counts = [share.counts for share in shares]
+    infos = make_client_infos(shares, method.weighting)
     weights, by_size = method.weighting(infos), BySamples()(infos)
     clients = [
         {

@@ -17,7 +17,8 @@ from fedbb.records import ClientState
 from fedbb.runs.federation import Federation
 from fedbb.runs.network import make_network
 from fedbb.state import snapshot
-from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
 from fedbb.training.threads import threads
 

@@ -82,7 +82,7 @@ def go_on(folder: RunFolder, recipe: Recipe, task: Task, workshop: RunRuntime) -
     """Yield the rounds that a folder still lacks, each once it is committed, and close the run."""
     checkpoint = folder.latest() or Checkpoint(0, workshop.first)
     records = folder.rewind(checkpoint.round)
-    workshop.state_rounds.update(checkpoint.memories)
+    workshop.state_rounds.update(checkpoint.state_rounds)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
     best = best_record(records, metric)
     schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)

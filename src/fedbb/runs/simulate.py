@@ -11,12 +11,13 @@ from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
 from fedbb.partition.registry import Rule, divide
 from fedbb.rounds.loop import Round, Schedule, Start, federate
-from fedbb.runs.client_states import ClientStateFiles
+from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.runs.network import make_network
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import snapshot
-from fedbb.training.config import ClientDataset, LocalConfig
+from fedbb.training.client_dataset import make_client_datasets
+from fedbb.training.config import LocalConfig
 from fedbb.training.threads import threads
 
 PLAN = LocalConfig()
@@ -40,7 +41,7 @@ def simulate(
     partition = divide(rule, dataset.train, dataset.task)
     projection = method.needs.projection
     network = make_network(model, dataset, plan, seed=schedule.seed, projection=projection)
-    shares = [ClientDataset(dataset, indices) for indices in partition.clients]
+    shares = make_client_datasets(dataset, partition.clients)
     start, scored = Start(snapshot(network)), {"test": dataset.test}
     with threads(plan.threads):
         if not workers:

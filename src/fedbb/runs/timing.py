@@ -16,7 +16,8 @@ from fedbb.models.registry import build_model
 from fedbb.records import ClientState, Task
 from fedbb.rng import stream, torch_stream
 from fedbb.state import snapshot
-from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
 from fedbb.training.threads import threads
 

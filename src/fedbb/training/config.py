@@ -1,20 +1,32 @@
-"""The settings of local training, and the job one client is given."""
+"""The settings of local training, and the job that a client is given."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbb.data.dataset import Dataset
-from fedbb.imbalance.counts import count_labels
-from fedbb.records import IntArray, LabelCounts, ModelState
+from fedbb.records import ModelState
 
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """How a client trains; the optimizer is fresh in every round unless its momentum is kept.
+    """How a client trains in a round, by SGD.
 
-    Threads, memory format and device are among the settings because results depend on them to the
-    bit.
+    Threads, memory format and device are among the settings because the bits of a result depend on
+    them.
+
+    Args:
+        epochs: passes over the client's data in a round.
+        batch_size: samples per step.
+        lr: the learning rate.
+        momentum: the momentum factor; the momentum starts at zero in every round.
+        nesterov: whether the momentum is Nesterov's.
+        weight_decay: the factor of the L2 penalty on the parameters.
+        drop_last: whether a short last batch is left out, unless it is the only one.
+        keep_momentum: whether a client goes on with the momentum of its last round.
+        augment: whether images are augmented as their data set says.
+        threads: threads that torch computes with in one client's training.
+        channels_last: whether images and weights are laid out channels-last.
+        device: the torch device, such as "cpu", "cuda" or "cuda:1".
     """
 
     epochs: int = 1
@@ -31,25 +43,16 @@ class LocalConfig:
     device: str = "cpu"
 
 
-@dataclass(frozen=True, eq=False)
-class ClientDataset:
-    """One client's part of a data set, by place; the images are not copied."""
-
-    dataset: Dataset
-    indices: IntArray
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def count(self) -> LabelCounts:
-        """Return the label counts of this part."""
-        labels = self.dataset.train.labels[self.indices]
-        return count_labels(labels, self.dataset.task, len(self.dataset.classes))
-
-
 @dataclass(frozen=True)
 class TrainJob:
-    """One client's work in one round: start here, draw from the streams of this seed."""
+    """One client's work in one round.
+
+    Args:
+        client: the number of the client.
+        round: the number of the round, from 1.
+        seed: the seed of the run, from which the random streams are derived.
+        state: the global state to start from.
+    """
 
     client: int
     round: int

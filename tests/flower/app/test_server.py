@@ -15,7 +15,7 @@ from fedbb.flower.app.settings import RunSettings
 from fedbb.flower.app.transport import GridTransport
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import PartitionSpec
-from fedbb.report.collect import read_run
+from fedbb.report.results import read_run
 from fedbb.runs.folder import RunFolder
 from fedbb.state import digest
 from helpers.flower_loopback import (

@@ -92,18 +92,18 @@ class Control:
     def all_nodes(self) -> list[Node]:
         """Return all nodes that were ever registered, by name."""
         with self._explained():
-            answer = self._client.ListNodes(ListNodesRequest())
+            response = self._client.ListNodes(ListNodesRequest())
         nodes = [
             Node(info.node_id, info.name, info.status, info.public_key, info.last_activated_at)
-            for info in answer.nodes_info
+            for info in response.nodes_info
         ]
         return sorted(nodes, key=lambda node: (len(node.name), node.name))
 
     def register(self, key: bytes, name: str) -> int:
         """Register the public key of a site and return the node id."""
         with self._explained():
-            answer = self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
-        return int(answer.node_id)
+            response = self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+        return int(response.node_id)
 
     def unregister(self, node: int) -> None:
         """Remove a node from the federation; its key is never accepted again."""
@@ -148,8 +148,8 @@ class Control:
         """Return the last runs, newest first, or the one with this id."""
         request = ListRunsRequest() if run is None else ListRunsRequest(run_id=run)
         with self._explained():
-            answer = self._client.ListRuns(request)
-        found = [_run(proto) for proto in answer.run_dict.values()]
+            response = self._client.ListRuns(request)
+        found = [_run(proto) for proto in response.run_dict.values()]
         return sorted(found, key=lambda entry: entry.begun, reverse=True)
 
     def run(self, run: int) -> Run:
@@ -160,8 +160,8 @@ class Control:
         """Yield the log of a run's server app, with its time, until the run is over."""
         request = StreamLogsRequest(run_id=run, after_timestamp=after)
         with self._explained():
-            for answer in self._client.StreamLogs(request):
-                yield answer.log_output, answer.latest_timestamp
+            for response in self._client.StreamLogs(request):
+                yield response.log_output, response.latest_timestamp
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

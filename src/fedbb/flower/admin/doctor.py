@@ -97,8 +97,8 @@ def _matching(folder: FederationFolder) -> Iterator[Finding]:
     if dialed in hosts:
         yield Finding("ok", "server.crt", f"is valid for {', '.join(hosts)}")
     else:
-        told = f"is not valid for {dialed}, which sites connect to, but for {', '.join(hosts)}"
-        yield Finding("bad", "server.crt", told, anew)
+        details = f"is not valid for {dialed}, which sites connect to, but for {', '.join(hosts)}"
+        yield Finding("bad", "server.crt", details, anew)
 
 
 def _certificate(path: Path, now: datetime) -> Iterator[Finding]:
@@ -115,8 +115,8 @@ def _dates(path: Path, certificate: Certificate, now: datetime) -> Finding:
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     anew = f"delete {path.name} and run `fedbb flower certs` again"
     if now < begins:
-        told = f"is valid only from {begins:%Y-%m-%d %H:%M} UTC; it is {now:%Y-%m-%d %H:%M}"
-        return Finding("bad", path.name, told, "set this machine's clock")
+        details = f"is valid only from {begins:%Y-%m-%d %H:%M} UTC; it is {now:%Y-%m-%d %H:%M}"
+        return Finding("bad", path.name, details, "set this machine's clock")
     if now >= ends:
         return Finding("bad", path.name, f"expired on {ends:%Y-%m-%d %H:%M} UTC", anew)
     if now >= ends - SOON:
@@ -129,8 +129,8 @@ def _private(path: Path, subject: str | None = None) -> Iterator[Finding]:
     if not path.exists():
         yield Finding("bad", name, "is missing", "run: fedbb flower certs")
     elif path.stat().st_mode & 0o077:
-        told = f"can be read by others (mode {path.stat().st_mode & 0o777:o})"
-        yield Finding("bad", name, told, f"chmod 600 {path}")
+        details = f"can be read by others (mode {path.stat().st_mode & 0o777:o})"
+        yield Finding("bad", name, details, f"chmod 600 {path}")
     elif not os.access(path, os.R_OK):
         yield Finding("bad", name, "cannot be read by this user", f"change the owner of {path}")
     else:
@@ -146,8 +146,8 @@ def _site(site: SiteFolder, federation: FederationFolder | None) -> Iterator[Fin
         yield Finding("bad", f"{name} settings", str(error), f"correct {site.settings_file}")
         return
     if federation is not None and server != federation.dialed():
-        told = f"connects to {server[0]}:{server[1]}, not to the server of federation.toml"
-        yield Finding("warn", f"{name} settings", told, f"correct {site.settings_file}")
+        details = f"connects to {server[0]}:{server[1]}, not to the server of federation.toml"
+        yield Finding("warn", f"{name} settings", details, f"correct {site.settings_file}")
     if federation is not None and site.public_key.exists() and not site.key.exists():
         yield from _public(site, name)
         return  # the rest can be checked at the site only
@@ -167,12 +167,12 @@ def _identity(site: SiteFolder, name: str) -> Iterator[Finding]:
         from fedbb.secagg.client_secrets import read_site_keys
         from fedbb.secagg.primitives.keys import fingerprint
 
-        pinned = read_site_keys(site.path, int(site.settings()["client"]))
+        keys = read_site_keys(site.path, int(site.settings()["client"]))
     except FedbbError as error:
         yield Finding("bad", f"{name} identity", str(error), "private runs are rejected until then")
     else:
-        told = f"in a roster of {len(pinned.roster.members)}, signed by"
-        yield Finding("ok", f"{name} identity", f"{told} {fingerprint(pinned.enrolment)}")
+        details = f"in a roster of {len(keys.roster.members)}, signed by"
+        yield Finding("ok", f"{name} identity", f"{details} {fingerprint(keys.enrolment)}")
 
 
 def _public(site: SiteFolder, name: str) -> Iterator[Finding]:
@@ -192,8 +192,8 @@ def _data(name: str, path: object, *, at_server: bool) -> Finding:
         return Finding("ok", subject, f"{path} can be read")
     if at_server:
         return Finding("warn", subject, f"{path} is not on this machine", "check at the site")
-    told = f"{path} cannot be read" if Path(str(path)).exists() else f"{path} is missing"
-    return Finding("bad", subject, told, "correct data in site.toml, or change the permissions")
+    details = f"{path} cannot be read" if Path(str(path)).exists() else f"{path} is missing"
+    return Finding("bad", subject, details, "correct data in site.toml, or change the permissions")
 
 
 def _authority(site: SiteFolder, now: datetime) -> Iterator[Finding]:
@@ -218,8 +218,10 @@ def _port(folder: FederationFolder) -> Iterator[Finding]:
         yield Finding("ok", "port", f"the server responds at {address}")
         yield from check_clock(health)
     else:
-        told = f"another program listens at {address}: {health.details}"
-        yield Finding("bad", "port", told, f"choose another in {folder.settings_file}, or --port")
+        details = f"another program listens at {address}: {health.details}"
+        yield Finding(
+            "bad", "port", details, f"choose another in {folder.settings_file}, or --port"
+        )
 
 
 REACH_ADVICE: Mapping[str, str] = {
@@ -245,8 +247,8 @@ def _reach(site: SiteFolder) -> Iterator[Finding]:
         yield Finding("ok", "server", f"responds at {host}:{port}")
         yield from check_clock(health)
     else:
-        told = f"{host}:{port}: {health.details}"
-        yield Finding("bad", "server", told, REACH_ADVICE[health.failure])
+        details = f"{host}:{port}: {health.details}"
+        yield Finding("bad", "server", details, REACH_ADVICE[health.failure])
 
 
 def check_clock(health: Health) -> Iterator[Finding]:
@@ -254,11 +256,11 @@ def check_clock(health: Health) -> Iterator[Finding]:
     if health.ahead is None:
         return
     ahead = health.ahead
-    told = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+    details = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
     if ahead >= AHEAD or ahead <= -BEHIND:
-        yield Finding("bad", "clock", f"{told}: nodes are rejected", "set the clock (NTP)")
+        yield Finding("bad", "clock", f"{details}: nodes are rejected", "set the clock (NTP)")
     elif abs(ahead) > AHEAD / 2:
-        yield Finding("warn", "clock", told, "set the clock (NTP) before nodes are rejected")
+        yield Finding("warn", "clock", details, "set the clock (NTP) before nodes are rejected")
     else:
         yield Finding("ok", "clock", "agrees with the server's")
 
@@ -266,17 +268,17 @@ def check_clock(health: Health) -> Iterator[Finding]:
 def _telemetry(variables: Mapping[str, str]) -> Iterator[Finding]:
     loud = [name for name, quiet in OFFLINE.items() if variables.get(name) not in (None, quiet)]
     if loud:
-        told = f"{', '.join(loud)} would let Flower send data home"
-        yield Finding("warn", "telemetry", told, f"unset {' '.join(loud)}")
+        details = f"{', '.join(loud)} would let Flower send data home"
+        yield Finding("warn", "telemetry", details, f"unset {' '.join(loud)}")
     else:
         yield Finding("ok", "telemetry", "off in all programs that fedbb starts")
 
 
 def _disk(path: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(path).free
-    told = f"{free / 1e9:.1f} GB free"
+    details = f"{free / 1e9:.1f} GB free"
     if free < LITTLE:
         level: Level = "bad" if free < SCARCE else "warn"
-        yield Finding(level, "disk", told, "free some space: models and states are stored here")
+        yield Finding(level, "disk", details, "free some space: models and states are stored here")
     else:
-        yield Finding("ok", "disk", told)
+        yield Finding("ok", "disk", details)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -20,43 +19,12 @@ from fedbb._util.text import quote
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import read_arrays
 from fedbb.records import ClientState
-from fedbb.runs.client_states import ClientStateFiles
+from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.simulation.client_state import ClientStateStore
 from fedbb.state import flatten_client_state, unflatten_client_state
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9_+=-][\w.+=-]{0,150}")
-_FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 _KEY = re.compile(r"state-(\d+)-(\d+)")
-
-
-class SiteStateStore(ClientStateStore, Protocol):
-    """A store that deletes the rounds that the server can no longer ask for."""
-
-    def keep_only(self, client: int, rounds: Collection[int]) -> None:
-        """Delete a client's states of all other rounds."""
-        ...
-
-
-@dataclass(frozen=True)
-class ClientStateFolder:
-    """Checksummed files in a folder of the run."""
-
-    files: ClientStateFiles
-
-    def load(self, client: int, number: int) -> ClientState:
-        """Return the state that a client stored in this round."""
-        return self.files.load(client, number)
-
-    def save(self, client: int, number: int, state: ClientState) -> None:
-        """Store a client's state after this round."""
-        self.files.save(client, number, state)
-
-    def keep_only(self, client: int, rounds: Collection[int]) -> None:
-        """Delete a client's states of all other rounds."""
-        for path in self.files.folder.iterdir():
-            found = _FILE.fullmatch(path.name)
-            if found and int(found[1]) == client and int(found[2]) not in rounds:
-                path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -87,7 +55,7 @@ class ClientStateRecords:
                 del self.records[key]
 
 
-def open_client_state(folder: Path | None, run: str, records: RecordDict) -> SiteStateStore:
+def open_client_state(folder: Path | None, run: str, records: RecordDict) -> ClientStateStore:
     """Return where a site keeps its client's state of a run.
 
     Args:
@@ -99,7 +67,7 @@ def open_client_state(folder: Path | None, run: str, records: RecordDict) -> Sit
         return ClientStateRecords(records)
     path = run_folder(folder, run)
     remove_leftovers(path)
-    return ClientStateFolder(ClientStateFiles(path))
+    return ClientStateFiles(path)
 
 
 def run_folder(folder: Path, run: str) -> Path:

@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.files import sync_folder
-from fedbb.data.dataset import Augmentation, Dataset, Examples
+from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.transforms import Augmentation
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import VERSIONS
 from fedbb.flower.app.settings import SiteSettings
@@ -33,7 +34,7 @@ from fedbb.recipes.check import check_recipe, check_task
 from fedbb.recipes.spec import DataSpec, PartitionSpec, Recipe
 from fedbb.records import ClientInfo, Task
 from fedbb.runs.federation import prepare
-from fedbb.training.config import ClientDataset
+from fedbb.training.client_dataset import ClientDataset
 
 log = logging.getLogger("fedbb")
 
@@ -93,7 +94,7 @@ def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
             f"{len(parts)}; if all of its data is its own, set whole=true in the node config"
         )
     train = ClientDataset(federation.dataset, parts[place])
-    counts = train.count()
+    counts = train.counts
     info = ClientInfo(settings.client, counts.samples, method.weighting.measure(counts))
     return ClientData(train, federation.scored, info)
 

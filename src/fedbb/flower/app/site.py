@@ -10,7 +10,6 @@ from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RunError
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.evaluation.metrics import Scores
-from fedbb.flower.app.client_state import SiteStateStore
 from fedbb.flower.app.prepared_data import ClientData, open_client_data
 from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest
 from fedbb.flower.app.settings import SiteSettings
@@ -18,7 +17,9 @@ from fedbb.methods import Method, build_method
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.runs.runtime import local_config_of, network_of
-from fedbb.training.config import ClientDataset, LocalConfig
+from fedbb.simulation.client_state import ClientStateStore
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_STATE, train_client
 
 
@@ -63,7 +64,7 @@ class Site:
         """Return what must agree with the other sites; the data goes by the recipe's own name."""
         return replace(outline_of(self.dataset), data=self.recipe.data.name)
 
-    def train(self, request: TrainRequest, store: SiteStateStore) -> Trained:
+    def train(self, request: TrainRequest, store: ClientStateStore) -> Trained:
         """Do a job; the client's state is on disk before the reply leaves."""
         job = request.job
         if job.client != self.client:

@@ -251,7 +251,7 @@ class SecureRounds:
     def _record(self, seen: RoundAudit) -> None:
         self.audit.add_round(seen)
         self.last = seen.round
-        if self.server.method.needs.memory:
+        if self.server.method.needs.client_state:
             # A client that is not in the sum continues from its earlier state.
             self.state_rounds.update(dict.fromkeys(seen.clients, seen.round))
 
