@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedbb.records import Task
-from fedbb.rounds.round import PlainRound, RoundPolicy
+from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import PlainRound
 from fedbb.runs.client_states import ClientStateFiles
 from fedbb.secagg.contribution import UNBOUND
 from fedbb.secagg.member import Agreement, Member

@@ -12,7 +12,7 @@ from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import read_grid
 from fedbb.report.grid_runs import State
 from fedbb.report.grid_table import read_table, write_tables
-from fedbb.runs.failed import note_failure
+from fedbb.runs.sweep import note_failure
 from helpers.grid_results import run_cells, sketch_of, small_grid, write_grid
 from helpers.run_builder import build
 

@@ -1,5 +1,7 @@
 """One round in the open: who counts, how much, and what happens when too few do."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,9 @@ from fedbb.aggregation.merging import average
 from fedbb.errors import QuorumError
 from fedbb.methods import Method, build_method, cbr, fedavg, fednova
 from fedbb.records import ClientFailure, ClientInfo
-from fedbb.rounds.round import PlainRound, RoundPolicy
+from fedbb.rounds.filters import UpdateFilter, accept_all
+from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import PlainRound
 from fedbb.simulation.base import RoundReplies
 from fedbb.state import digest
 from helpers.states import floats, state, update
@@ -52,8 +56,16 @@ class Crowd:
         )
 
 
+@dataclass(frozen=True)
+class FilterPolicy(RoundPolicy):
+    """A policy with filters of its own."""
+
+    screen: UpdateFilter = accept_all
+    select: UpdateFilter = accept_all
+
+
 def join(method=METHODS["fedavg"], sizes=(10, 20, 30, 40), crowd=None, **policy):
-    return PlainRound(crowd or Crowd(), method, made_up_cards(sizes), 0, RoundPolicy(**policy))
+    return PlainRound(crowd or Crowd(), method, made_up_cards(sizes), 0, FilterPolicy(**policy))
 
 
 def weights_of(joined):
@@ -153,8 +165,8 @@ def test_a_quorum_is_a_share_of_those_asked_rounded_up(quorum, asked, least):
 
 
 def test_a_rule_may_need_more_than_the_quorum():
-    assert RoundPolicy(0.5, needs=7).least(9) == 7
-    assert RoundPolicy(1.0, needs=7).least(9) == 9
+    assert RoundPolicy(0.5, rule="krum", byzantine=2).least(9) == 7
+    assert RoundPolicy(1.0, rule="krum", byzantine=2).least(9) == 9
 
 
 def test_a_round_without_a_quorum_is_tried_again():

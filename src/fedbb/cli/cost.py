@@ -20,7 +20,7 @@ from fedbb.evaluation.cost import (
     price,
 )
 from fedbb.methods import BASES, Method, build_method
-from fedbb.runs.timing import Work, time_methods
+from fedbb.runs.cost_estimate import Work, time_methods
 
 SHOWN = (*BASES, "fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb")
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from fedbb.cli.duration import spell
 from fedbb.cli.options import print_json
 from fedbb.recipes.grid.grid import Cell
-from fedbb.runs.forecast import Forecast
+from fedbb.runs.cost_estimate import Forecast
 from fedbb.runs.run_worker import ENDINGS, Kind, News
 
 LONGEST = 44

@@ -19,8 +19,7 @@ from fedbb.errors import RecipeError
 from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import Grid
 from fedbb.recipes.grid.select import select
-from fedbb.runs.cost_estimate import Estimate, estimate
-from fedbb.runs.forecast import Forecast
+from fedbb.runs.cost_estimate import Estimate, Forecast, estimate
 from fedbb.runs.scheduler import prepare
 from fedbb.runs.sweep import run_grid, statuses
 from fedbb.simulation.pool.cores import usable_cores

@@ -8,7 +8,6 @@ from fedbb.errors import RecipeError
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
 from fedbb.rounds.loop import chosen_number
-from fedbb.rounds.round import RoundPolicy
 from fedbb.secagg.contribution import check_linear
 from fedbb.secagg.statistics import terms_of
 
@@ -60,4 +59,4 @@ def check_members(recipe: Recipe, method: Method, clients: int) -> None:
 def least_cohort(recipe: Recipe, clients: int) -> int:
     """Return over how many clients a sum must be, by the quorum of the recipe."""
     chosen = chosen_number(clients, recipe.rounds.participation)
-    return max(FEWEST, RoundPolicy(recipe.defense.quorum).least(chosen))
+    return max(FEWEST, recipe.defense.least(chosen))

@@ -13,11 +13,12 @@ import numpy as np
 from fedbb.errors import RunError
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.recipes.reader import flatten
-from fedbb.recipes.spec import LocalSpec, Recipe
+from fedbb.recipes.spec import Recipe
 from fedbb.report.collect import read_run
 from fedbb.report.result import RunResult, ScoredRound
-from fedbb.runs.failed import read_failure
 from fedbb.runs.folder import Record, RunFolder
+from fedbb.runs.sweep import read_failure
+from fedbb.training.config import LocalConfig
 
 LARGEST = 2**40
 """More samples or seconds than any run has, and few enough to be added up without loss."""
@@ -154,7 +155,7 @@ def _settings(recipe: Recipe) -> Mapping[str, Any]:
     return settings
 
 
-def _whole_batches(samples: int, local: LocalSpec) -> int:
+def _whole_batches(samples: int, local: LocalConfig) -> int:
     """Return the images of one epoch; a short last batch may be dropped unless it is the only."""
     if local.drop_last and samples > local.batch_size:
         return samples - samples % local.batch_size

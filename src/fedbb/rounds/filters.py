@@ -8,12 +8,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from fedbb.aggregation.robust.clipping import clip_change
 from fedbb.aggregation.robust.krum import Krum, krum_scores, squared_distances
 from fedbb.aggregation.validation import validate_update
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
 from fedbb.simulation.base import RoundReplies
+
+
+class UpdateFilter(Protocol):
+    """Looks at the replies of a round before they are weighted; may remove or clip updates."""
+
+    def __call__(self, current: ModelState, answers: RoundReplies) -> RoundReplies:
+        """Return the replies that count."""
+        ...
+
+
+def accept_all(current: ModelState, answers: RoundReplies) -> RoundReplies:
+    """Return the replies as they are."""
+    return answers
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from fedbb._util.constraints import STRICT_TABLE, Count, Fraction
 from fedbb.errors import DivergedError
 from fedbb.evaluation.metrics import Scores
 from fedbb.methods import Method
@@ -21,19 +23,32 @@ Score = Callable[[ModelState], Mapping[str, Scores]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many rounds, what part of the clients in each, and the seed all streams come from."""
+    """The rounds of a run: the section `rounds` of a recipe.
 
-    rounds: int
-    participation: float = 1.0
-    seed: int = 0
+    Attributes:
+        number: Rounds in all.
+        participation: Fraction of the clients that train in a round; at least one does.
+    """
+
+    __pydantic_config__: ClassVar = STRICT_TABLE
+
+    number: Count = 10
+    participation: Fraction = 1.0
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins, or goes on: the state after so many rounds."""
+    """Where a run begins or continues.
+
+    Attributes:
+        state: The global model.
+        rounds_done: Rounds that led to it.
+        seed: Seed of all random streams of the run.
+    """
 
     state: ModelState
     rounds_done: int = 0
+    seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +76,7 @@ def federate(
     engine: Engine, method: Method, start: Start, schedule: Schedule, score: Score
 ) -> Iterator[Round]:
     """Yield the rounds of an engine's clients from `start` to the end of the schedule."""
-    join = PlainRound(train_all(engine), method, engine.client_infos(), schedule.seed)
+    join = PlainRound(train_all(engine), method, engine.client_infos(), start.seed)
     return go_rounds(join, start, schedule, score)
 
 
@@ -70,9 +85,10 @@ def go_rounds(
 ) -> Iterator[Round]:
     """Yield the rounds that a join makes, from `start` to the end of the schedule."""
     state = start.state
-    for number in range(start.rounds_done + 1, schedule.rounds + 1):
+    for number in range(start.rounds_done + 1, schedule.number + 1):
         began = time.perf_counter()
-        joined = join(number, state, choose(join.clients, schedule, number))
+        chosen = choose(join.clients, schedule.participation, number, start.seed)
+        joined = join(number, state, chosen)
         state = joined.state
         trained = time.perf_counter()
         scores = _score(score, state, number)
@@ -85,12 +101,12 @@ def chosen_number(clients: int, participation: float) -> int:
     return max(1, round(participation * clients))
 
 
-def choose(clients: int, schedule: Schedule, number: int) -> IntArray:
+def choose(clients: int, participation: float, number: int, seed: int) -> IntArray:
     """Return the clients of a round in rising order, drawn without replacement."""
-    wanted = chosen_number(clients, schedule.participation)
+    wanted = chosen_number(clients, participation)
     if wanted >= clients:
         return np.arange(clients)
-    return np.sort(stream(schedule.seed, "choose", number).choice(clients, wanted, replace=False))
+    return np.sort(stream(seed, "choose", number).choice(clients, wanted, replace=False))
 
 
 def _score(score: Score, state: ModelState, number: int) -> Mapping[str, Scores]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,43 +21,9 @@ from fedbb.records import (
     IntArray,
     ModelState,
 )
+from fedbb.rounds.policy import RoundPolicy
 from fedbb.simulation.base import RoundReplies, TrainClients
 from fedbb.training.config import TrainJob
-
-
-class UpdateFilter(Protocol):
-    """Looks at the answers of a round before they are weighed; may leave some out or bound them."""
-
-    def __call__(self, current: ModelState, answers: RoundReplies) -> RoundReplies:
-        """Return the answers that count."""
-        ...
-
-
-def accept_all(current: ModelState, answers: RoundReplies) -> RoundReplies:
-    """Return the answers as they are."""
-    return answers
-
-
-@dataclass(frozen=True)
-class RoundPolicy:
-    """What a round bears: the share of the chosen that must count, and how often it is tried.
-
-    `max_weight` is the most a client may count: it declares by itself how even it is, and a liar
-    must not own the model. `screen` leaves out answers that
-    cannot be used; once at least `needs` are left and a quorum, `select` chooses whom to trust.
-    """
-
-    quorum: float = 0.5
-    attempts: int = 3
-    max_weight: float = 1.0
-    screen: UpdateFilter = accept_all
-    needs: int = 1
-    select: UpdateFilter = accept_all
-
-    def least(self, asked: int) -> int:
-        """Return how many of those asked must give a usable answer."""
-        return max(self.needs, math.ceil(self.quorum * asked))
-
 
 ROUND_POLICY = RoundPolicy()
 

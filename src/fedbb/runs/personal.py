@@ -22,8 +22,9 @@ from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.client_states import ClientStateFiles
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.partition_file import is_division
-from fedbb.runs.runtime import local_config_of, network_of, wanted_workers
+from fedbb.runs.metadata import read_federation
+from fedbb.runs.partition_file import is_same_partition
+from fedbb.runs.runtime import choose_workers, local_config_of, network_of
 from fedbb.simulation.base import Engine
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool import process_start as process_start
@@ -78,13 +79,13 @@ def personalize(
     """
     folder = RunFolder(path)
     recipe, final = _finished(folder)
-    number = wanted_workers(recipe, workers)
+    number = choose_workers(recipe, workers)
     if number:
         process_start.prepare()
     with threads(recipe.local.threads):
         federation = _federation(folder, recipe)
         above = None if ceiling is None else _recall(ceiling, federation.dataset.classes)
-        counts = [share.count().positive for share in federation.shares]
+        counts = [share.count().positive for share in federation.clients]
         count = _Counter((1 + alone) * len(counts), progress)
         adapting = replace(local_config_of(recipe), epochs=epochs)
         # Their own rounds of random numbers: after the run's last, and before its first.
@@ -127,7 +128,7 @@ def _finished(folder: RunFolder) -> tuple[Recipe, ModelState]:
 def _federation(folder: RunFolder, recipe: Recipe) -> Federation:
     """Return the run's data as its clients share it."""
     federation = prepare(recipe)
-    if not is_division(folder, federation.partition):
+    if not is_same_partition(folder, federation.partition):
         raise RunError(f"{folder.path}: the recipe now divides the data in another way")
     if federation.dataset.task is Task.MULTILABEL:
         raise RunError(
@@ -142,7 +143,7 @@ def _recall(path: Path, classes: Sequence[str]) -> FloatArray:
     folder = RunFolder(path)
     if not folder.file("summary.json").exists():
         raise RunError(f"{path} holds no finished run")
-    if folder.read_json("federation.json")["classes"] != list(classes):
+    if read_federation(folder).classes != tuple(classes):
         raise RunError(f"{path} knows other classes")
     final = folder.read_json("summary.json")["final"]["scores"]["test"]
     return Scores.from_json(final).per_class["recall"]
@@ -195,12 +196,12 @@ def _open(
     recipe: Recipe, federation: Federation, plan: LocalConfig, workers: int
 ) -> Iterator[_Bench]:
     method = build_method(recipe.method.name, recipe.method.options)
-    model = network_of(recipe, federation.dataset, method, workers)
+    model = network_of(recipe, method, federation.dataset, device="cpu" if workers else None)
     first, clients = snapshot(model), len(federation.partition.clients)
     scored = {"test": federation.scored["test"]}
     batch = recipe.evaluation.batch_size
     with TemporaryDirectory() as folder:
-        engine = Inline(model, federation.shares, fedavg(), plan, ClientStateFiles(Path(folder)))
+        engine = Inline(model, federation.clients, fedavg(), plan, ClientStateFiles(Path(folder)))
         if not workers:
             scorer = Scorer(model, federation.dataset, scored, batch, plan.device)
             yield _Bench(engine, scorer, first, clients)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,15 +11,18 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from fedbb._util.files import replacing
 from fedbb.errors import FedbbError, RunError
 from fedbb.recipes.grid.grid import Cell, Grid
-from fedbb.recipes.reader import differences, make_recipe
-from fedbb.runs.failed import forget_failure, note_failure, read_failure
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.run_worker import Kind, News, seconds_of
+from fedbb.runs.runner import check_same_recipe
 from fedbb.runs.scheduler import run_jobs
 
 LOCK = ".grid.lock"
+
+FAILED = ".failed.json"
+"""Ending of the note that tells why a run failed; it lies beside the folder, until a new try."""
 
 
 class State(StrEnum):
@@ -83,7 +87,7 @@ def _status(cell: Cell, path: Path) -> CellStatus:
         records = folder.records()
         seconds = sum((seconds_of(record) for record in records), 0.0)
         if folder.is_run():
-            _check_same(cell, folder)
+            check_same_recipe(folder, cell.recipe)
     except (FedbbError, KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         reason = str(error) if isinstance(error, FedbbError) else f"{path} is damaged: {error!r}"
         return CellStatus(State.FAILED, 0, of, 0.0, reason)
@@ -91,13 +95,6 @@ def _status(cell: Cell, path: Path) -> CellStatus:
         return CellStatus(State.FINISHED, of, of, seconds)
     state = State.FAILED if failure else State.UNFINISHED if records else State.WAITING
     return CellStatus(state, len(records), of, seconds, failure or "")
-
-
-def _check_same(cell: Cell, folder: RunFolder) -> None:
-    found = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
-    changed = differences(found.decisive, cell.recipe.decisive)
-    if changed:
-        raise RunError(f"{folder.path} was begun with another recipe; " + "; ".join(changed))
 
 
 def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
@@ -123,3 +120,34 @@ def _hold(out: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def note_failure(path: Path, message: str) -> None:
+    """Note beside a run folder why its run failed."""
+    text = json.dumps({"message": message}, ensure_ascii=False) + "\n"
+    try:
+        with replacing(_note(path)) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise RunError(f"{path.name} failed ({message}), and {error}") from error
+
+
+def read_failure(path: Path) -> str | None:
+    """Return why the run of this folder failed, or None if no failure is noted."""
+    try:
+        note = json.loads(_note(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        return f"the note of its failure cannot be read: {error}"
+    message = note.get("message") if isinstance(note, dict) else None
+    return str(message or "it failed without a message")
+
+
+def forget_failure(path: Path) -> None:
+    """Delete the note, as when the run is tried again."""
+    _note(path).unlink(missing_ok=True)
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(path.name + FAILED)

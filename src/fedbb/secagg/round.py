@@ -10,7 +10,8 @@ import numpy as np
 from fedbb.aggregation.robust.clipping import change_norm
 from fedbb.errors import PrivacyError, QuorumError, TooFewError
 from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
-from fedbb.rounds.round import RoundPolicy, RoundResult
+from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import RoundResult
 from fedbb.secagg.audit import RoundSeen
 from fedbb.secagg.contribution import SCALARS, abstain, combine
 from fedbb.secagg.protocol.roster import LEAST

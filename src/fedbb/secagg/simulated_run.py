@@ -20,7 +20,6 @@ from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, ModelState
 from fedbb.runs.federation import Federation
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.runtime import round_policy_of
 from fedbb.secagg.audit import RoundSeen, confirmed_in, opening
 from fedbb.secagg.client_secrets import Kept, PartyFiles, SimulatedJournals
 from fedbb.secagg.contribution import Bounds
@@ -72,7 +71,7 @@ def enrol(
 
     Until the folder is a run nobody has seen any of it: a crash in here starts afresh.
     """
-    infos = make_client_infos(federation.shares, method.weighting)
+    infos = make_client_infos(federation.clients, method.weighting)
     check_members(recipe, method, len(infos))
     agreement = agreement_of(recipe, method, len(infos))
     enrolled, signed, enrolment = _draw(recipe, agreement, infos)
@@ -116,7 +115,7 @@ def open_join(
             enrolled.run,
             len(infos),
             confirmed_in(audit),
-            round_policy_of(recipe),
+            recipe.defense,
             AuditFile(folder, audit).note,
         )
 

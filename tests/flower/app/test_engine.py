@@ -3,17 +3,18 @@
 import logging
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord
 
 from fedbb.errors import QuorumError
-from fedbb.flower.app.site import build_network
 from fedbb.recipes.check import check_recipe
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.runtime import network_of
 from fedbb.state import digest, snapshot
 from helpers.flower_loopback import (
     FIRST_NODE,
@@ -62,9 +63,7 @@ def test_a_part_of_the_clients_and_unequal_sizes_give_the_inline_engines_bits(tm
         "moon+fedbb",
         data={"name": "npz", "path": str(tmp_path / "small.npz"), "partition": skew},
     )
-    recipe = recipe.model_copy(
-        update={"rounds": recipe.rounds.model_copy(update={"participation": 0.5})}
-    )
+    recipe = recipe.model_copy(update={"rounds": replace(recipe.rounds, participation=0.5)})
     inline, _ = finish(recipe, tmp_path / "inline")
     flower, _ = flower_run(recipe, tmp_path / "flower", open_loopback(recipe, 4))
     assert flower["sha256"] == inline["sha256"]
@@ -366,6 +365,6 @@ def test_if_nobody_has_samples_the_model_stays_as_it_is(tmp_path):
     _, records = flower_run(recipe, tmp_path / "flower", grid)
     assert len(records[0]["absent"]) == 3
     assert records[0]["clients"] == []
-    model = build_network(recipe, check_recipe(recipe), prepare(recipe).dataset)
+    model = network_of(recipe, check_recipe(recipe), prepare(recipe).dataset)
     final = load_checkpoint(tmp_path / "flower" / "final.safetensors").state
     assert digest(final) == digest(snapshot(model))

@@ -10,9 +10,10 @@ from fedbb.flower.app.client import app
 from fedbb.flower.app.client_state import NodeMemory, open_memory
 from fedbb.flower.app.serde import Order, pack_order, pack_state
 from fedbb.flower.app.settings import SiteSettings
-from fedbb.flower.app.site import build_network, dataset_of, open_site, outline_of
+from fedbb.flower.app.site import dataset_of, open_site, outline_of
 from fedbb.records import ClientState
 from fedbb.runs.federation import prepare
+from fedbb.runs.runtime import network_of
 from fedbb.simulation.client_info import make_client_infos
 from fedbb.state import digest, snapshot
 from fedbb.training.config import TrainJob
@@ -28,7 +29,7 @@ def recipe(tmp_path):
 
 def test_the_card_is_the_one_a_simulation_makes(recipe):
     site = open_site(recipe, SiteSettings(1))
-    infos = make_client_infos(prepare(recipe).shares, site.method.weighting)
+    infos = make_client_infos(prepare(recipe).clients, site.method.weighting)
     assert site.info() == infos[1]
 
 
@@ -54,7 +55,7 @@ def test_a_network_follows_from_the_outline_alone(recipe):
     site = open_site(recipe, SiteSettings(0))
     bare = dataset_of(outline_of(site.dataset))
     ours, theirs = (
-        snapshot(build_network(recipe, site.method, data)) for data in (bare, site.dataset)
+        snapshot(network_of(recipe, site.method, data)) for data in (bare, site.dataset)
     )
     assert digest(ours) == digest(theirs)
 
@@ -95,7 +96,7 @@ def test_a_server_cannot_choose_another_folder(name, tmp_path):
 
 def test_training_again_from_the_named_memory_gives_the_same_bits(recipe):
     site, store = open_site(recipe, SiteSettings(0)), NodeMemory(RecordDict())
-    state = snapshot(build_network(recipe, site.method, site.dataset))
+    state = snapshot(network_of(recipe, site.method, site.dataset))
     order = Order(TrainJob(0, 1, 0, state), 1, "run", None)
     site.train(order, store)
     second = Order(TrainJob(0, 2, 0, state), 1, "run", 1)
@@ -108,7 +109,7 @@ def test_training_again_from_the_named_memory_gives_the_same_bits(recipe):
 
 def test_a_job_for_another_client_is_refused(recipe):
     site = open_site(recipe, SiteSettings(0))
-    state = snapshot(build_network(recipe, site.method, site.dataset))
+    state = snapshot(network_of(recipe, site.method, site.dataset))
     with pytest.raises(RunError, match="this site is client 0, and the job is for 1"):
         site.train(Order(TrainJob(1, 1, 0, state), 1, "run", None), NodeMemory(RecordDict()))
 

@@ -23,8 +23,8 @@ from fedbb.flower.app.serde import (
     unpack_update,
 )
 from fedbb.flower.app.transport import Failure, Post
-from fedbb.recipes.spec import DefenseSpec
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
+from fedbb.rounds.policy import RoundPolicy
 from fedbb.rounds.replies import Expected, Inbox
 from fedbb.simulation.base import RoundReplies
 from fedbb.simulation.pool.protocol import pack_update as park_update
@@ -50,7 +50,7 @@ class Sites:
     post: Post
     roll: Roll
     plan: LocalConfig
-    defense: DefenseSpec
+    defense: RoundPolicy
     run: str
     patience: float = 60.0
     state_rounds: dict[int, int] = field(default_factory=dict)

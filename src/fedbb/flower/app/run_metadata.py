@@ -7,17 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedbb.aggregation.weighting import BySamples
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import Outline
 from fedbb.flower.app.settings import Scoring
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, Task
-from fedbb.runs import metadata as environment
-from fedbb.runs.folder import RunFolder
-
-CARDS = "cards.json"
+from fedbb.runs.folder import CARDS, RunFolder
+from fedbb.runs.metadata import (
+    ClientRecord,
+    FederationRecord,
+    describe_clients,
+    set_up_folder,
+)
 
 
 @dataclass(frozen=True)
@@ -89,47 +91,39 @@ def load_register(folder: RunFolder) -> Register:
 def set_up(
     folder: RunFolder, recipe: Recipe, method: Method, register: Register, scored: Mapping[str, int]
 ) -> None:
-    """Write what a run folder needs to begin; the recipe comes last, for it makes it a run."""
-    try:
+    """Write what a run folder needs to begin."""
+
+    def begin() -> FederationRecord:
         save_register(folder, register)
-        folder.write_json("federation.json", describe(register, method, scored))
-        folder.write_json("environment.json", environment.describe())
-        folder.write_json("recipe.json", recipe.model_dump(mode="json"))
-    except OSError as error:
-        raise RunError(f"{folder.path} cannot be written: {error}") from error
+        return describe(register, scored, describe_clients(register.infos, method))
+
+    set_up_folder(folder, recipe, begin)
 
 
-def describe(register: Register, method: Method, scored: Mapping[str, int]) -> dict[str, Any]:
-    """Return what a server in the field knows of its clients: sizes, dispersions, weights."""
-    outline, infos = register.outline, register.infos
-    notes = []
+def describe(
+    register: Register,
+    scored: Mapping[str, int],
+    clients: Sequence[ClientRecord],
+    samples: int | None = None,
+) -> FederationRecord:
+    """Return what the server of a deployed federation knows of its clients.
+
+    Args:
+        register: The clients as they introduced themselves.
+        scored: Number of examples that the server scores rounds on, by name.
+        clients: What it knows of each client.
+        samples: Number of training samples of all clients, if it does not know that of each.
+    """
+    outline, notes = register.outline, []
     if register.score == "sites":
         notes.append("scores are means over the sites, each on its own test data")
-    return {
-        "data": outline.data,
-        "task": str(outline.task),
-        "classes": list(outline.classes),
-        "train": sum(info.samples for info in infos),
-        "scored": dict(scored),
-        "positives": None,
-        "clients": _describe_clients(infos, method),
-        "notes": notes,
-    }
-
-
-def _describe_clients(infos: Sequence[ClientInfo], method: Method) -> list[dict[str, Any]]:
-    weighed = any(info.samples for info in infos)
-    weights = method.weighting(infos) if weighed else [0.0] * len(infos)
-    by_size = BySamples()(infos) if weighed else [0.0] * len(infos)
-    return [
-        {
-            "client": info.client,
-            "samples": info.samples,
-            "dispersion": info.dispersion,
-            "weight": float(weights[info.client]),
-            "weight_by_samples": float(by_size[info.client]),
-            "loss_weight": None,
-            "positives": None,
-        }
-        for info in infos
-    ]
+    return FederationRecord(
+        data=outline.data,
+        task=outline.task,
+        classes=outline.classes,
+        train=sum(info.samples for info in register.infos) if samples is None else samples,
+        scored=scored,
+        positives=None,
+        clients=tuple(clients),
+        notes=tuple(notes),
+    )

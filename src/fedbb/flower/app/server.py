@@ -20,11 +20,10 @@ from fedbb.flower.app.engine import Sites
 from fedbb.flower.app.node_registry import Roll
 from fedbb.flower.app.run_metadata import Register, load_register, name_run, set_up
 from fedbb.flower.app.settings import RunSettings, read_run_settings
-from fedbb.flower.app.site import build_network, dataset_of, outline_of
+from fedbb.flower.app.site import dataset_of, outline_of
 from fedbb.flower.app.transport import Post
 from fedbb.methods import Method
-from fedbb.recipes.check import check_recipe, check_task
-from fedbb.recipes.defense import check_crowd
+from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import LabelCounts
 from fedbb.rounds.loop import Score
@@ -32,7 +31,7 @@ from fedbb.rounds.round import PlainRound
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.runner import check_resume, go_on
-from fedbb.runs.runtime import RunRuntime, local_config_of, round_policy_of
+from fedbb.runs.runtime import RunRuntime, local_config_of, network_of
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
@@ -82,7 +81,7 @@ def serve(post: Post, settings: RunSettings) -> Iterator[Record]:
         else:
             register = _begin(folder, settings, method, roll, own)
         dataset = dataset_of(register.outline) if own is None else own.dataset
-        check_task(method, dataset.task)
+        check_data(recipe, method, dataset, len(register.infos))
         sites = Sites(
             post,
             roll,
@@ -127,7 +126,7 @@ def _hide(
 
     rounds = open_rounds(folder, private, register.run, workshop.state_rounds)
     score = rounds.score if register.score == "sites" else workshop.score
-    return replace(workshop, join=rounds.join, score=score)
+    return replace(workshop, round=rounds.join, score=score)
 
 
 def _own_data(recipe: Recipe) -> OwnData:
@@ -155,8 +154,8 @@ def _begin(
     divided = 0 if own is None else own.clients
     number = settings.sites or settings.recipe.data.partition.clients or divided
     infos = roll.gather(number, settings.wait)
-    check_crowd(settings.recipe, len(infos))
     assert roll.outline is not None
+    check_data(settings.recipe, method, dataset_of(roll.outline), len(infos))
     register = Register(name_run(settings.recipe), settings.score, roll.outline, tuple(infos))
     scored = {} if own is None else {name: len(part) for name, part in own.scored.items()}
     set_up(folder, settings.recipe, method, register, scored)
@@ -182,12 +181,12 @@ def _open_workshop(
     recipe: Recipe, method: Method, sites: Sites, register: Register, own: OwnData | None
 ) -> RunRuntime:
     dataset = dataset_of(register.outline) if own is None else own.dataset
-    model = build_network(recipe, method, dataset)
+    model = network_of(recipe, method, dataset)
     score: Score = sites.score
     if own is not None:
         batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
         score = Scorer(model, dataset, own.scored, batch, device)
-    join = PlainRound(sites.ask, method, register.infos, recipe.seed, round_policy_of(recipe))
+    join = PlainRound(sites.ask, method, register.infos, recipe.seed, recipe.defense)
     return RunRuntime(join, score, snapshot(model), sites.state_rounds)
 
 

@@ -16,13 +16,12 @@ from fedbb.flower.app.client_state import SiteMemory
 from fedbb.flower.app.serde import Order, Outline
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
-from fedbb.recipes.check import check_recipe, check_task
-from fedbb.recipes.spec import PartitionSpec, Recipe
+from fedbb.partition.registry import Rule
+from fedbb.recipes.check import check_data, check_recipe
+from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.runs.federation import Federation, prepare
-from fedbb.runs.network import make_network
-from fedbb.runs.runtime import local_config_of
+from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.training.config import ClientDataset, LocalConfig
 from fedbb.training.local import NO_STATE, train_client
 
@@ -78,7 +77,7 @@ class Site:
                 remembered = memory.load(self.client, order.since)
             except RunError:
                 forgot = True
-        model = build_network(self.recipe, self.method, self.dataset)
+        model = network_of(self.recipe, self.method, self.dataset)
         update, kept = train_client(model, self.share, job, self.method, self.plan, remembered)
         if kept == NO_STATE:
             return Trained(update, kept=False, forgot=forgot)
@@ -90,7 +89,7 @@ class Site:
     def score(self, state: ModelState) -> dict[str, Scores]:
         """Return the scores of a state on the examples this site holds back."""
         examples = {name: part for name, part in self.federation.scored.items() if len(part)}
-        model = build_network(self.recipe, self.method, self.dataset)
+        model = network_of(self.recipe, self.method, self.dataset)
         batch = self.recipe.evaluation.batch_size
         return Scorer(model, self.dataset, examples, batch, self.plan.device)(state)
 
@@ -102,7 +101,7 @@ def open_site(recipe: Recipe, settings: SiteSettings) -> Site:
         data = recipe.data.model_copy(update={"path": settings.data})
         recipe = recipe.model_copy(update={"data": data})
     federation = prepare(_undivided(recipe) if settings.whole else recipe)
-    check_task(method, federation.dataset.task)
+    check_data(recipe, method, federation.dataset, None)
     parts = federation.partition.clients
     place = 0 if settings.whole else settings.client
     if place >= len(parts):
@@ -112,14 +111,6 @@ def open_site(recipe: Recipe, settings: SiteSettings) -> Site:
         )
     share = ClientDataset(federation.dataset, parts[place])
     return Site(settings.client, recipe, method, federation, share)
-
-
-def build_network(recipe: Recipe, method: Method, dataset: Dataset) -> NetworkModule:
-    """Return the recipe's network, as a run in one place would begin with."""
-    wanted = recipe.model.projection
-    projection = method.needs.projection if wanted is None else wanted
-    plan = local_config_of(recipe)
-    return make_network(recipe.model.name, dataset, plan, seed=recipe.seed, projection=projection)
 
 
 def outline_of(dataset: Dataset) -> Outline:
@@ -143,6 +134,6 @@ def dataset_of(outline: Outline) -> Dataset:
 
 
 def _undivided(recipe: Recipe) -> Recipe:
-    everything = PartitionSpec(kind="even", clients=1)
+    everything = Rule(kind="even", clients=1)
     data = recipe.data.model_copy(update={"partition": everything})
     return recipe.model_copy(update={"data": data})

@@ -13,7 +13,7 @@ from fedbb.report.collect import read_run
 from fedbb.report.groups import settings_of
 from fedbb.report.result import RunResult
 from fedbb.report.wording import data_title
-from fedbb.runs.failed import read_failure
+from fedbb.runs.sweep import read_failure
 
 # A run whose recipe is lost shall be told of, not overlooked.
 SIGNS = frozenset({"recipe.json", "federation.json", "rounds.jsonl"})

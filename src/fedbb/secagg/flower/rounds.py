@@ -12,7 +12,6 @@ from fedbb.evaluation.metrics import Scores
 from fedbb.flower.app.serde import pack_state
 from fedbb.records import ModelState
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.runtime import round_policy_of
 from fedbb.secagg.audit import RoundSeen, confirmed_in
 from fedbb.secagg.flower.packing import Enclosed
 from fedbb.secagg.flower.scoring import FIRST, read_scores, sum_length
@@ -46,7 +45,7 @@ class PrivateRounds:
             self.run,
             self.aggregator.clients,
             confirmed_in(self.audit.content),
-            round_policy_of(self.aggregator.recipe),
+            self.aggregator.recipe.defense,
             self._note,
         )
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fedbb._util.files import replacing
-from fedbb.errors import QuorumError, RunError, TooFewError
+from fedbb.errors import QuorumError, TooFewError
 from fedbb.flower.app.node_registry import Roll
-from fedbb.flower.app.run_metadata import CARDS, Register, load_register, save_register
+from fedbb.flower.app.run_metadata import Register, describe, load_register, save_register
 from fedbb.flower.app.settings import RunSettings
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
-from fedbb.runs import metadata as environment
-from fedbb.runs.folder import RunFolder
+from fedbb.runs.folder import CARDS, RunFolder
+from fedbb.runs.metadata import ClientRecord, FederationRecord, set_up_folder
 from fedbb.secagg.audit import opening
 from fedbb.secagg.flower.keys import Pinned, agree, read_server_keys
 from fedbb.secagg.flower.packing import Enclosed
@@ -62,7 +62,8 @@ class Aggregator:
     def set_up(self, folder: RunFolder, register: Register, scored: Mapping[str, int]) -> None:
         """Sum the sites' statistics and write what a run needs; the recipe makes it a run."""
         pinned, recipe = self.pinned, self.recipe
-        try:
+
+        def begin() -> FederationRecord:
             save_register(folder, register)
             statistics = self._sum_statistics(register.run)
             with replacing(folder.file(ROSTER)) as file:
@@ -70,13 +71,10 @@ class Aggregator:
             audit = opening(recipe.privacy, pinned.roster, self.agreement, statistics)
             enrolment = pinned.enrolment.hex()
             folder.write_json(AUDIT, {**audit, "run": register.run, "enrolment": enrolment})
-            described = describe_private(register, statistics.sums.samples, scored)
-            folder.write_json("federation.json", described)
-            folder.write_json("environment.json", environment.describe())
-            folder.write_json("recipe.json", recipe.model_dump(mode="json"))
-        except OSError as error:
-            raise RunError(f"{folder.path} cannot be written: {error}") from error
-        log.info("%d sites confirmed the sums of all", len(statistics.confirmations))
+            log.info("%d sites confirmed the sums of all", len(statistics.confirmations))
+            return describe_private(register, statistics.sums.samples, scored)
+
+        set_up_folder(folder, recipe, begin)
 
     def _sum_statistics(self, run: str) -> Statistics:
         pinned, clients = self.pinned, range(self.clients)
@@ -118,18 +116,9 @@ def open_aggregator(settings: RunSettings, method: Method, roll: Roll) -> Aggreg
     return Aggregator(recipe, method, roll, pinned, agreement, settings.wait)
 
 
-def describe_private(register: Register, samples: int, scored: Mapping[str, int]) -> dict[str, Any]:
-    """Return what the server of a private run knows of its sites: how many, and how much in all."""
-    outline, notes = register.outline, []
-    if register.score == "sites":
-        notes.append("scores are means over the sites, each on its own test data")
-    return {
-        "data": outline.data,
-        "task": str(outline.task),
-        "classes": list(outline.classes),
-        "train": samples,
-        "scored": dict(scored),
-        "positives": None,
-        "clients": [{"client": info.client} for info in register.infos],
-        "notes": notes,
-    }
+def describe_private(
+    register: Register, samples: int, scored: Mapping[str, int]
+) -> FederationRecord:
+    """Return what the server of a private run knows: the number of sites, and of all samples."""
+    clients = [ClientRecord(info.client) for info in register.infos]
+    return describe(register, scored, clients, samples)
