@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
 
-.PHONY: demo test test-slow test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
+.PHONY: demo test test-slow test-extras coverage test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
 
 demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
@@ -15,6 +15,12 @@ test: $(TOOLS) ## run the tests (a few minutes on two cores)
 
 test-slow: $(TOOLS) ## run the slow tests as well
 	$(BIN)/python -m pytest -m "not flower"
+
+test-extras: $(READY) ## build the wheel and run a recipe with each extra installed alone (some minutes)
+	$(PYTHON) tests/extras.py $(EXTRAS)
+
+coverage: $(TOOLS) ## run the tests and print the lines of the package that none of them reaches
+	$(BIN)/python -m pytest --cov=fedbb --cov-report=term:skip-covered
 
 test-flower: $(TOOLS) ## run the tests on a real Flower server and three nodes (some minutes)
 	timeout 900 $(BIN)/python -m pytest -m "flower and not slow" -n 0 --durations=0 tests/flower tests/secagg/flower tests/cli/test_flower.py $(SELECT)

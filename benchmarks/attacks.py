@@ -25,11 +25,10 @@ from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.rng import stream
-from fedbb.rounds.loop import Start, go_rounds
-from fedbb.rounds.round import PlainRound
+from fedbb.rounds.loop import Start, run_rounds
+from fedbb.rounds.round import PlainRound, train_all
 from fedbb.runs.federation import prepare
 from fedbb.runs.runtime import local_config_of, network_of
-from fedbb.simulation.base import train_all
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
@@ -156,7 +155,7 @@ def attacked(recipe: Recipe, attack: str, number: int) -> float:
     scorer = Scorer(model, federation.dataset, federation.scored)
     with threads(plan.threads):
         try:
-            *_, last = go_rounds(join, Start(first, seed=recipe.seed), recipe.rounds, scorer)
+            *_, last = run_rounds(join, Start(first, seed=recipe.seed), recipe.rounds, scorer)
         except DivergedError:
             return CHANCE  # a model of no finite numbers tells nothing
     return float(last.scores["test"].macro["balanced_accuracy"])

@@ -1,4 +1,4 @@
-"""The figure of docs/performance.md: speed beside the bare loop, and rounds of other frameworks."""
+"""The figure of docs/performance.md: speed relative to a bare loop, and other frameworks."""
 
 from __future__ import annotations
 
@@ -61,24 +61,24 @@ def _speeds(axes: Axes, result: dict[str, Any]) -> None:
     axes.invert_yaxis()
     axes.margins(x=0.12)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("images a second, bare loop = 1; bars: median, lines: least and most")
+    axes.set_xlabel("images per second, bare loop = 1; bars: median, lines: min and max")
     axes.set_title("Speed of a round", loc="left", size=10.5)
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, fontsize=7.5)
 
 
 def _peers(axes: Axes, result: dict[str, Any]) -> None:
     """Draw the time of a later round of each framework in units of fedbb's."""
-    told = {name: peer for name, peer in result["peers"].items() if "ratio" in peer}
-    values = [peer["ratio"]["later"] for peer in told.values()]
-    colors = [BLUE if name == "fedbb" else MUTED for name in told]
-    axes.barh(range(len(told)), values, 0.7, color=colors)
+    measured = {name: peer for name, peer in result["peers"].items() if "ratio" in peer}
+    values = [peer["ratio"]["later"] for peer in measured.values()]
+    colors = [BLUE if name == "fedbb" else MUTED for name in measured]
+    axes.barh(range(len(measured)), values, 0.7, color=colors)
     for place, value in enumerate(values):
         axes.text(value, place, f" {value:.2f}", va="center", size=8)
-    axes.set_yticks(range(len(told)), list(told))
+    axes.set_yticks(range(len(measured)), list(measured))
     axes.invert_yaxis()
     axes.margins(x=0.1)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("time of a later round, fedbb = 1; less is better")
+    axes.set_xlabel("time of a later round, fedbb = 1; lower is better")
     axes.set_title("The same work in other frameworks", loc="left", size=10.5)
 
 

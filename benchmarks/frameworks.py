@@ -202,7 +202,7 @@ def report(peers: dict[str, dict[str, Any]]) -> None:
             continue
         ratio = peer.get("ratio", {})
         told = ", ".join(f"{key} × {value:.2f}" for key, value in ratio.items())
-        later, first = results.told(peer["later"]), results.told(peer["first"], 1)
+        later, first = results.format_spread(peer["later"]), results.format_spread(peer["first"], 1)
         print(f"{name:24} later {later} s, first {first} s, {peer['peak'] / 2**30:.2f} GB; {told}")
 
 

@@ -1,4 +1,4 @@
-"""Puts the results into docs/performance.md, between its markers, and draws its figure."""
+"""Writes the results into docs/performance.md, between its markers, and draws its figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.figure import draw
 
 NAMES = {"small-cnn": "small CNN", "resnet11": "ResNet-11", "resnet56": "ResNet-56"}
 MISSING = "*Not measured yet.*"
-FIGURE = "Speed beside a bare loop, and rounds of other frameworks"
+FIGURE = "Speed relative to a bare loop, and round times of other frameworks"
 
 Result = Mapping[str, Any]
 
@@ -62,7 +62,7 @@ def rounds(result: Result) -> str:
                 (
                     f"{NAMES.get(model, model)}, {size}",
                     name,
-                    results.told(ratio),
+                    results.format_spread(ratio),
                     f"{1 / ratio['median']:.2f}",
                     f"{variant['images_per_second']['median']:,.0f}",
                     "" if outside is None else f"{100 * outside['median']:.1f} %",
@@ -72,11 +72,11 @@ def rounds(result: Result) -> str:
         "network, clients × images",
         "variant",
         "time / bare loop",
-        "times as fast",
+        "speed-up",
         "images/s",
         "outside training",
     )
-    return table(head, rows) + _made(result, f"{result['repeats']} repeats after one to warm up")
+    return table(head, rows) + _made(result, f"{result['repeats']} repeats after one warm-up")
 
 
 def steps(result: Result) -> str:
@@ -85,15 +85,17 @@ def steps(result: Result) -> str:
         (
             NAMES.get(model, model),
             {"multiclass": "CE", "multilabel": "BCE"}[task],
-            results.told(measured["ratio"], 3),
+            results.format_spread(measured["ratio"], 3),
             str(measured["pairs"]),
             f"{100 * measured['loss_alone_share']:+.2f} %",
         )
         for model, tasks in result["models"].items()
         for task, measured in tasks.items()
     ]
-    head = ("network", "against", "PNB step / plain step", "pairs", "by the losses alone")
-    return table(head, rows) + _made(result, "in brackets a 95 % bootstrap interval of the median")
+    head = ("network", "plain loss", "PNB step / plain step", "pairs", "losses alone")
+    return table(head, rows) + _made(
+        result, "in parentheses the 95 % bootstrap interval of the median"
+    )
 
 
 def start(result: Result) -> str:
@@ -101,13 +103,13 @@ def start(result: Result) -> str:
     rows = [
         (
             NAMES.get(model, model),
-            results.told(measured["ratio"]),
-            results.told(measured["beyond_torch"]),
-            results.told(measured["begun"]),
+            results.format_spread(measured["ratio"]),
+            results.format_spread(measured["beyond_torch"]),
+            results.format_spread(measured["begun"]),
         )
         for model, measured in result["models"].items()
     ]
-    head = ("network", "time / `import torch`", "seconds beyond it", "of which before training")
+    head = ("network", "time / `import torch`", "additional seconds", "of these, before training")
     return table(head, rows) + _made(result, f"{result['repeats']} repeats")
 
 
@@ -127,13 +129,13 @@ def peers(result: Result) -> str:
                 str(peer["processes"]),
             )
         )
-    head = ("", "a later round", "first round, from start", "peak memory", "processes")
+    head = ("", "later round", "first round, from start", "peak memory", "processes")
     note = f"{result['repeats']} runs of {result['rounds']} rounds"
     return "\n\n".join([table(head, rows), *failed]) + _made(result, note)
 
 
 def _against(ratio: Result, key: str, seconds: Mapping[str, float]) -> str:
-    return f"{_times(ratio, key)}{results.told(seconds)} s"
+    return f"{_times(ratio, key)}{results.format_spread(seconds)} s"
 
 
 def _times(ratio: Result, key: str) -> str:
@@ -150,50 +152,50 @@ def flower(result: Result) -> str:
         rows.append(
             (
                 f"{case['sites']} × {case['images']}",
-                f"{results.told(pool['later'])} s",
+                f"{results.format_spread(pool['later'])} s",
                 _against(ratio, "later", nodes["later"]),
-                f"{results.told(nodes['up'], 1)} s",
+                f"{results.format_spread(nodes['up'], 1)} s",
                 _against(ratio, "first", nodes["first"]),
                 f"{sent['to sites'] / 1e6:.2f} · {sent['from sites'] / 1e6:.2f} MB",
             )
         )
     head = (
         "sites × images",
-        "a later round in the pool",
-        "a later round on Flower",
+        "later round in the pool",
+        "later round on Flower",
         "`up` until all sites are online",
         "`up` until the first round is saved",
-        "bytes a round, to · from all sites",
+        "bytes per round, to · from all sites",
     )
     note = f"{result['repeats']} runs of {result['rounds']} rounds, in bold the ratio to the pool"
     return table(head, rows) + _made(result, note + _absences(result))
 
 
 def _absences(result: Result) -> str:
-    """Tell of answers that did not come, whose rounds count for the time they took."""
+    """Return a note on missing replies; the times of their rounds count."""
     absent = [one for case in result["cases"] for one in case["Flower"]["absent"]]
     asked = sum(case["sites"] for case in result["cases"]) * result["repeats"] * result["rounds"]
     reasons = ", ".join(dict.fromkeys(one["reason"] for one in absent))
-    return f"; {len(absent)} of {asked} answers did not come ({reasons})" if absent else ""
+    return f"; {len(absent)} of {asked} replies were missing ({reasons})" if absent else ""
 
 
 def growth(result: Result) -> str:
     """Return the tables by clients and by samples."""
-    head = ("clients", "samples", "first round, from start", "time of a step", "peak memory")
+    head = ("clients", "samples", "first round, from start", "time per step", "peak memory")
     parts = []
     for series in ("clients", "samples"):
         rows = [
             (
                 f"{case['clients']:,}",
                 f"{case['samples']:,}",
-                f"**{case['ratio']['first']:.2f}** · {results.told(case['first'], 1)} s",
+                f"**{case['ratio']['first']:.2f}** · {results.format_spread(case['first'], 1)} s",
                 f"**{case['ratio']['round_per_step']:.2f}**",
                 f"**{case['ratio']['peak']:.2f}** · {case['peak']['median']:.2f} GB",
             )
             for case in result[series]
         ]
         parts.append(table(head, rows))
-    note = f"{result['repeats']} repeats, in bold the ratio to a table's first row"
+    note = f"{result['repeats']} repeats, in bold the ratio to the first row of the table"
     return "\n\n".join(parts) + _made(result, note)
 
 

@@ -46,10 +46,10 @@ def ratios(times: Sequence[float], reference: Sequence[float]) -> dict[str, floa
     return spread([one / two for one, two in zip(times, reference, strict=True)])
 
 
-def told(values: dict[str, float], digits: int = 2) -> str:
-    """Return a spread in words for a table.
+def format_spread(values: dict[str, float], digits: int = 2) -> str:
+    """Return a spread as "median (min–max)" for a table.
 
-    >>> told({"median": 0.5512, "least": 0.5, "most": 0.6})
+    >>> format_spread({"median": 0.5512, "least": 0.5, "most": 0.6})
     '0.55 (0.50–0.60)'
     """
     middle, least, most = (f"{values[key]:.{digits}f}" for key in ("median", "least", "most"))

@@ -1,10 +1,10 @@
-"""What a secure sum costs: seconds and bytes of a client and of the server, beside a plain sum.
+"""Cost of secure aggregation: time and bytes of a client and of the server, against a plain sum.
 
-One process plays all parties, each in its turn, so that every second is somebody's; a client's are
-the median over clients of the sum over stages. Journals are files that are synced. Plain clients
-send their change as float32, as models travel without privacy; masked ones send 8 bytes a number.
-Masked and plain sums are taken in turns, and a sum from which one client vanishes after all was
-prepared, the dearest moment for the server. Statistics are three whole numbers.
+All parties run in one process, one after another, so that every second belongs to one party. Client
+time is the median over clients of the sum over all stages. Journals are files that are synced to
+disk. Plain clients send their update as float32, as runs without privacy do; masked clients send
+8 bytes per number. Masked and plain sums alternate with a sum in which one client drops out after
+the preparation, the most expensive moment for the server. Statistics are three integers.
 """
 
 from __future__ import annotations
@@ -187,9 +187,9 @@ def _add(counts: dict[int, Any], client: int, amount: float) -> None:
 
 
 NAMES = {
-    "plain": "plain, 4 bytes a number",
+    "plain": "plain, 4 bytes per number",
     "masked": "masked",
-    "one_gone": "masked, one client gone",
+    "one_gone": "masked, one dropout",
     "statistics_masked": "statistics, masked",
     "statistics_bfv": "statistics, BFV",
 }
@@ -199,7 +199,11 @@ def report(case: Mapping[str, Any]) -> None:
     """Print the figures of so many clients."""
     for kind, name in NAMES.items():
         figures = case[kind]
-        told = {key: results.told(figures[key], 4) for key in figures if key.endswith("seconds")}
+        told = {
+            key: results.format_spread(figures[key], 4)
+            for key in figures
+            if key.endswith("seconds")
+        }
         sent = figures["client_sent"]["median"]
         print(
             f"{case['clients']:3} clients, {name:25} client {told['client_seconds']} s, "
@@ -222,11 +226,19 @@ def tables(result: Mapping[str, Any]) -> str:
         for case in result["cases"]
         for kind, name in NAMES.items()
     ]
-    head = ("clients", "sum", "a client", "the server", "all in turn", "a client sends", "and gets")
+    head = (
+        "clients",
+        "sum",
+        "client time",
+        "server time",
+        "total, sequential",
+        "client sends",
+        "client receives",
+    )
     facts = result["machine"]
     note = (
-        f"{result['numbers']:,} numbers, statistics of {STATISTICS}; medians of "
-        f"{result['repeats']} sums with the least and the most, taken in turns in one process; "
+        f"{result['numbers']:,} numbers, {STATISTICS} statistics; median (min–max) of "
+        f"{result['repeats']} sums, interleaved in one process; "
         f"{facts['cores']} cores of {facts['processor']}, Python {facts['python']}, "
         f"{facts['date']}."
     )
@@ -234,7 +246,7 @@ def tables(result: Mapping[str, Any]) -> str:
 
 
 def _milliseconds(values: Mapping[str, float]) -> str:
-    return results.told({key: 1000 * value for key, value in values.items()}, 1) + " ms"
+    return results.format_spread({key: 1000 * value for key, value in values.items()}, 1) + " ms"
 
 
 def _bytes(number: float) -> str:

@@ -32,10 +32,14 @@ def main() -> None:
     models = {}
     for model in options.models:
         models[model] = measure(model, options.engine, options.repeats)
-        beyond, begun = (results.told(models[model][key]) for key in ("beyond_torch", "begun"))
+        beyond, begun = (
+            results.format_spread(models[model][key]) for key in ("beyond_torch", "begun")
+        )
         print(f"{model:10} first round on disk {beyond} s after importing torch would have ended,")
         print(f"{'':10} {begun} s without its training and scoring,")
-        print(f"{'':10} {results.told(models[model]['ratio'])} × the time of importing torch")
+        print(
+            f"{'':10} {results.format_spread(models[model]['ratio'])} × the time of importing torch"
+        )
     values = {"repeats": options.repeats, "engine": options.engine, "models": models}
     print("written to", results.write("start", values, options.out))
 

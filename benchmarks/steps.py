@@ -22,7 +22,7 @@ from fedbb.imbalance.counts import count_labels
 from fedbb.methods import fedavg, pnb
 from fedbb.models.registry import build_model
 from fedbb.records import Task
-from fedbb.simulation.pool.malloc import keep_freed_memory
+from fedbb.simulation.pool.process_start import keep_freed_memory
 from fedbb.training.config import LocalConfig
 from fedbb.training.sgd import SGD
 
@@ -135,7 +135,7 @@ def interval(values: np.ndarray, draws: int = 2000) -> dict[str, float]:
 
 def report(model: str, task: Task, measured: dict[str, Any]) -> None:
     """Print the ratio of one network and task."""
-    ratio, share = results.told(measured["ratio"], 4), measured["loss_alone_share"]
+    ratio, share = results.format_spread(measured["ratio"], 4), measured["loss_alone_share"]
     print(f"{model:10} {task!s:10} PNB step / plain step {ratio}; the losses alone {share:+.2%}")
 
 

@@ -7,5 +7,5 @@ settings.register_profile(
 )
 settings.load_profile("fedbb")
 
-# The tests run in two processes on two cores.
+# The tests run in several processes, one thread each (`-n` in pyproject.toml).
 torch.set_num_threads(1)

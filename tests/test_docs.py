@@ -172,7 +172,7 @@ UNSUITED = [
 
 
 def test_parts_that_do_not_suit_are_refused_in_the_words_of_the_page():
-    section = RECIPES.partition("## Parts that do not suit")[2].partition("\n## ")[0]
+    section = RECIPES.partition("## Incompatible settings")[2].partition("\n## ")[0]
     told = [code(row[1])[0] for row in rows(section, "what")]
     small = {"data": {"name": "digits"}, "method": {"name": "fedavg"}}
     for message, parts in zip(told, UNSUITED, strict=True):

@@ -5,8 +5,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedbb.records import ModelState
-from fedbb.state import digest, is_finite, mix, restore, snapshot
+from fedbb.records import ClientState, ModelState
+from fedbb.state import (
+    Mixture,
+    digest,
+    find_mismatch,
+    flatten_client_state,
+    flatten_state,
+    is_finite,
+    mix,
+    restore,
+    snapshot,
+    state_from_arrays,
+    state_to_arrays,
+    unflatten_client_state,
+    unflatten_state,
+)
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -174,3 +188,48 @@ def test_order_of_entries_does_not_matter_to_a_mix():
 def test_boolean_buffers_are_set_where_any_client_set_them():
     states = [ModelState({}, {"m": torch.tensor(mask)}) for mask in ([True, False], [False, False])]
     assert mix(states, np.full(2, 0.5)).buffers["m"].tolist() == [True, False]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_flat_state_has_prefixes_and_gives_the_state_back(dtype):
+    state = snapshot(Odd(dtype))
+    flat = flatten_state(state, "model.")
+    assert {"model.params.norm.weight", "model.buffers.norm.running_var"} <= flat.keys()
+    others = {"momentum.scale": torch.ones(3), "params.scale": torch.ones(3)}
+    assert digest(unflatten_state({**flat, **others}, "model.")) == digest(state)
+
+
+def test_a_parameter_may_be_called_like_a_prefix():
+    state = ModelState({"params.buffers.a": torch.ones(1)}, {"params.a": torch.zeros(2)})
+    assert digest(unflatten_state(flatten_state(state))) == digest(state)
+
+
+def test_arrays_share_the_memory_of_the_state_and_give_it_back():
+    state = snapshot(Odd())
+    arrays = state_to_arrays(state)
+    assert digest(state_from_arrays(arrays)) == digest(state)
+    arrays["params.scale"][0] = 7
+    assert state.params["scale"][0] == 7
+    assert state_from_arrays({}) == ModelState({}, {})
+
+
+@pytest.mark.parametrize("model", [None, ModelState({"a": torch.ones(1)}, {})])
+@pytest.mark.parametrize("momentum", [None, {"a": torch.zeros(1)}])
+def test_a_flat_client_state_gives_the_state_back(model, momentum):
+    state = ClientState(model, momentum)
+    assert unflatten_client_state(flatten_client_state(state)) == state
+
+
+def test_a_total_stays_as_it_is_when_more_states_are_added():
+    mixture = Mixture()
+    mixture.add(state_of(torch.ones(2).double()), 1.0)
+    total = mixture.total()
+    mixture.add(state_of(torch.ones(2).double()), 1.0)
+    assert total.params["a"].tolist() == [1.0, 1.0]
+    assert mixture.total().params["a"].tolist() == [2.0, 2.0]
+
+
+def test_a_mismatch_is_named():
+    state = snapshot(Odd())
+    assert find_mismatch(state, snapshot(Odd())) is None
+    assert find_mismatch(state, snapshot(Odd(torch.float16))) == "frozen"

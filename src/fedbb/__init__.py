@@ -1,73 +1,55 @@
-"""Federated learning when labels are uneven."""
+"""Federated learning with imbalanced labels: imbalance analysis, PNB loss, CBR aggregation."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbb.analysis.inspect import inspect
-    from fedbb.errors import DataError, DivergedError, FedbbError, RecipeError, RunError
-    from fedbb.imbalance.cases import case_weights, effective_number
-    from fedbb.imbalance.classes import class_factors, class_shares, share_spread
-    from fedbb.imbalance.clients import client_weights, dispersion
-    from fedbb.imbalance.counts import count_labels
-    from fedbb.losses.class_balanced import CBLoss
-    from fedbb.losses.focal import FocalLoss
-    from fedbb.losses.logit_calibrated import FedLCLoss
-    from fedbb.losses.pnb import PNBLoss
-    from fedbb.records import LabelCounts, Task
+    from fedbb.analysis.inspect import inspect as inspect
+    from fedbb.errors import DataError as DataError
+    from fedbb.errors import DivergedError as DivergedError
+    from fedbb.errors import FedbbError as FedbbError
+    from fedbb.errors import RecipeError as RecipeError
+    from fedbb.errors import RunError as RunError
+    from fedbb.imbalance.cases import case_weights as case_weights
+    from fedbb.imbalance.cases import effective_number as effective_number
+    from fedbb.imbalance.classes import class_factors as class_factors
+    from fedbb.imbalance.classes import class_shares as class_shares
+    from fedbb.imbalance.classes import share_spread as share_spread
+    from fedbb.imbalance.clients import client_weights as client_weights
+    from fedbb.imbalance.clients import dispersion as dispersion
+    from fedbb.imbalance.counts import count_labels as count_labels
+    from fedbb.losses.class_balanced import CBLoss as CBLoss
+    from fedbb.losses.focal import FocalLoss as FocalLoss
+    from fedbb.losses.logit_calibrated import FedLCLoss as FedLCLoss
+    from fedbb.losses.pnb import PNBLoss as PNBLoss
+    from fedbb.records import LabelCounts as LabelCounts
+    from fedbb.records import Task as Task
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "CBLoss",
-    "DataError",
-    "DivergedError",
-    "FedLCLoss",
-    "FedbbError",
-    "FocalLoss",
-    "LabelCounts",
-    "PNBLoss",
-    "RecipeError",
-    "RunError",
-    "Task",
-    "case_weights",
-    "class_factors",
-    "class_shares",
-    "client_weights",
-    "count_labels",
-    "dispersion",
-    "effective_number",
-    "inspect",
-    "share_spread",
-]
-
-# Each name is fetched from its home when it is first asked for: `import fedbb` by itself then
-# takes no seconds for torch, and the command line can have workers begin with that beside it.
-_HOMES = {
-    "CBLoss": "fedbb.losses.class_balanced",
-    "DataError": "fedbb.errors",
-    "DivergedError": "fedbb.errors",
-    "FedLCLoss": "fedbb.losses.logit_calibrated",
-    "FedbbError": "fedbb.errors",
-    "FocalLoss": "fedbb.losses.focal",
-    "LabelCounts": "fedbb.records",
-    "PNBLoss": "fedbb.losses.pnb",
-    "RecipeError": "fedbb.errors",
-    "RunError": "fedbb.errors",
-    "Task": "fedbb.records",
-    "case_weights": "fedbb.imbalance.cases",
-    "class_factors": "fedbb.imbalance.classes",
-    "class_shares": "fedbb.imbalance.classes",
-    "client_weights": "fedbb.imbalance.clients",
-    "count_labels": "fedbb.imbalance.counts",
-    "dispersion": "fedbb.imbalance.clients",
-    "effective_number": "fedbb.imbalance.cases",
-    "inspect": "fedbb.analysis.inspect",
-    "share_spread": "fedbb.imbalance.classes",
+_EXPORTS = {
+    "fedbb.analysis.inspect": ("inspect",),
+    "fedbb.errors": ("DataError", "DivergedError", "FedbbError", "RecipeError", "RunError"),
+    "fedbb.imbalance.cases": ("case_weights", "effective_number"),
+    "fedbb.imbalance.classes": ("class_factors", "class_shares", "share_spread"),
+    "fedbb.imbalance.clients": ("client_weights", "dispersion"),
+    "fedbb.imbalance.counts": ("count_labels",),
+    "fedbb.losses.class_balanced": ("CBLoss",),
+    "fedbb.losses.focal": ("FocalLoss",),
+    "fedbb.losses.logit_calibrated": ("FedLCLoss",),
+    "fedbb.losses.pnb": ("PNBLoss",),
+    "fedbb.records": ("LabelCounts", "Task"),
 }
+"""The public names by the module that defines them; docs/api.md documents each."""
+
+_HOMES = {name: module for module, names in _EXPORTS.items() for name in names}
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
+    # Names are imported on first use: `import fedbb` alone must not spend seconds on torch, so
+    # that the command line can start worker processes that import it in parallel.
     if name not in _HOMES:
         raise AttributeError(f"module 'fedbb' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -9,8 +9,7 @@ from typing import Any
 
 from fedbb._util.names import nearest
 from fedbb.aggregation.merging import Merge, average, normalized_average
-from fedbb.aggregation.robust.median import Uniform, coordinate_median
-from fedbb.aggregation.robust.trimmed_mean import TrimmedMean
+from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
 from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss

@@ -1,17 +1,24 @@
-"""Model states: taken from a network, put back, mixed, and fingerprinted."""
+"""Model states: taken from a network, put back, averaged, named for files and messages, hashed."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedbb.records import ModelState
+from fedbb.records import ClientState, ModelState
 
-Entry = tuple[str, str]
-Form = tuple[torch.dtype, torch.Size]
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+PARAMS, BUFFERS = "params.", "buffers."
+"""Prefixes of a state's entries wherever both kinds are stored or sent together."""
+
+MODEL, MOMENTUM = "model.", "momentum."
+"""Prefixes of the two parts of a client's state."""
 
 
 def snapshot(model: nn.Module) -> ModelState:
@@ -36,50 +43,84 @@ def restore(model: nn.Module, state: ModelState) -> None:
     model.load_state_dict({**state.params, **state.buffers})
 
 
-class Mixture:
-    """Σ w·θ over states that come one by one, so that no two of them have to be held.
+def flatten_state(state: ModelState, prefix: str = "") -> dict[str, Tensor]:
+    """Return a state's tensors by name, parameters under "params.", buffers under "buffers."."""
+    parts = ((PARAMS, state.params), (BUFFERS, state.buffers))
+    return {prefix + kind + name: tensor for kind, part in parts for name, tensor in part.items()}
 
-    Added up in float64 in the order of coming; integer entries take the largest value. Summed so,
-    a mean of equal models in float32 or less is that model to the bit.
+
+def unflatten_state(tensors: Mapping[str, Tensor], prefix: str = "") -> ModelState:
+    """Return the state that `flatten_state` flattened with this prefix; other names are ignored."""
+    return ModelState(_part(tensors, prefix + PARAMS), _part(tensors, prefix + BUFFERS))
+
+
+def state_to_arrays(state: ModelState) -> dict[str, npt.NDArray[Any]]:
+    """Return the entries of `flatten_state` as numpy arrays that share the tensors' memory."""
+    return {name: tensor.numpy() for name, tensor in flatten_state(state).items()}
+
+
+def state_from_arrays(arrays: Arrays) -> ModelState:
+    """Return the state of arrays that `state_to_arrays` named; it shares their memory."""
+    return unflatten_state({name: torch.from_numpy(array) for name, array in arrays.items()})
+
+
+def flatten_client_state(state: ClientState) -> dict[str, Tensor]:
+    """Return the tensors of a client's state by name: "model.params.…", "momentum.…"."""
+    model = {} if state.model is None else flatten_state(state.model, MODEL)
+    return model | {MOMENTUM + name: tensor for name, tensor in (state.momentum or {}).items()}
+
+
+def unflatten_client_state(tensors: Mapping[str, Tensor]) -> ClientState:
+    """Return the client's state that `flatten_client_state` flattened."""
+    model = unflatten_state(tensors, MODEL)
+    return ClientState(model if model.params else None, _part(tensors, MOMENTUM) or None)
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the entries whose names begin with a prefix, without it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+class Mixture:
+    """The weighted sum Σ w·θ of states that arrive one by one, so that only the sum is held.
+
+    Float entries are summed in float64 in the order of arrival, and rounded to their own type once,
+    at the end: the mean of equal float32 models is that model, bit for bit. Integer entries, such
+    as batch counters, take the largest value, since a weighted mean of them is no integer.
     """
 
     def __init__(self) -> None:
         self.number = 0
-        self._form: dict[Entry, Form] = {}
-        self._totals: dict[Entry, Tensor] = {}
+        self._first: ModelState | None = None
+        self._totals: dict[str, Tensor] = {}
 
     def add(self, state: ModelState, weight: float) -> None:
-        """Take in w·θ."""
-        entries = _entries(state)
-        self._check_alike(entries)
-        for entry, tensor in entries.items():
+        """Add w·θ; ValueError if the state's entries differ from the first one's in kind."""
+        if self._first is None:
+            self._first = _shapes(state)
+        elif (name := find_mismatch(self._first, state)) is not None:
+            raise ValueError(f"state {self.number + 1} differs from the first in {name!r}")
+        for name, tensor in flatten_state(state).items():
             if not tensor.is_floating_point():
-                before = self._totals.get(entry, tensor)
-                self._totals[entry] = torch.maximum(before, tensor)
+                before = self._totals.get(name, tensor)
+                self._totals[name] = torch.maximum(before, tensor)
             elif self.number == 0:
-                # Begun with the first term, for zero would swallow the sign of −0.0.
-                self._totals[entry] = tensor.double() * weight
+                # The first term starts the sum: 0.0 + -0.0 would lose the sign of a zero.
+                self._totals[name] = tensor.double() * weight
             else:
-                self._totals[entry].add_(tensor.double(), alpha=weight)
+                self._totals[name].add_(tensor.double(), alpha=weight)
         self.number += 1
 
     def total(self) -> ModelState:
         """Return the sum so far, in the types of the states."""
-        if self.number == 0:
+        if self._first is None:
             raise ValueError("there are no states to mix")
-        parts: dict[str, dict[str, Tensor]] = {"params": {}, "buffers": {}}
-        for (part, name), total in self._totals.items():
-            parts[part][name] = total.to(self._form[part, name][0])
-        return ModelState(**parts)
-
-    def _check_alike(self, entries: Mapping[Entry, Tensor]) -> None:
-        """Refuse what torch would broadcast or cast without a word."""
-        form = {entry: (tensor.dtype, tensor.shape) for entry, tensor in entries.items()}
-        if self.number == 0:
-            self._form = form
-        elif form != self._form:
-            _, name = min(entry for entry, _ in form.items() ^ self._form.items())
-            raise ValueError(f"state {self.number + 1} differs from the first in {name!r}")
+        types = flatten_state(self._first)
+        # A copy even where the type is float64 already: the sum may go on.
+        totals = {
+            name: total.to(types[name].dtype, copy=True) for name, total in self._totals.items()
+        }
+        return unflatten_state(totals)
 
 
 def mix(states: Iterable[ModelState], weights: Iterable[float]) -> ModelState:
@@ -90,8 +131,23 @@ def mix(states: Iterable[ModelState], weights: Iterable[float]) -> ModelState:
     return mixture.total()
 
 
+def find_mismatch(one: ModelState, two: ModelState) -> str | None:
+    """Return the name of an entry that two states do not share with one type and shape, or None.
+
+    torch would broadcast or cast such entries silently.
+    """
+    for first, second in ((one.params, two.params), (one.buffers, two.buffers)):
+        forms = [
+            {(name, tensor.dtype, tensor.shape) for name, tensor in part.items()}
+            for part in (first, second)
+        ]
+        if forms[0] != forms[1]:
+            return min(name for name, *_ in forms[0] ^ forms[1])
+    return None
+
+
 def is_finite(state: ModelState) -> bool:
-    """Tell whether every number of the state is finite."""
+    """Return whether every number of the state is finite."""
     tensors = (*state.params.values(), *state.buffers.values())
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
@@ -107,6 +163,10 @@ def digest(state: ModelState) -> str:
     return total.hexdigest()
 
 
-def _entries(state: ModelState) -> dict[Entry, Tensor]:
-    parts = (("params", state.params), ("buffers", state.buffers))
-    return {(part, name): tensor for part, tensors in parts for name, tensor in tensors.items()}
+def _shapes(state: ModelState) -> ModelState:
+    """Return a state of the same names, types and shapes that holds no values."""
+    params, buffers = (
+        {name: tensor.to("meta") for name, tensor in part.items()}
+        for part in (state.params, state.buffers)
+    )
+    return ModelState(params, buffers)

@@ -12,11 +12,10 @@ from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.records import ModelState
 from fedbb.rng import torch_stream
-from fedbb.rounds.loop import Schedule, Start, go_rounds
-from fedbb.rounds.round import PlainRound
+from fedbb.rounds.loop import Schedule, Start, run_rounds
+from fedbb.rounds.round import PlainRound, train_all
 from fedbb.runs.federation import prepare
 from fedbb.runs.runtime import local_config_of
-from fedbb.simulation.base import train_all
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from helpers.attackers import Infiltrated, add_noise, flip_labels, move_by
@@ -86,7 +85,7 @@ def attacked(attack, defense, rounds=ROUNDS):
     ask = train_all(engine if spoil is None else Infiltrated(engine, LIARS, spoil))
     join = PlainRound(ask, method, infos, 0, whole.defense)
     scorer = Scorer(model, federation().dataset, federation().scored)
-    return list(go_rounds(join, start, Schedule(rounds), scorer))
+    return list(run_rounds(join, start, Schedule(rounds), scorer))
 
 
 @cache
@@ -115,7 +114,7 @@ def test_a_robust_rule_loses_no_more_than_stated(attack, rule):
 
 def test_multi_krum_leaves_out_the_liars_by_name():
     for finished in attacked("noise", DEFENSES["multi-krum"], rounds=2):
-        assert {absence.client for absence in finished.joined.absences} == LIARS
+        assert {failure.client for failure in finished.result.failures} == LIARS
         assert sum(report.weight for report in finished.reports) == pytest.approx(1.0)
 
 
@@ -126,6 +125,6 @@ def test_a_negative_variance_is_left_out_before_anybody_is_compared(rule):
         return ModelState(trained.params, {**trained.buffers, **variance})
 
     (first,) = attacked(sink, DEFENSES[rule], rounds=1)
-    told = {absence.client: absence.reason for absence in first.joined.absences}
+    told = {failure.client: failure.reason for failure in first.result.failures}
     assert all("negative variance in 'norm.running_var'" in told[liar] for liar in LIARS)
     assert (first.state.buffers["norm.running_var"] > 0).all()

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
-from fedbb.aggregation.merging import average
-from fedbb.aggregation.weighting import renormalize
+from fedbb.aggregation.merging import average, renormalize
 from fedbb.records import ClientUpdate, ModelState
 from fedbb.state import digest
 
@@ -174,3 +173,37 @@ def test_changing_an_update_after_the_merge_changes_nothing(dtype, number):
         for tensor in (*each.params.values(), *each.buffers.values()):
             tensor.mul_(-2)
     assert digest(merged) == before
+
+
+@quick
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30).filter(any), st.data())
+def test_weights_of_any_chosen_clients_are_scaled_to_sum_to_one(values, data):
+    weights = np.array(values)
+    some = st.sets(st.sampled_from(range(len(values))), min_size=1)
+    chosen = weights[sorted(data.draw(some))]
+    shares = renormalize(chosen)
+    assert shares.sum() == pytest.approx(1, abs=1e-12)
+    if chosen.sum() > 0:
+        np.testing.assert_allclose(shares * chosen.sum(), chosen, rtol=1e-9, atol=1e-300)
+
+
+def test_chosen_clients_that_all_weigh_nothing_count_alike():
+    assert renormalize(np.zeros(4)).tolist() == [0.25] * 4
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=30), st.floats(0.01, 1.0))
+def test_shares_sum_to_one_respect_the_most_and_keep_their_order(weights, most):
+    found = np.array(weights)
+    shares = renormalize(found, most)
+    assert shares.sum() == pytest.approx(1.0)
+    assert shares.max() <= max(most, 1 / len(found)) * (1 + 1e-9)
+    assert np.all(np.diff(shares[np.argsort(found)]) >= -1e-12)
+
+
+def test_weights_below_the_most_are_only_scaled():
+    weights = np.array([0.1, 0.3, 0.2])
+    assert renormalize(weights, 1.0) == pytest.approx(weights / weights.sum())
+
+
+def test_what_a_bound_cuts_off_goes_to_those_that_weigh_nothing_if_there_is_nobody_else():
+    assert renormalize(np.array([1.0, 0.0, 0.0]), 0.5).tolist() == [0.5, 0.25, 0.25]

@@ -51,3 +51,13 @@ def test_a_running_variance_is_averaged_and_never_negative():
     merged = normalized_average(state(0.0), updates, np.array([0.5, 0.5]))
     assert merged.buffers["variance"].item() == pytest.approx(0.05)
     assert merged.buffers["count"].dtype == torch.int64
+
+
+def test_the_current_state_of_a_float64_model_is_left_as_it_was():
+    current = state(1.0)
+    before = digest(current)
+    merged = normalized_average(
+        current, [update(0, 2.0, 1.0), update(1, 3.0, 4.0)], np.array([0.5, 0.5])
+    )
+    assert merged.params["weight"].item() != 1.0
+    assert digest(current) == before

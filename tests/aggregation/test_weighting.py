@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting, renormalize
+from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.imbalance.clients import READINGS, client_weights
 from fedbb.imbalance.counts import count_labels
 from fedbb.records import ClientInfo, LabelCounts, Task
@@ -78,22 +78,6 @@ def test_a_card_holds_a_size_and_one_number_and_nothing_else_of_the_data():
     assert isinstance(ClientBalanced().measure(counts), float)
 
 
-@quick
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30).filter(any), st.data())
-def test_weights_of_any_chosen_clients_are_scaled_to_sum_to_one(values, data):
-    weights = np.array(values)
-    some = st.sets(st.sampled_from(range(len(values))), min_size=1)
-    chosen = weights[sorted(data.draw(some))]
-    shares = renormalize(chosen)
-    assert shares.sum() == pytest.approx(1, abs=1e-12)
-    if chosen.sum() > 0:
-        np.testing.assert_allclose(shares * chosen.sum(), chosen, rtol=1e-9, atol=1e-300)
-
-
-def test_chosen_clients_that_all_weigh_nothing_count_alike():
-    assert renormalize(np.zeros(4)).tolist() == [0.25] * 4
-
-
 @pytest.mark.parametrize("weighting", [BySamples(), ClientBalanced()])
 @pytest.mark.parametrize("samples", [-1, NAN, float("inf")])
 def test_a_size_that_cannot_be_is_refused(weighting, samples):
@@ -143,21 +127,3 @@ def test_a_class_of_which_nothing_is_known_does_not_make_a_client_uneven():
 def test_a_client_that_knows_no_label_at_all_gets_the_upper_bound():
     nothing = LabelCounts(np.zeros(3), np.zeros(3), 20)
     assert ClientBalanced().measure(nothing) == 1
-
-
-@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=30), st.floats(0.01, 1.0))
-def test_shares_sum_to_one_respect_the_most_and_keep_their_order(weights, most):
-    found = np.array(weights)
-    shares = renormalize(found, most)
-    assert shares.sum() == pytest.approx(1.0)
-    assert shares.max() <= max(most, 1 / len(found)) * (1 + 1e-9)
-    assert np.all(np.diff(shares[np.argsort(found)]) >= -1e-12)
-
-
-def test_weights_below_the_most_are_only_scaled():
-    weights = np.array([0.1, 0.3, 0.2])
-    assert renormalize(weights, 1.0) == pytest.approx(weights / weights.sum())
-
-
-def test_what_a_bound_cuts_off_goes_to_those_that_weigh_nothing_if_there_is_nobody_else():
-    assert renormalize(np.array([1.0, 0.0, 0.0]), 0.5).tolist() == [0.5, 0.25, 0.25]

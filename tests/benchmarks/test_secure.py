@@ -35,5 +35,5 @@ def test_every_kind_of_sum_is_timed_and_weighed(tmp_path: Path) -> None:
     page.write_text("Cost\n<!-- cost -->\nend\n", encoding="utf-8")
     for _ in range(2):
         run("--out", str(tmp_path), "--page", str(page))
-    assert page.read_text("utf-8").count("| a client |") == 1
-    assert "| 4 | masked, one client gone |" in page.read_text("utf-8")
+    assert page.read_text("utf-8").count("| client time |") == 1
+    assert "| 4 | masked, one dropout |" in page.read_text("utf-8")

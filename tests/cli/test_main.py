@@ -5,6 +5,7 @@ import pytest
 
 from fedbb import __version__
 from fedbb.cli import main as command_line
+from helpers.commands import fedbb
 
 
 def test_the_package_runs_as_a_module():
@@ -36,3 +37,27 @@ def test_workers_begin_at_once_where_there_will_be_some(words, cores, begun, mon
     monkeypatch.setattr(command_line, "usable_cores", lambda: cores)
     command_line._begin_workers(words)
     assert len(calls) == begun
+
+
+def test_the_help_lists_every_verb_and_imports_none():
+    program = (
+        "import sys, fedbb.cli.main as m; sys.argv = ['fedbb', '--help']\n"
+        "try: m.main()\n"
+        "except SystemExit: pass\n"
+        "print([name for name in sys.modules if name.startswith('fedbb.cli.')])\n"
+        "print({'torch', 'numpy', 'pydantic'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    *help_lines, imported, heavy = done.stdout.splitlines()
+    assert imported == "['fedbb.cli.main']"
+    assert heavy == "set()"
+    for verb in command_line.VERBS:
+        assert any(line.strip("│ ").startswith(f"{verb} ") for line in help_lines)
+
+
+@pytest.mark.parametrize("verb", command_line.VERBS)
+def test_every_listed_verb_has_a_help_of_its_own(verb, monkeypatch):
+    done = fedbb(verb, "--help", monkeypatch=monkeypatch)
+    assert done.code == 0
+    assert f"fedbb {verb}" in done.out

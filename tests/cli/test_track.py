@@ -5,8 +5,8 @@ import pytest
 
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
-from fedbb.trackers import catalogue
-from fedbb.trackers.catalogue import Kind
+from fedbb.trackers import registry
+from fedbb.trackers.registry import Kind
 from helpers.commands import fedbb, started
 from helpers.run_builder import Sketch, build
 from helpers.small_run import small_recipe
@@ -54,10 +54,10 @@ def test_a_resumed_run_is_tracked_from_its_beginning(recipe, monkeypatch):
 
 
 def test_a_tracker_that_fails_does_not_stop_the_run(recipe, monkeypatch):
-    monkeypatch.setitem(catalogue.TRACKERS, "broken", Kind("json", lambda _: Broken()))
+    monkeypatch.setitem(registry.TRACKERS, "broken", Kind("json", lambda _: Broken()))
     done = fedbb("run", recipe, "--out", "run", "--track", "broken", monkeypatch=monkeypatch)
     assert done.code == 0
-    assert done.out.count("the run goes on: the disk is full") == 1
+    assert done.out.count("the run continues: the disk is full") == 1
     assert RunFolder(recipe.parent / "run").read_json("summary.json")["rounds"] == 4
 
 

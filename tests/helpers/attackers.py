@@ -7,7 +7,9 @@ import torch
 
 from fedbb.records import ClientFailure, ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
-from fedbb.simulation.base import Engine, RoundReplies, TrainClients
+from fedbb.rounds.filters import RoundReplies
+from fedbb.rounds.round import TrainClients
+from fedbb.simulation.base import Engine
 from fedbb.training.config import ClientDataset, TrainJob
 
 Spoil = Callable[[TrainJob, ModelState], ModelState]
@@ -82,6 +84,6 @@ def without(ask: TrainClients, gone: frozenset[int]) -> TrainClients:
     def ask_rest(jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
         found = ask([job for job in jobs if job.client not in gone], attempt)
         away = [ClientFailure(job.client, "no answer") for job in jobs if job.client in gone]
-        return replace(found, absences=(*found.absences, *away))
+        return replace(found, failures=(*found.failures, *away))
 
     return ask_rest

@@ -24,12 +24,12 @@ from fedbb.flower.app.settings import RunSettings
 from fedbb.flower.app.transport import Post
 from fedbb.recipes.check import check_recipe
 from fedbb.records import ClientFailure
-from fedbb.rounds.loop import Start, go_rounds
+from fedbb.rounds.filters import RoundReplies
+from fedbb.rounds.loop import Start, run_rounds
 from fedbb.rounds.round import PlainRound
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runtime import local_config_of, network_of
-from fedbb.simulation.base import RoundReplies
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 
@@ -207,7 +207,7 @@ def inline_without(recipe, missing=()):
     join = PlainRound(ask, method, engine.client_infos(), recipe.seed, recipe.defense)
     scorer = Scorer(model, federation.dataset, federation.scored, recipe.evaluation.batch_size)
     start = Start(snapshot(model), seed=recipe.seed)
-    return [done.state for done in go_rounds(join, start, recipe.rounds, scorer)]
+    return [done.state for done in run_rounds(join, start, recipe.rounds, scorer)]
 
 
 def with_defense(recipe, **defense):

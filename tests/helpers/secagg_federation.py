@@ -6,7 +6,7 @@ import numpy as np
 
 from fedbb.records import Task
 from fedbb.rounds.policy import RoundPolicy
-from fedbb.rounds.round import PlainRound
+from fedbb.rounds.round import PlainRound, train_all
 from fedbb.runs.client_states import ClientStateFiles
 from fedbb.secagg.contribution import UNBOUND
 from fedbb.secagg.member import Agreement, Member
@@ -14,7 +14,6 @@ from fedbb.secagg.round import SecureRound
 from fedbb.secagg.simulated import Seat, StatisticsWire, TrainingWire
 from fedbb.secagg.statistics import terms_of
 from fedbb.secagg.statistics_round import Pledge, Pledging
-from fedbb.simulation.base import train_all
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from fedbb.training.config import LocalConfig
@@ -47,7 +46,7 @@ class Federation:
         dataset = toy_dataset(task, train=80)
         bounds = options.pop("bounds", UNBOUND)
         store = options.pop("folder", None)
-        self.policy = options.pop("guard", RoundPolicy())
+        self.policy = options.pop("policy", RoundPolicy())
         self.method, network = method, toy_network(projection=method.needs.projection)
         self.first = snapshot(network)
         shares = toy_shares(dataset, CLIENTS)

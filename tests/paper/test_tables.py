@@ -125,6 +125,17 @@ def test_fedbb_and_its_control_have_the_options_of_the_paper(table, label):
     assert found == {OPTIONS[table, label]}
 
 
+@pytest.mark.parametrize("table", ["central-ceiling", "central-losses"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_central_tables_run_pnb_with_the_default_mu_and_with_a_mean_weight_of_one(table, scale):
+    found = {
+        (cell.at[grid_of(table, scale).rows], cell.recipe.method.options["mu"])
+        for cell in grid_of(table, scale).cells
+        if cell.recipe.method.name == "pnb"
+    }
+    assert found == {("PNB", 4.0), ("PNB, unit mean weight", "unit")}
+
+
 def test_the_table_of_parts_has_the_settings_of_the_main_tables():
     """PNB and FedBB alone train as FedBB in Tables 2, 5, 6 and 7."""
     main = {}

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from fedbb.aggregation.robust.median import Uniform, coordinate_median
-from fedbb.aggregation.robust.trimmed_mean import TrimmedMean
+from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
 from fedbb.errors import RecipeError
 from fedbb.methods import build_method
 from fedbb.recipes.check import check_recipe

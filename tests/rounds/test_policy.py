@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbb.aggregation.robust.krum import Krum
+from fedbb.aggregation.robust import Krum
 from fedbb.rounds.filters import ClipFilter, KrumFilter, ValidUpdates, accept_all
 from fedbb.rounds.policy import RoundPolicy
 
@@ -11,7 +11,7 @@ MULTI_KRUM = KrumFilter(Krum(1, many=True))
 
 
 @pytest.mark.parametrize(
-    ("defense", "minimum", "screen", "select"),
+    ("defense", "minimum", "validate", "select"),
     [
         ({}, 1, accept_all, accept_all),
         ({"quorum": 0.9, "max_weight": 0.3}, 1, accept_all, accept_all),
@@ -24,8 +24,8 @@ MULTI_KRUM = KrumFilter(Krum(1, many=True))
         ({"rule": "multi-krum", "byzantine": 1}, 5, ValidUpdates(), MULTI_KRUM),
     ],
 )
-def test_filters_and_minimum_follow_from_the_defense(defense, minimum, screen, select):
+def test_filters_and_minimum_follow_from_the_defense(defense, minimum, validate, select):
     policy = RoundPolicy(**defense)
-    assert policy.minimum_replies == minimum
-    assert policy.screen == screen
+    assert policy.min_updates == minimum
+    assert policy.validate == validate
     assert policy.select == select

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from fedbb.errors import ReplyError
 from fedbb.methods import fedavg
-from fedbb.records import ClientInfo, ModelState
+from fedbb.records import ClientInfo
 from fedbb.rounds.replies import (
     MOST_SAMPLES,
     Expected,
@@ -21,12 +21,10 @@ from fedbb.rounds.replies import (
     check_client_info,
     check_reply,
     expected_steps,
-    gather_entries,
     length,
-    name_entries,
 )
 from fedbb.simulation.inline import Inline
-from fedbb.state import digest, snapshot
+from fedbb.state import digest, snapshot, state_from_arrays, state_to_arrays
 from fedbb.training.batches import batches
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.sgd import effective_steps
@@ -41,7 +39,7 @@ WEIGHT, COUNT = "params.first.0.weight", "buffers.first.1.num_batches_tracked"
 
 
 def entries():
-    return {name: array.copy() for name, array in name_entries(STATE).items()}
+    return {name: array.copy() for name, array in state_to_arrays(STATE).items()}
 
 
 def reply(arrays=None, **changes):
@@ -75,7 +73,7 @@ def test_an_honest_answer_becomes_the_update_that_was_sent():
     (update,) = engine.train([job])
     info = engine.client_infos()[2]
     sent = Reply(
-        2, 3, 1, name_entries(update.state), update.steps, update.train_loss, update.seconds
+        2, 3, 1, state_to_arrays(update.state), update.steps, update.train_loss, update.seconds
     )
     taken = check_reply(sent, Expected(job.state, info, PLAN, round=3))
     assert digest(taken.state) == digest(update.state)
@@ -261,8 +259,8 @@ def test_a_bound_refuses_whoever_moved_further_all_parameters_together():
     moved = entries()
     moved[WEIGHT].flat[0] += 3.0
     moved["params.head.weight"].flat[0] += 4.0
-    state = gather_entries(moved)
-    start = gather_entries(entries())
+    state = state_from_arrays(moved)
+    start = state_from_arrays(entries())
     distance = math.sqrt(
         sum(float(((state.params[n] - start.params[n]).double() ** 2).sum()) for n in start.params)
     )
@@ -299,11 +297,6 @@ def test_plain_arrays_of_any_names_can_be_checked():
     check_arrays(like, like, "node 5")
     with pytest.raises(ReplyError, match=r"^node 5: weight has shape \(1,\), not \(2, 3\)$"):
         check_arrays({**like, "weight": np.zeros(1, np.float32)}, like, "node 5")
-
-
-def test_naming_and_gathering_give_the_state_back():
-    assert equal_states(gather_entries(name_entries(STATE)), STATE)
-    assert gather_entries({}) == ModelState({}, {})
 
 
 @pytest.mark.parametrize("dispersion", [0.0, 1e-300, 0.5, 1e300, 5e-324])

@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbb.aggregation.merging import average
-from fedbb.errors import QuorumError
+from fedbb.errors import QuorumError, RunError, TooFewError
 from fedbb.methods import Method, build_method, cbr, fedavg, fednova
 from fedbb.records import ClientFailure, ClientInfo
-from fedbb.rounds.filters import UpdateFilter, accept_all
+from fedbb.rounds.filters import RoundReplies, UpdateFilter, accept_all
 from fedbb.rounds.policy import RoundPolicy
-from fedbb.rounds.round import PlainRound
-from fedbb.simulation.base import RoundReplies
+from fedbb.rounds.round import PlainRound, repeat_until_quorum
 from fedbb.state import digest
 from helpers.states import floats, state, update
 
@@ -31,7 +30,7 @@ def model_of(client):
     return [client + 1.0, -2.0 * client, 0.5]
 
 
-def made_up_cards(sizes):
+def made_up_infos(sizes):
     return [
         ClientInfo(client, samples, dispersion=0.05 + 0.1 * client)
         for client, samples in enumerate(sizes)
@@ -60,16 +59,16 @@ class Crowd:
 class FilterPolicy(RoundPolicy):
     """A policy with filters of its own."""
 
-    screen: UpdateFilter = accept_all
+    validate: UpdateFilter = accept_all
     select: UpdateFilter = accept_all
 
 
-def join(method=METHODS["fedavg"], sizes=(10, 20, 30, 40), crowd=None, **policy):
-    return PlainRound(crowd or Crowd(), method, made_up_cards(sizes), 0, FilterPolicy(**policy))
+def make_round(method=METHODS["fedavg"], sizes=(10, 20, 30, 40), crowd=None, **policy):
+    return PlainRound(crowd or Crowd(), method, made_up_infos(sizes), 0, FilterPolicy(**policy))
 
 
-def weights_of(joined):
-    return {report.client: report.weight for report in joined.reports}
+def weights_of(result):
+    return {report.client: report.weight for report in result.reports}
 
 
 def everybody(made):
@@ -77,83 +76,83 @@ def everybody(made):
 
 
 def test_all_that_are_chosen_count_by_their_weights():
-    joined = everybody(join())
-    assert weights_of(joined) == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4})
-    assert joined.absences == ()
+    result = everybody(make_round())
+    assert weights_of(result) == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4})
+    assert result.failures == ()
     # Σ w·(k + 1) = 0.1 + 0.4 + 0.9 + 1.6
-    assert joined.state.params["weight"][0].item() == pytest.approx(3.0)
+    assert result.state.params["weight"][0].item() == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @given(away=st.sets(st.integers(0, 5), max_size=5))
 def test_survivors_count_as_their_weights_scaled_to_one(method, away):
     sizes = (10, 20, 30, 40, 7, 7)
-    made = join(method, sizes, Crowd(lambda attempt: away), quorum=0.01)
-    joined = everybody(made)
-    whole = method.weighting(made_up_cards(sizes))
+    made = make_round(method, sizes, Crowd(lambda attempt: away), quorum=0.01)
+    result = everybody(made)
+    whole = method.weighting(made_up_infos(sizes))
     alive = sorted(set(range(6)) - away)
     expected = {client: whole[client] / whole[alive].sum() for client in alive}
-    assert weights_of(joined) == pytest.approx(expected)
-    assert [absence.client for absence in joined.absences] == sorted(away)
+    assert weights_of(result) == pytest.approx(expected)
+    assert [failure.client for failure in result.failures] == sorted(away)
     sent = [update(client, model_of(client)) for client in alive]
     merged = average(START, sent, np.array(list(expected.values())))
-    np.testing.assert_allclose(floats(joined.state), floats(merged), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(floats(result.state), floats(merged), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fednova", "cbr"])
 def test_a_round_without_some_is_the_round_of_a_federation_of_the_others(name):
     """For γ of 0 or 1; in between, W is a mix of two shares of the whole (docs/paper-notes.md)."""
     sizes, alive = (10, 20, 30, 40, 7), [0, 2, 3]
-    joined = everybody(join(METHODS[name], sizes, Crowd(lambda attempt: {1, 4})))
-    infos = made_up_cards(sizes)
+    result = everybody(make_round(METHODS[name], sizes, Crowd(lambda attempt: {1, 4})))
+    infos = made_up_infos(sizes)
     weights = METHODS[name].weighting([infos[client] for client in alive])
     expected = dict(zip(alive, weights, strict=True))
-    assert weights_of(joined) == pytest.approx(expected, rel=1e-12)
+    assert weights_of(result) == pytest.approx(expected, rel=1e-12)
 
 
 @given(st.permutations(range(4)), st.sets(st.integers(0, 3), max_size=3))
 def test_the_outcome_depends_on_who_is_absent_and_not_on_how(order, away):
     """Away from the start, left out by a screen, or told in another order: the same bits."""
 
-    def screen(current, answers):
-        kept = [each for each in answers.updates if each.client not in away]
+    def screen(current, replies):
+        kept = [each for each in replies.updates if each.client not in away]
         left = tuple(ClientFailure(client, "no answer") for client in order if client in away)
         return RoundReplies(tuple(each.client for each in kept), kept, left)
 
-    gone = everybody(join(crowd=Crowd(lambda attempt: away), quorum=0.01))
-    screened = everybody(join(quorum=0.01, screen=screen))
-    selected = everybody(join(quorum=0.01, select=screen))
-    chosen = join()(1, START, np.array(sorted(set(range(4)) - away)))
+    gone = everybody(make_round(crowd=Crowd(lambda attempt: away), quorum=0.01))
+    screened = everybody(make_round(quorum=0.01, validate=screen))
+    selected = everybody(make_round(quorum=0.01, select=screen))
+    chosen = make_round()(1, START, np.array(sorted(set(range(4)) - away)))
     assert {digest(each.state) for each in (gone, screened, selected, chosen)} == {
         digest(gone.state)
     }
     assert gone.reports == screened.reports == selected.reports == chosen.reports
-    assert gone.absences == screened.absences == selected.absences
+    assert gone.failures == screened.failures == selected.failures
 
 
 def test_who_has_no_samples_is_not_asked_and_named():
     crowd = Crowd()
-    joined = everybody(join(sizes=(10, 0, 30, 0), crowd=crowd))
+    result = everybody(make_round(sizes=(10, 0, 30, 0), crowd=crowd))
     assert crowd.asked == [(1, [2, 0])]
-    assert joined.absences == (
+    assert result.failures == (
         ClientFailure(1, "has no samples"),
         ClientFailure(3, "has no samples"),
     )
-    assert weights_of(joined) == pytest.approx({0: 0.25, 2: 0.75})
+    assert weights_of(result) == pytest.approx({0: 0.25, 2: 0.75})
 
 
 def test_if_nobody_has_samples_the_model_stays_and_all_are_named():
     crowd = Crowd()
-    joined = join(sizes=(0, 0, 5), crowd=crowd)(1, START, np.array([0, 1]))
-    assert joined.state is START
-    assert joined.reports == ()
-    assert [absence.client for absence in joined.absences] == [0, 1]
+    result = make_round(sizes=(0, 0, 5), crowd=crowd)(1, START, np.array([0, 1]))
+    assert result.state is START
+    assert result.reports == ()
+    assert [failure.client for failure in result.failures] == [0, 1]
     assert crowd.asked == []
 
 
 def test_those_without_samples_and_those_that_fail_are_told_in_order():
-    joined = everybody(join(sizes=(10, 0, 30, 5), crowd=Crowd(lambda attempt: {0})))
-    assert joined.absences == (ClientFailure(0, "no answer"), ClientFailure(1, "has no samples"))
+    result = everybody(make_round(sizes=(10, 0, 30, 5), crowd=Crowd(lambda attempt: {0})))
+    assert result.failures == (ClientFailure(0, "no answer"), ClientFailure(1, "has no samples"))
 
 
 @pytest.mark.parametrize(
@@ -161,56 +160,57 @@ def test_those_without_samples_and_those_that_fail_are_told_in_order():
     [(0.5, 1, 1), (0.5, 4, 2), (0.5, 5, 3), (1.0, 7, 7), (0.01, 9, 1)],
 )
 def test_a_quorum_is_a_share_of_those_asked_rounded_up(quorum, asked, least):
-    assert RoundPolicy(quorum).least(asked) == least
+    assert RoundPolicy(quorum).required(asked) == least
 
 
 def test_a_rule_may_need_more_than_the_quorum():
-    assert RoundPolicy(0.5, rule="krum", byzantine=2).least(9) == 7
-    assert RoundPolicy(1.0, rule="krum", byzantine=2).least(9) == 9
+    assert RoundPolicy(0.5, rule="krum", byzantine=2).required(9) == 7
+    assert RoundPolicy(1.0, rule="krum", byzantine=2).required(9) == 9
 
 
 def test_a_round_without_a_quorum_is_tried_again():
     crowd = Crowd(lambda attempt: {0, 1, 2} if attempt < 3 else {1})
-    joined = everybody(join(crowd=crowd))
+    result = everybody(make_round(crowd=crowd))
     assert [attempt for attempt, _ in crowd.asked] == [1, 2, 3]
-    assert [report.client for report in joined.reports] == [0, 2, 3]
-    assert joined.absences == (ClientFailure(1, "no answer"),)
+    assert [report.client for report in result.reports] == [0, 2, 3]
+    assert result.failures == (ClientFailure(1, "no answer"),)
 
 
 def test_after_all_attempts_the_run_stops_with_names_and_reasons():
     crowd = Crowd(lambda attempt: {0, 2, 3})
     with pytest.raises(QuorumError) as caught:
-        join(crowd=crowd, attempts=2)(7, START, np.arange(4))
+        make_round(crowd=crowd, attempts=2)(7, START, np.arange(4))
     told = str(caught.value)
-    assert told.startswith("round 7: 1 of 4 clients count and 2 are needed, after 2 attempts")
+    assert told.startswith("round 7: 1 of 4 clients count and 2 are needed")
+    assert "after 2 attempts" in told
     assert "client 0: no answer" in told
     assert "can be resumed" in told
     assert len(crowd.asked) == 2
 
 
 def test_answers_that_a_screen_leaves_out_do_not_make_a_quorum():
-    def none(current, answers):
-        left = tuple(ClientFailure(client, "is odd") for client in answers.clients)
-        return RoundReplies((), (), (*answers.absences, *left))
+    def none(current, replies):
+        left = tuple(ClientFailure(client, "is odd") for client in replies.clients)
+        return RoundReplies((), (), (*replies.failures, *left))
 
     with pytest.raises(QuorumError, match="client 3: is odd"):
-        everybody(join(screen=none, attempts=1))
+        everybody(make_round(validate=none, attempts=1))
 
 
 def test_whom_a_rule_does_not_select_counted_for_the_quorum():
-    def first(current, answers):
-        kept = [each for each in answers.updates if each.client == 0]
-        left = tuple(ClientFailure(client, "not the first") for client in answers.clients if client)
+    def first(current, replies):
+        kept = [each for each in replies.updates if each.client == 0]
+        left = tuple(ClientFailure(client, "not the first") for client in replies.clients if client)
         return RoundReplies((0,), kept, left)
 
-    joined = everybody(join(quorum=1.0, select=first))
-    assert weights_of(joined) == {0: 1.0}
-    assert [absence.client for absence in joined.absences] == [1, 2, 3]
+    result = everybody(make_round(quorum=1.0, select=first))
+    assert weights_of(result) == {0: 1.0}
+    assert [failure.client for failure in result.failures] == [1, 2, 3]
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=8), st.floats(0.05, 1.0))
 def test_no_client_counts_more_than_the_cap(sizes, cap):
-    weights = weights_of(everybody(join(sizes=sizes, max_weight=cap)))
+    weights = weights_of(everybody(make_round(sizes=sizes, max_weight=cap)))
     assert max(weights.values()) <= max(cap, 1 / len(sizes)) * (1 + 1e-9)
     assert sum(weights.values()) == pytest.approx(1.0)
 
@@ -235,10 +235,10 @@ def test_clients_are_asked_and_merged_by_falling_size_and_told_in_order():
         return average(current, kept, weights)
 
     crowd = Crowd(lambda attempt: {1})
-    joined = everybody(join(Method("watched", merge=watch), (5, 50, 9, 5), crowd))
+    result = everybody(make_round(Method("watched", merge=watch), (5, 50, 9, 5), crowd))
     assert crowd.asked == [(1, [1, 2, 0, 3])]
     assert seen == [[2, 0, 3]]
-    assert [report.client for report in joined.reports] == [0, 2, 3]
+    assert [report.client for report in result.reports] == [0, 2, 3]
 
 
 def test_updates_are_merged_as_they_come():
@@ -258,5 +258,31 @@ def test_updates_are_merged_as_they_come():
             last = each.state
         return last
 
-    everybody(join(Method("watched", merge=watch), (2, 1), stream))
+    everybody(make_round(Method("watched", merge=watch), (2, 1), stream))
     assert order == ["train 0", "merge 0", "train 1", "merge 1"]
+
+
+def fall_short(number, least=3):
+    if number < least:
+        raise QuorumError(f"{number} of 3 count")
+    return number
+
+
+def test_an_attempt_is_repeated_until_enough_count():
+    assert repeat_until_quorum(fall_short, 3, "round 4") == 3
+    with pytest.raises(QuorumError, match=r"round 4: 2 of 3 count, after 2 attempts; .* resumed"):
+        repeat_until_quorum(fall_short, 2, "round 4")
+
+
+def test_only_a_shortage_is_tried_again():
+    made = []
+
+    def attempt(number):
+        made.append(number)
+        raise (TooFewError if number < 3 else RunError)("two stayed")
+
+    with pytest.raises(RunError, match=r"^two stayed$"):
+        repeat_until_quorum(attempt, 5, "round 4", shortage=TooFewError)
+    assert made == [1, 2, 3]
+    with pytest.raises(QuorumError, match="round 4: two stayed, after 2 attempts"):
+        repeat_until_quorum(attempt, 2, "round 4", shortage=TooFewError)

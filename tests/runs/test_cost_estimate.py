@@ -8,8 +8,8 @@ from fedbb.recipes.grid.grid import read_grid
 from fedbb.recipes.grid.select import select
 from fedbb.runs.cost_estimate import Estimate, Forecast, estimate, kind_of, wall_time
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.run_worker import Kind, News
 from fedbb.runs.runner import run
+from fedbb.runs.scheduler import EventKind, RunEvent
 from helpers.small_grid import write, write_grid
 
 pieces = st.lists(st.integers(0, 20).map(float), max_size=6)
@@ -109,12 +109,12 @@ def test_a_forecast_learns_from_the_rounds_it_hears_of(grid, tmp_path):
     guess = Estimate({one.name: 10.0, two.name: 10.0}, {one.name: 3, two.name: 3}, {})
     forecast = Forecast(chosen, guess, workers=1)
     assert forecast.seconds() == 60.0
-    forecast.hear(one, News(tmp_path, Kind.BEGUN))
-    forecast.hear(one, News(tmp_path, Kind.ROUND, round=1, seconds=2.0))
+    forecast.hear(one, RunEvent(tmp_path, EventKind.BEGUN))
+    forecast.hear(one, RunEvent(tmp_path, EventKind.ROUND, round=1, seconds=2.0))
     assert forecast.seconds() == (2 + 3) * 2.0
-    forecast.hear(one, News(tmp_path, Kind.ROUND, round=2, seconds=4.0))
+    forecast.hear(one, RunEvent(tmp_path, EventKind.ROUND, round=2, seconds=4.0))
     assert forecast.seconds() == (1 + 3) * 3.0
-    forecast.hear(one, News(tmp_path, Kind.FAILED, "killed"))
+    forecast.hear(one, RunEvent(tmp_path, EventKind.FAILED, "killed"))
     assert forecast.seconds() == 9.0
-    forecast.hear(two, News(tmp_path, Kind.FINISHED))
+    forecast.hear(two, RunEvent(tmp_path, EventKind.FINISHED))
     assert forecast.seconds() == 0.0

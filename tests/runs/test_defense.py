@@ -53,7 +53,7 @@ def test_rules_that_filter_go_with_every_method(tmp_path, method, rule):
 
 def test_an_update_beyond_the_bound_is_left_out_by_name_and_the_run_stops(tmp_path):
     recipe = defended(tmp_path, {"max_norm": 1e-3, "attempts": 1})
-    with pytest.raises(QuorumError, match="client 4: its model moved by"):
+    with pytest.raises(QuorumError, match="client 4: the norm of its update is"):
         finish(recipe, tmp_path / "run")
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from fedbb.errors import RunError
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.run_worker import Kind, run_job
-from fedbb.runs.scheduler import run_all, run_jobs
+from fedbb.runs.scheduler import EventKind, run_all, run_job, run_jobs
 from helpers.small_run import finish, small_recipe
 
 
@@ -30,13 +29,13 @@ def spoil(path):
 
 def test_runs_side_by_side_tell_what_happens_in_order_and_give_the_bits_of_runs_alone(tmp_path):
     jobs = jobs_of(tmp_path, 3)
-    news = list(run_jobs(jobs, workers=2))
-    begun = [item.path for item in news if item.kind is Kind.BEGUN]
+    events = list(run_jobs(jobs, workers=2))
+    begun = [event.path for event in events if event.kind is EventKind.BEGUN]
     assert begun == [path for _, path in jobs]
     for recipe, path in jobs:
-        mine = [(item.kind, item.round) for item in news if item.path == path]
-        rounds = [(Kind.ROUND, number) for number in (1, 2, 3, 4)]
-        assert mine == [(Kind.BEGUN, 0), *rounds, (Kind.FINISHED, 0)]
+        mine = [(event.kind, event.round) for event in events if event.path == path]
+        rounds = [(EventKind.ROUND, number) for number in (1, 2, 3, 4)]
+        assert mine == [(EventKind.BEGUN, 0), *rounds, (EventKind.FINISHED, 0)]
         alone, _ = finish(recipe, tmp_path / f"alone-{recipe.seed}")
         assert RunFolder(path).read_json("summary.json") == alone
 
@@ -55,15 +54,15 @@ def test_a_killed_process_costs_only_the_run_it_had_at_hand(tmp_path):
     spoil(tmp_path / "run-0")
     ends = {}
     with contextlib.closing(run_jobs(jobs, workers=1)) as happening:
-        for news in happening:
-            if news.path.name == "endless" and news.round == 2:
+        for event in happening:
+            if event.path.name == "endless" and event.round == 2:
                 (child,) = multiprocessing.active_children()
                 os.kill(child.pid, signal.SIGKILL)
-            ends[news.path.name] = news
-    assert ends["endless"].kind is ends["run-0"].kind is Kind.FAILED
+            ends[event.path.name] = event
+    assert ends["endless"].kind is ends["run-0"].kind is EventKind.FAILED
     assert "killed by SIGKILL" in ends["endless"].message
     assert "such as holiday.jpg" in ends["run-0"].message
-    assert ends["run-1"].kind is Kind.FINISHED
+    assert ends["run-1"].kind is EventKind.FINISHED
     assert len(RunFolder(tmp_path / "endless").records()) >= 2
 
 
@@ -78,14 +77,14 @@ def test_runs_that_fail_are_told_of_when_the_others_are_finished(tmp_path):
 
 def test_closing_ends_the_processes_and_leaves_runs_that_go_on(tmp_path):
     recipe, path = endless(tmp_path)
-    with contextlib.closing(run_jobs([(recipe, path)], workers=1)) as news:
-        while next(news).kind is not Kind.ROUND:
+    with contextlib.closing(run_jobs([(recipe, path)], workers=1)) as events:
+        while next(events).kind is not EventKind.ROUND:
             pass
     assert multiprocessing.active_children() == []
     assert RunFolder(path).latest().round <= len(RunFolder(path).records())
 
 
-def test_no_jobs_are_no_news():
+def test_no_jobs_have_no_events():
     assert list(run_jobs([])) == []
 
 
@@ -93,18 +92,18 @@ def test_an_error_of_no_kind_of_ours_is_news_too(tmp_path):
     ((recipe, path),) = jobs_of(tmp_path, 1)
     broken = recipe.model_copy(update={"rounds": None})
     (*_, last) = run_job((broken, path))
-    assert last.kind is Kind.FAILED
+    assert last.kind is EventKind.FAILED
     assert last.message.startswith("AttributeError: ")
 
 
 def test_a_warning_is_told_once(tmp_path):
     ((recipe, path),) = jobs_of(tmp_path, 1)
-    news = run_job((recipe, path))
-    while next(news).round < 3:
+    events = run_job((recipe, path))
+    while next(events).round < 3:
         pass
-    news.close()
+    events.close()
     newest = path / "checkpoints" / "round-000003.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1])
-    warned = [item for item in run_job((recipe, path)) if item.kind is Kind.WARNING]
+    warned = [event for event in run_job((recipe, path)) if event.kind is EventKind.WARNING]
     assert len(warned) == 1
     assert "the one before it is used" in warned[0].message

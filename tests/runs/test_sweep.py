@@ -9,8 +9,8 @@ from fedbb.errors import RunError
 from fedbb.recipes.grid.grid import read_grid
 from fedbb.recipes.grid.select import select
 from fedbb.runs.folder import RunFolder, check_foreign
-from fedbb.runs.run_worker import Kind
 from fedbb.runs.runner import run
+from fedbb.runs.scheduler import EventKind
 from fedbb.runs.sweep import (
     LOCK,
     State,
@@ -164,7 +164,7 @@ def test_what_can_be_finished_is_and_each_of_the_others_says_why_not(eventful):
 
 def test_the_longest_begin_first_and_what_is_finished_not_at_all(eventful):
     named, _, news, _ = eventful
-    begun = [cell.name for cell, item in news if item.kind is Kind.BEGUN]
+    begun = [cell.name for cell, item in news if item.kind is EventKind.BEGUN]
     assert begun == [cell.name for cell in named.values()][:0:-1]
 
 

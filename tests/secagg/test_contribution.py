@@ -4,8 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.aggregation.merging import average, normalized_average
-from fedbb.aggregation.weighting import renormalize
+from fedbb.aggregation.merging import average, normalized_average, renormalize
 from fedbb.errors import PrivacyError
 from fedbb.records import ClientUpdate, ModelState
 from fedbb.secagg.contribution import Bounds, abstain, check_linear, combine, contribute

@@ -15,7 +15,7 @@ from fedbb.runs import runner
 from fedbb.runs.folder import RunFolder
 from fedbb.secagg import simulated_run as private
 from fedbb.simulation.inline import Inline
-from fedbb.trackers.measures import measures
+from fedbb.trackers.export import measures
 from helpers.commands import fedbb
 
 COUNTS = np.array([[503, 293, 213], [601, 211, 201], [307, 307, 405], [227, 389, 405]])
@@ -77,7 +77,7 @@ class Run:
             return self.infos
 
         monkeypatch.setattr(Inline, "train", watched_train)
-        monkeypatch.setattr(Inline, "introduce", watched_introduce)
+        monkeypatch.setattr(Inline, "client_infos", watched_introduce)
         for name in ("open_join", "enrol"):
             watching = partial(getattr(private, name), watch=self.passed.append)
             monkeypatch.setattr(private, name, watching)

@@ -93,7 +93,7 @@ def test_whoever_goes_away_in_a_stage_is_in_the_sum_or_not_and_the_sum_is_right(
     counted = stage in ("agree", "unmask")
     there = [k for k in range(CLIENTS) if counted or k != client]
     assert [report.client for report in joined.reports] == there
-    assert [gone.client for gone in joined.absences] == ([] if counted else [client])
+    assert [gone.client for gone in joined.failures] == ([] if counted else [client])
     assert federation.noted[0].clients == tuple(there)
     assert federation.noted[0].attempts == (2 if stage in ("keys", "shares") else 1)
     theirs = federation.open_join()(1, federation.first, np.array(there))
@@ -136,7 +136,7 @@ def test_a_client_whose_numbers_cannot_be_summed_refuses_before_it_masks_them(va
 
     federation = Federation(build_method("fedbb", {}), spoil=spoil)
     joined = federation.join()(1, federation.first, everyone())
-    assert joined.absences == (ClientFailure(1, "gave no answer in stage masked"),)
+    assert joined.failures == (ClientFailure(1, "gave no answer in stage masked"),)
     (line,) = caplog.messages
     assert line.startswith("client 1 refuses stage masked: a number to be summed is")
     assert str(value) not in line
@@ -152,7 +152,7 @@ def test_clients_with_nothing_to_train_on_add_nothing(tmp_path):
     joined = federation.join()(1, federation.first, everyone())
     assert [report.client for report in joined.reports] == [0, 1, 2, 3, 4]
     theirs = federation.open_join()(1, federation.first, everyone())
-    assert [gone.client for gone in theirs.absences] == [2]
+    assert [gone.client for gone in theirs.failures] == [2]
     close(joined.state, theirs.state, 1e-9)
 
 
@@ -200,7 +200,7 @@ def test_a_client_that_missed_the_statistics_stays_out_of_the_rounds():
     join = federation.join(lost=[("commit", 4)])
     joined = join(1, federation.first, everyone())
     assert [report.client for report in joined.reports] == [0, 1, 2, 3]
-    assert joined.absences == (ClientFailure(4, "took no part in the statistics"),)
+    assert joined.failures == (ClientFailure(4, "took no part in the statistics"),)
 
 
 def test_who_claims_more_weight_than_there_is_stops_the_run():

@@ -1,9 +1,9 @@
 import pytest
 
 from fedbb.errors import RecipeError
-from fedbb.trackers import catalogue
-from fedbb.trackers.catalogue import Kind
+from fedbb.trackers import registry
 from fedbb.trackers.live import tracking
+from fedbb.trackers.registry import Kind
 from helpers.tracker_module import Broken, Memory, cut, finished, mend, records
 
 
@@ -18,7 +18,7 @@ def opened(monkeypatch):
             return found[name]
 
         # json stands for a package that is certainly there.
-        monkeypatch.setitem(catalogue.TRACKERS, name, Kind("json", build))
+        monkeypatch.setitem(registry.TRACKERS, name, Kind("json", build))
 
     offer("memory", Memory)
     offer("broken", Broken)
@@ -38,7 +38,9 @@ def test_a_tracker_that_fails_is_told_once_and_the_others_go_on(tmp_path, opened
     assert opened["memory"].endings[0]["final/round"] == 6
     assert opened["broken"].rounds == [1, 2, 3]
     (message,) = told
-    assert message.startswith("warning: broken stopped tracking, the run goes on: the disk is full")
+    assert message.startswith(
+        "warning: broken stopped tracking, the run continues: the disk is full"
+    )
     assert message.endswith(f"fedbb track {path} --to broken")
 
 

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.trackers.feed import Feed, export
+from fedbb.trackers.export import Feed, export
 from fedbb.trackers.mlflow_store import MlflowStore
 from helpers.tracker_module import HOSTILE, cut, finished, mend, records
 

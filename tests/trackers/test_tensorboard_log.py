@@ -1,6 +1,6 @@
 import pytest
 
-from fedbb.trackers.feed import Feed, export
+from fedbb.trackers.export import Feed, export
 from fedbb.trackers.tensorboard_log import TensorBoardLog, last_round
 from helpers.tracker_module import HOSTILE, cut, finished, mend, records
 

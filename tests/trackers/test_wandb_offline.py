@@ -3,8 +3,8 @@ import struct
 
 import pytest
 
-from fedbb.trackers import feed
-from fedbb.trackers.feed import Feed
+from fedbb.trackers import export as exporting
+from fedbb.trackers.export import Feed
 from fedbb.trackers.wandb_offline import WandbOffline
 from helpers.tracker_module import HOSTILE, cut, finished, mend, records
 
@@ -16,7 +16,7 @@ BLOCK, HEADER, WHOLE, FIRST, LAST = 32768, 7, 1, 2, 4
 
 def export(tracker, path):
     """Export a run and wait for wandb's process to write the last of it, as its end would."""
-    feed.export(tracker, path)
+    exporting.export(tracker, path)
     wandb.teardown()
 
 

@@ -1,1 +1,1 @@
-"""How much each client counts, and how models are joined."""
+"""How much each client counts, how models are merged, and which updates are valid."""

@@ -63,28 +63,3 @@ class ClientBalanced:
         spread = [np.nan if info.dispersion is None else info.dispersion for info in infos]
         samples = [info.samples for info in infos]
         return balance_weights(spread, samples, gamma=self.gamma, floor=self.floor)
-
-
-def renormalize(weights: FloatArray, most: float = 1.0) -> FloatArray:
-    """Scale the weights of the clients that count in a round to sum to one, none above `most`.
-
-    What is cut off goes to the others in their proportion. Clients that all weigh nothing are
-    taken alike, since something has to become of their round; so are all where they are too few
-    for the bound.
-
-    >>> renormalize(np.array([0.8, 0.1, 0.1]), most=0.5)
-    array([0.5 , 0.25, 0.25])
-    """
-    if most * weights.size <= 1.0:
-        return np.full_like(weights, 1.0 / weights.size)
-    bound = np.zeros(weights.size, dtype=bool)
-    while True:
-        free = np.where(bound, 0.0, weights)
-        if not free.sum() > 0:
-            free = np.where(bound, 0.0, 1.0)
-        rest = 1.0 - most * bound.sum()
-        shares = np.where(bound, most, free * rest / free.sum())
-        over = ~bound & (shares > most)
-        if not over.any():
-            return np.asarray(shares)
-        bound |= over

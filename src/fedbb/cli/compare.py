@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.compare_screen import screenful
-from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.report.compare import contrast
 from fedbb.report.compare_words import as_json as plain
 from fedbb.report.sides import read_side

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedbb.cli.screen import COLUMNS, percent
+from fedbb.cli.screens import COLUMNS, percent
 from fedbb.report.compare import ClassScore, ClientWeights, Contrast, Setting
 from fedbb.report.compare_words import (
     effective_clients,

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import (
-    BarColumn,
     DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Table
 
-from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json, progress_bar
 from fedbb.data.download import cache_folder
 from fedbb.data.registry import (
     CATALOGUE,
@@ -61,7 +53,9 @@ def get(
     quiet: Quiet = False,
 ) -> None:
     """Download a data set, or take it over from a local file; checked by SHA-256."""
-    with _bar(name, DownloadColumn(), quiet or as_json) as advance:
+    with progress_bar(
+        name, hidden=quiet or as_json, column=DownloadColumn(), remaining=True
+    ) as advance:
         held = get_dataset(name, local=local, progress=advance)
     _tell(held, "is here", as_json, quiet)
 
@@ -83,7 +77,7 @@ def check(
     if find_entry(name).origin != "your files":
         _tell(check_files(name), "is whole", as_json, quiet)
         return
-    with _bar("images", MofNCompleteColumn(), quiet or as_json) as advance:
+    with progress_bar("images", hidden=quiet or as_json, remaining=True) as advance:
         given = read_values(options or [])
         dataset = load_dataset(Source(name, path=path, options=given, progress=advance))
     facts = {
@@ -101,22 +95,6 @@ def check(
         for key, value in facts.items():
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
             typer.echo(f"{key}: {shown}")
-
-
-@contextmanager
-def _bar(what: str, column: ProgressColumn, hidden: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that moves a progress bar to so many of so many."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), column, TimeRemainingColumn())
-    # Off a terminal a bar that was never drawn would still leave an empty line.
-    disable = hidden or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=disable) as bars:
-        bar = bars.add_task(what, total=None)
-
-        def advance(done: int, whole: int) -> None:
-            bars.update(bar, completed=done, total=whole)
-
-        yield advance
 
 
 def _row(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.recipes.demonstration import demo_recipes
 from fedbb.report.collect import read_runs
 from fedbb.report.demo_page import write_demo

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.flower_enrol import enrol
 from fedbb.cli.flower_run import need_flower, run
 from fedbb.cli.flower_screen import findings_table, status_tables
 from fedbb.cli.flower_up import join, up
-from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 
 app = typer.Typer(help="Run recipes across real sites, on Flower.", no_args_is_help=True)

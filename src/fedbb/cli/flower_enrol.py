@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.flower_run import Settings, need_flower
-from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.errors import RunError
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 from fedbb.recipes.privacy import need_libraries

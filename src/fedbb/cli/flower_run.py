@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json, stoppable
 from fedbb.cli.run import resolve
-from fedbb.cli.screen import Screen, open_screen
-from fedbb.cli.stopping import stoppable
+from fedbb.cli.screens import RunScreen, open_screen
 from fedbb.errors import RunError
 from fedbb.flower.admin.paths import FederationFolder
 from fedbb.recipes.check import check_recipe
@@ -138,7 +137,7 @@ def _score_of(folder: Path, resume: bool) -> str:
     return load_register(RunFolder(folder)).score if resume else "server"
 
 
-def _show(news: Record | str, screen: Screen) -> None:
+def _show(news: Record | str, screen: RunScreen) -> None:
     if isinstance(news, str):
         screen.message(news)
         return

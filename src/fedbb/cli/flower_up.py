@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from fedbb.cli.common import Json, Quiet, print_json, stoppable
 from fedbb.cli.flower_run import Out, Score, Settings, carry_out, need_flower
-from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.cli.run import resolve
-from fedbb.cli.stopping import stoppable
 from fedbb.errors import RunError
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 

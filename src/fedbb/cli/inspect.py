@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import TaskProgressColumn
 
 from fedbb.analysis.inspect import examine
 from fedbb.analysis.label_columns import Layout
+from fedbb.cli.common import Json, Quiet, print_json, progress_bar
 from fedbb.cli.inspect_source import Request, find
-from fedbb.cli.options import Json, Quiet, print_json
 from fedbb.data.label_policy import Policy
 from fedbb.partition.registry import Rule
 from fedbb.records import Task
@@ -86,7 +84,9 @@ def inspect(
         tuple(label or ()), clients, patient, identity, task, uncertain=uncertain, blank=blank
     )
     rule = None if divide is None else _rule(kind, divide, concentration, seed)
-    with _bar(hidden=quiet or as_json or suggest) as advance:
+    with progress_bar(
+        "reading", hidden=quiet or as_json or suggest, column=TaskProgressColumn()
+    ) as advance:
         found = find(Request(source, layout, rule, partition, values or (), advance))
         result = examine(
             found.labels, found.holders, found.settings, title=found.title, notes=found.notes
@@ -109,19 +109,3 @@ def _rule(kind: str, clients: int, concentration: float, seed: int) -> Rule:
     if kind == "even":
         return Rule(kind, clients=clients, seed=seed)
     return Rule(kind, clients=clients, concentration=concentration, seed=seed)
-
-
-@contextmanager
-def _bar(*, hidden: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that moves a progress bar to so many of so many."""
-    console = Console(stderr=True)
-    columns = (TextColumn("reading"), BarColumn(), TaskProgressColumn())
-    # Off a terminal a bar that was never drawn would still leave an empty line.
-    disable = hidden or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=disable) as bars:
-        bar = bars.add_task("reading", total=None)
-
-        def advance(done: int, whole: int) -> None:
-            bars.update(bar, completed=done, total=whole)
-
-        yield advance

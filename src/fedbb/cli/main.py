@@ -7,47 +7,61 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from fedbb import __version__
 from fedbb.errors import FedbbError
-from fedbb.simulation.pool import process_start as process_start
-from fedbb.simulation.pool.cores import usable_cores
+from fedbb.simulation.pool import process_start
+from fedbb.simulation.pool.process_start import usable_cores
 
-VERBS = (
-    "demo",
-    "inspect",
-    "run",
-    "sweep",
-    "paper",
-    "show",
-    "audit",
-    "report",
-    "compare",
-    "personalize",
-    "track",
-    "flower",
-    "methods",
-    "cost",
-    "data",
-)
+VERBS = {
+    "demo": "Compare FedAvg, its control and FedBB on embedded data, and write a page.",
+    "inspect": "Analyze the imbalance of labels and what PNB and CBR would do about it.",
+    "run": "Train a recipe and keep everything in a run folder.",
+    "sweep": "Run all cells of a grid in parallel and write their table.",
+    "paper": "Run the paper's tables beside its printed numbers.",
+    "show": "Show a run: recipe, scores by class, weights by client, best and final round.",
+    "audit": "Show what the server of a run learned about its clients.",
+    "report": "Write one self-contained HTML page that compares runs.",
+    "compare": "Compare two runs or groups of runs by paired differences.",
+    "personalize": "Evaluate a run's final model on each client, before and after fine-tuning.",
+    "track": "Export runs to TensorBoard, MLflow or Weights & Biases.",
+    "flower": "Run recipes across real sites with Flower.",
+    "methods": "List the methods a recipe can name, with their parts and defaults.",
+    "cost": "Show parameters, MACs, bytes, memory and measured time of the methods.",
+    "data": "List, download and check data sets.",
+}
+"""Every verb with its line in `fedbb --help`."""
 
 
 class Verbs(TyperGroup):
     """Each verb is the function, or group `app`, of the module of its name.
 
-    A module is imported when its verb is called for: some need what takes seconds to load.
+    A module is imported only when its verb is called, because some take seconds to load. The list
+    of verbs in the help is made from the table above and imports none of them.
     """
+
+    listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the verbs in the order of the help."""
         return list(VERBS)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help without importing the verbs."""
+        self.listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.listing = False
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a verb, None if there is none of this name."""
+        """Return a verb, or None if there is none of this name."""
         if cmd_name not in VERBS:
             return None
+        if self.listing:
+            return TyperCommand(cmd_name, help=VERBS[cmd_name])
         module = import_module(f"fedbb.cli.{cmd_name}")
         holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         if hasattr(module, "app"):
@@ -60,7 +74,7 @@ class Verbs(TyperGroup):
 app = typer.Typer(
     name="fedbb",
     cls=Verbs,
-    help="Federated learning when labels are uneven.",
+    help="Federated learning with imbalanced labels.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -71,7 +85,7 @@ app = typer.Typer(
 def root(
     version: bool = typer.Option(False, "--version", help="Print the version and stop."),
 ) -> None:
-    """Federated learning when labels are uneven."""
+    """Federated learning with imbalanced labels."""
     if version:
         typer.echo(__version__)
         raise typer.Exit

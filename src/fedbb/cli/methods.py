@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.methods import METHODS, build_method, hyper_parameters
 from fedbb.penalties.base import Needs
 from fedbb.records import Task

@@ -12,10 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperGroup
 
-from fedbb.cli.grid_view import as_json as cells_as_json
-from fedbb.cli.grid_view import cells_table, failures, headline
-from fedbb.cli.grid_work import Manner, Piece, parse_seeds, work_on
-from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.grids import Manner, Piece, cells_table, failures, headline, parse_seeds, work_on
+from fedbb.cli.grids import as_json as cells_as_json
 from fedbb.cli.sweep import DryRun, Only, Seeds, Workers
 from fedbb.paper.tables import SCALES, paper_grid, paper_tables, printed
 from fedbb.runs.sweep import State, statuses

@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from fedbb.cli.options import Json, Quiet, print_json
-from fedbb.cli.screen import percent
+from fedbb.cli.common import Json, Quiet, print_json, progress_bar
+from fedbb.cli.screens import percent
 from fedbb.runs.personal import Served
 from fedbb.runs.personal import personalize as serve
 
@@ -44,18 +43,9 @@ def personalize(
     Accuracies are on test data mixed as the client's own training data is. Clients train by the
     plain loss at the run's rate, whatever its method was. Nothing is written to the run's folder.
     """
-    console = Console(stderr=True)
-    columns = (TextColumn("clients trained"), BarColumn(), MofNCompleteColumn())
-    hidden = quiet or as_json or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        task = progress.add_task("clients", total=None)
+    with progress_bar("clients trained", hidden=quiet or as_json) as progress:
         served = serve(
-            path,
-            epochs=epochs,
-            alone=alone,
-            ceiling=ceiling,
-            workers=workers,
-            progress=lambda done, whole: progress.update(task, completed=done, total=whole),
+            path, epochs=epochs, alone=alone, ceiling=ceiling, workers=workers, progress=progress
         )
     if as_json:
         print_json({"epochs": epochs, "clients": [row.as_json() for row in served]})

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedbb.cli.options import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.report.findings import Findings, as_json
 from fedbb.report.site.gather import Gathered, gather
 from fedbb.report.site.run_report import TITLE, write_report

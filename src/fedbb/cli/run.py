@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedbb.cli.options import Json, Quiet, print_json
-from fedbb.cli.screen import Screen, open_screen
-from fedbb.cli.stopping import stoppable
+from fedbb.cli.common import Json, Quiet, print_json, stoppable
+from fedbb.cli.screens import RunScreen, open_screen
 from fedbb.errors import RunError
 from fedbb.recipes.reader import make_recipe, read_recipe
 from fedbb.recipes.spec import Recipe
@@ -98,13 +97,13 @@ def resolve(
     return chosen, out or runs / run_name(chosen)
 
 
-def _announce(workers: int, screen: Screen) -> None:
+def _announce(workers: int, screen: RunScreen) -> None:
     if workers:
         screen.message(f"{workers} worker process{'es' if workers > 1 else ''}")
 
 
 def _follow(
-    records: Iterator[dict[str, Any]], folder: Path, screen: Screen, trackers: Trackers
+    records: Iterator[dict[str, Any]], folder: Path, screen: RunScreen, trackers: Trackers
 ) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RuntimeWarning)
@@ -116,7 +115,7 @@ def _follow(
     screen.finish(RunFolder(folder).read_json("summary.json"))
 
 
-def _tell(caught: list[warnings.WarningMessage], folder: Path, screen: Screen) -> None:
+def _tell(caught: list[warnings.WarningMessage], folder: Path, screen: RunScreen) -> None:
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         screen.message(f"warning: {message}")
     federation: dict[str, Any] = RunFolder(folder).read_json("federation.json")

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedbb.cli.options import Json, Quiet, print_json
-from fedbb.cli.screen import COLUMNS, ending, percent
+from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.screens import COLUMNS, ending, percent
 from fedbb.errors import RunError
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.folder import RunFolder

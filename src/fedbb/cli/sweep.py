@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedbb.cli.grid_work import Manner, Piece, parse_seeds, work_on
-from fedbb.cli.options import Json, Quiet
+from fedbb.cli.common import Json, Quiet
+from fedbb.cli.grids import Manner, Piece, parse_seeds, work_on
 from fedbb.recipes.grid.grid import read_grid
 
 Seeds = Annotated[

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.progress import track as show_progress
 
-from fedbb.cli.options import Json, Quiet, print_json
-from fedbb.trackers.catalogue import TRACKERS, make_tracker
-from fedbb.trackers.feed import export
+from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.trackers.export import export
+from fedbb.trackers.registry import TRACKERS, make_tracker
 
 
 def track(

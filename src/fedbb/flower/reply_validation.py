@@ -19,11 +19,11 @@ from fedbb.records import ClientInfo
 from fedbb.rounds.replies import (
     FARTHEST,
     MOST_SAMPLES,
-    Arrays,
     check_arrays,
     check_client_info,
     length,
 )
+from fedbb.state import Arrays
 
 Metrics = Mapping[str, MetricRecordValues]
 Record = TypeVar("Record", ArrayRecord, MetricRecord)

@@ -12,7 +12,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedbb.aggregation.weighting import ClientBalanced, renormalize
+from fedbb.aggregation.merging import renormalize
+from fedbb.aggregation.weighting import ClientBalanced
 from fedbb.errors import DivergedError, ReplyError
 from fedbb.flower.reply_validation import (
     Sent,

@@ -1,7 +1,8 @@
 """Uneven clients drawn from Dirichlet shares: skewed in their labels, or in their sizes.
 
-The draws use numpy's legacy generator in the order of the public codes (FedML, FedAlign, MOON,
-NIID-Bench), so that the same seed gives the splits those give.
+The draws use numpy's legacy generator. Label skew draws in the order of the public code of FedML,
+FedAlign, MOON and NIID-Bench, so the same seed gives the same split. Quantity skew does not: it
+draws the sizes before the order of the samples.
 """
 
 from __future__ import annotations

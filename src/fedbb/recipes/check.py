@@ -112,8 +112,8 @@ def _check_clients(recipe: Recipe, clients: int) -> None:
     """Refuse a robust rule that cannot hold with this number of clients."""
     defense = recipe.defense
     chosen = chosen_number(clients, recipe.rounds.participation)
-    if defense.rule is not None and chosen < defense.minimum_replies:
+    if defense.rule is not None and chosen < defense.min_updates:
         raise RecipeError(
-            f'defense.rule = "{defense.rule}" needs {defense.minimum_replies} clients in a round '
+            f'defense.rule = "{defense.rule}" needs {defense.min_updates} clients in a round '
             f"to tolerate {defense.byzantine} malicious ones, and {chosen} train"
         )

@@ -15,8 +15,8 @@ FEWEST = 3
 """Of two clients, each would learn the other's part from the sum."""
 
 EXTRAS = {
-    "masked": {"cryptography": "private", "Crypto": "private"},
-    "bfv": {"cryptography": "private", "Crypto": "private", "tenseal": "he"},
+    "masked": {"cryptography": "private"},
+    "bfv": {"cryptography": "private", "tenseal": "he"},
 }
 """Modules that a kind of privacy needs, and the extra of fedbb that installs each."""
 
@@ -59,4 +59,4 @@ def check_members(recipe: Recipe, method: Method, clients: int) -> None:
 def least_cohort(recipe: Recipe, clients: int) -> int:
     """Return over how many clients a sum must be, by the quorum of the recipe."""
     chosen = chosen_number(clients, recipe.rounds.participation)
-    return max(FEWEST, recipe.defense.least(chosen))
+    return max(FEWEST, recipe.defense.required(chosen))

@@ -1,6 +1,7 @@
-"""Which answers of a round count: those that are sound, within bounds, and trusted by a rule.
+"""The replies of a round, and filters of their updates: validation, Krum, clipping to a norm.
 
-To compare clients all their models have to be held at once; rounds without a screen hold none.
+A filter that compares clients or counts the valid ones holds all their models at once; a round
+without filters holds none.
 """
 
 from __future__ import annotations
@@ -10,51 +11,68 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fedbb.aggregation.robust.clipping import clip_change
-from fedbb.aggregation.robust.krum import Krum, krum_scores, squared_distances
-from fedbb.aggregation.validation import validate_update
+from fedbb.aggregation.robust import Krum, krum_scores, squared_distances
+from fedbb.aggregation.validation import clip_update, validate_update
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
-from fedbb.simulation.base import RoundReplies
+
+
+@dataclass(frozen=True, eq=False)
+class RoundReplies:
+    """The clients that replied to the jobs of a round, and those that failed.
+
+    Args:
+        clients: who replied, in the order of the jobs; each of their updates is sure to arrive.
+        updates: their updates in the same order, possibly still on their way.
+        failures: who does not count, and why.
+    """
+
+    clients: tuple[int, ...]
+    updates: Iterable[ClientUpdate]
+    failures: tuple[ClientFailure, ...] = ()
 
 
 class UpdateFilter(Protocol):
-    """Looks at the replies of a round before they are weighted; may remove or clip updates."""
+    """Looks at the replies of a round before they are weighed; may drop or change updates."""
 
-    def __call__(self, current: ModelState, answers: RoundReplies) -> RoundReplies:
-        """Return the replies that count."""
+    def __call__(self, current: ModelState, replies: RoundReplies) -> RoundReplies:
+        """Return the replies that count, given the state that the clients started from."""
         ...
 
 
-def accept_all(current: ModelState, answers: RoundReplies) -> RoundReplies:
+def accept_all(current: ModelState, replies: RoundReplies) -> RoundReplies:
     """Return the replies as they are."""
-    return answers
+    return replies
 
 
 @dataclass(frozen=True)
 class ValidUpdates:
-    """Leaves out models that cannot be trained ones, or moved further than `most`."""
+    """Drops updates that cannot be trained models, or whose norm is too large.
 
-    most: float = math.inf
+    Args:
+        max_norm: the largest `update_norm` that is allowed.
+    """
 
-    def __call__(self, current: ModelState, answers: RoundReplies) -> RoundReplies:
-        """Return the answers that are sound."""
-        held = list(answers.updates)
+    max_norm: float = math.inf
+
+    def __call__(self, current: ModelState, replies: RoundReplies) -> RoundReplies:
+        """Return the replies with valid updates."""
+        held = list(replies.updates)
         faults = {
-            update.client: validate_update(current, update.state, self.most) for update in held
+            update.client: validate_update(current, update.state, self.max_norm) for update in held
         }
         reasons = {client: fault for client, fault in faults.items() if fault is not None}
-        return leave_out(answers, held, reasons)
+        return leave_out(replies, held, reasons)
 
 
 @dataclass(frozen=True)
 class KrumFilter:
-    """Leaves out those whom Krum does not keep."""
+    """Drops the updates that Krum does not select."""
 
     krum: Krum
 
-    def __call__(self, current: ModelState, answers: RoundReplies) -> RoundReplies:
-        """Return the answers that Krum keeps; of equal ones those of the lowest clients."""
-        held = list(answers.updates)
+    def __call__(self, current: ModelState, replies: RoundReplies) -> RoundReplies:
+        """Return the replies that Krum selects; of equal ones those of the lowest clients."""
+        held = list(replies.updates)
         ordered = sorted(held, key=lambda update: update.client)
         distances = squared_distances([update.state for update in ordered])
         scores = krum_scores(distances, self.krum.byzantine)
@@ -68,28 +86,32 @@ class KrumFilter:
             for place, update in enumerate(ordered)
             if place not in kept
         }
-        return leave_out(answers, held, reasons)
+        return leave_out(replies, held, reasons)
 
 
 @dataclass(frozen=True)
 class ClipFilter:
-    """Keeps everybody, and draws back whoever moved further than `most`."""
+    """Keeps all updates, and clips those with a larger norm.
 
-    most: float
+    Args:
+        max_norm: the largest `update_norm` of what is merged.
+    """
 
-    def __call__(self, current: ModelState, answers: RoundReplies) -> RoundReplies:
-        """Return the answers, each within the bound, as they come."""
+    max_norm: float
+
+    def __call__(self, current: ModelState, replies: RoundReplies) -> RoundReplies:
+        """Return the replies, each update clipped as it arrives."""
         clipped = (
-            replace(update, state=clip_change(current, update.state, self.most))
-            for update in answers.updates
+            replace(update, state=clip_update(current, update.state, self.max_norm))
+            for update in replies.updates
         )
-        return replace(answers, updates=clipped)
+        return replace(replies, updates=clipped)
 
 
 def leave_out(
-    answers: RoundReplies, held: Iterable[ClientUpdate], reasons: Mapping[int, str]
+    replies: RoundReplies, held: Iterable[ClientUpdate], reasons: Mapping[int, str]
 ) -> RoundReplies:
-    """Return the answers without those that there are reasons against."""
+    """Return the replies without the clients that `reasons` names."""
     kept = [update for update in held if update.client not in reasons]
     left = [ClientFailure(client, reason) for client, reason in reasons.items()]
-    return RoundReplies(tuple(update.client for update in kept), kept, (*answers.absences, *left))
+    return RoundReplies(tuple(update.client for update in kept), kept, (*replies.failures, *left))

@@ -1,4 +1,4 @@
-"""The server: choose, join, score; a generator whose consumer saves or stops."""
+"""The server's loop: choose clients, run a round, score; a generator that the consumer drives."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fedbb.evaluation.metrics import Scores
 from fedbb.methods import Method
 from fedbb.records import ClientReport, IntArray, ModelState
 from fedbb.rng import stream
-from fedbb.rounds.round import FederatedRound, PlainRound, RoundResult
-from fedbb.simulation.base import Engine, train_all
+from fedbb.rounds.round import FederatedRound, PlainRound, RoundResult, train_all
+from fedbb.simulation.base import Engine
 
 Score = Callable[[ModelState], Mapping[str, Scores]]
 
@@ -25,9 +25,9 @@ Score = Callable[[ModelState], Mapping[str, Scores]]
 class Schedule:
     """The rounds of a run: the section `rounds` of a recipe.
 
-    Attributes:
-        number: Rounds in all.
-        participation: Fraction of the clients that train in a round; at least one does.
+    Args:
+        number: the number of rounds.
+        participation: the share of the clients that is chosen in each round, at least one of them.
     """
 
     __pydantic_config__: ClassVar = STRICT_TABLE
@@ -38,12 +38,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins or continues.
+    """Where a run begins or resumes.
 
-    Attributes:
-        state: The global model.
-        rounds_done: Rounds that led to it.
-        seed: Seed of all random streams of the run.
+    Args:
+        state: the global state.
+        rounds_done: how many rounds led to it.
+        seed: the seed of all random streams.
     """
 
     state: ModelState
@@ -53,10 +53,10 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A finished round: what became of the state, who counted how much, and its scores."""
+    """A finished round: its result, the scores of the new state by data set, and its duration."""
 
     number: int
-    joined: RoundResult
+    result: RoundResult
     scores: Mapping[str, Scores]
     train_seconds: float
     score_seconds: float
@@ -64,36 +64,48 @@ class Round:
     @property
     def state(self) -> ModelState:
         """The new global state."""
-        return self.joined.state
+        return self.result.state
 
     @property
     def reports(self) -> tuple[ClientReport, ...]:
-        """Who trained and counted how much, in client order."""
-        return self.joined.reports
+        """Which clients counted and how much, in client order."""
+        return self.result.reports
 
 
 def federate(
     engine: Engine, method: Method, start: Start, schedule: Schedule, score: Score
 ) -> Iterator[Round]:
     """Yield the rounds of an engine's clients from `start` to the end of the schedule."""
-    join = PlainRound(train_all(engine), method, engine.client_infos(), start.seed)
-    return go_rounds(join, start, schedule, score)
+    federated_round = PlainRound(train_all(engine), method, engine.client_infos(), start.seed)
+    return run_rounds(federated_round, start, schedule, score)
 
 
-def go_rounds(
-    join: FederatedRound, start: Start, schedule: Schedule, score: Score
+def run_rounds(
+    federated_round: FederatedRound, start: Start, schedule: Schedule, score: Score
 ) -> Iterator[Round]:
-    """Yield the rounds that a join makes, from `start` to the end of the schedule."""
+    """Yield the rounds from `start` to the end of the schedule.
+
+    There are no callbacks: the consumer of the generator logs, saves or stops between rounds.
+
+    Args:
+        federated_round: turns the training of the chosen clients into the next state.
+        start: the state to begin with, how many rounds it has behind it, and the seed.
+        schedule: the number of rounds, and the participation.
+        score: returns the scores of a state by the name of the data set.
+
+    Raises:
+        DivergedError: the new state gives outputs that are not finite.
+    """
     state = start.state
     for number in range(start.rounds_done + 1, schedule.number + 1):
         began = time.perf_counter()
-        chosen = choose(join.clients, schedule.participation, number, start.seed)
-        joined = join(number, state, chosen)
-        state = joined.state
+        chosen = choose(federated_round.clients, schedule.participation, number, start.seed)
+        result = federated_round(number, state, chosen)
+        state = result.state
         trained = time.perf_counter()
         scores = _score(score, state, number)
         scored = time.perf_counter()
-        yield Round(number, joined, scores, trained - began, scored - trained)
+        yield Round(number, result, scores, trained - began, scored - trained)
 
 
 def chosen_number(clients: int, participation: float) -> int:

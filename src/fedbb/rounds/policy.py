@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge
 
 from fedbb._util.constraints import STRICT_TABLE, Count, Fraction, Positive
-from fedbb.aggregation.robust.krum import Krum
+from fedbb.aggregation.robust import Krum
 from fedbb.rounds.filters import ClipFilter, KrumFilter, UpdateFilter, ValidUpdates, accept_all
 
 RobustRule = Literal["clip", "median", "trimmed-mean", "krum", "multi-krum"]
@@ -21,7 +21,7 @@ class RoundPolicy:
     """What a round tolerates: the section `defense` of a recipe.
 
     Attributes:
-        quorum: Fraction of the chosen clients whose updates must be usable.
+        quorum: Fraction of the chosen clients whose updates must be valid.
         attempts: How often a round is tried before the run stops.
         deadline: Seconds that a client of a deployed federation has to reply.
         max_norm: Largest norm of an update; under the rule "clip" longer ones are clipped to it,
@@ -42,13 +42,13 @@ class RoundPolicy:
     rule: RobustRule | None = None
     byzantine: Annotated[int, Ge(0)] = 0
 
-    def least(self, asked: int) -> int:
-        """Return how many of the clients asked must send a usable update."""
-        return max(self.minimum_replies, math.ceil(self.quorum * asked))
+    def required(self, chosen: int) -> int:
+        """Return how many of so many chosen clients must give a valid update."""
+        return max(self.min_updates, math.ceil(self.quorum * chosen))
 
     @property
-    def minimum_replies(self) -> int:
-        """Updates in a round that the rule needs to tolerate `byzantine` malicious ones."""
+    def min_updates(self) -> int:
+        """The fewest valid updates with which the rule tolerates `byzantine` malicious clients."""
         if self.rule in ("krum", "multi-krum"):
             return Krum(self.byzantine).least
         if self.rule in ("median", "trimmed-mean"):
@@ -56,8 +56,8 @@ class RoundPolicy:
         return 1
 
     @property
-    def screen(self) -> UpdateFilter:
-        """The filter that leaves out unusable updates, before the quorum is counted."""
+    def validate(self) -> UpdateFilter:
+        """The filter that drops updates that cannot be used; what is left must make the quorum."""
         if self.rule is None and self.max_norm is None:
             return accept_all
         if self.rule == "clip" or self.max_norm is None:
@@ -66,7 +66,7 @@ class RoundPolicy:
 
     @property
     def select(self) -> UpdateFilter:
-        """The filter of the rule, applied once a quorum of usable updates is there."""
+        """The filter that chooses among the valid updates, or clips them."""
         if self.rule == "clip":
             return ClipFilter(math.inf if self.max_norm is None else self.max_norm)
         if self.rule in ("krum", "multi-krum"):

@@ -13,17 +13,12 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from fedbb.errors import ReplyError
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState
+from fedbb.state import PARAMS, Arrays, state_from_arrays, state_to_arrays
 from fedbb.training.config import LocalConfig
 from fedbb.training.sgd import effective_steps
-
-Arrays = Mapping[str, npt.NDArray[Any]]
-
-PARAMS, BUFFERS = "params.", "buffers."
-"""Begin the names of a state's entries where both kinds travel together."""
 
 MOST_SAMPLES = 2**53
 """Sizes from here on are no whole numbers in float64, in which weights are reckoned."""
@@ -94,10 +89,10 @@ def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
     seconds = _finite(reply.seconds, f"{where}: seconds")
     if seconds < 0:
         raise ReplyError(f"{where}: seconds is {seconds}, below 0")
-    like = name_entries(expected.state)
+    like = state_to_arrays(expected.state)
     arrays = check_arrays(reply.arrays, like, where)
     _check_distance(arrays, like, expected)
-    state = gather_entries(arrays)
+    state = state_from_arrays(arrays)
     return ClientUpdate(
         info.client, state, steps, effective_steps(steps, expected.plan), loss, seconds
     )
@@ -163,25 +158,6 @@ def expected_steps(samples: int, plan: LocalConfig) -> int:
     # A short last batch is left out if the plan says so, but not if it is the only one.
     short = rest > 0 and (not plan.drop_last or whole == 0)
     return plan.epochs * (whole + short)
-
-
-def name_entries(state: ModelState) -> dict[str, npt.NDArray[Any]]:
-    """Return a state's entries as arrays, by names that tell parameters from buffers."""
-    params = {PARAMS + name: tensor.numpy() for name, tensor in state.params.items()}
-    return params | {BUFFERS + name: tensor.numpy() for name, tensor in state.buffers.items()}
-
-
-def gather_entries(arrays: Arrays) -> ModelState:
-    """Return the state of entries that `name_entries` named, which share its memory."""
-    params, buffers = (
-        {
-            name.removeprefix(part): torch.from_numpy(array)
-            for name, array in arrays.items()
-            if name.startswith(part)
-        }
-        for part in (PARAMS, BUFFERS)
-    )
-    return ModelState(params, buffers)
 
 
 def _check_whose(reply: Reply, expected: Expected) -> None:

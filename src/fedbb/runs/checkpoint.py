@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedbb.records import ModelState
-from fedbb.runs.checksummed import flatten_state, gather_state, load_sealed, save_sealed
+from fedbb.runs.checksummed import load_sealed, save_sealed
+from fedbb.state import flatten_state, unflatten_state
 
 
 @dataclass(frozen=True)
@@ -30,4 +31,4 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Return the checkpoint in this file, or refuse a damaged one."""
     tensors, facts = load_sealed(path)
     memories = {int(client): number for client, number in json.loads(facts["memories"]).items()}
-    return Checkpoint(int(facts["round"]), gather_state(tensors), memories)
+    return Checkpoint(int(facts["round"]), unflatten_state(tensors), memories)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fedbb._util.files import replacing
 from fedbb.errors import RunError
-from fedbb.records import ModelState
 
 _BLANK = "0" * 64
 _SEAL = re.compile(rb'"sha256":"([0-9a-f]{64})"')
@@ -61,19 +60,3 @@ def unseal(content: bytes) -> Sealed:
     if hashlib.sha256(blank).hexdigest().encode() != found.group(1):
         raise ValueError("its checksum does not match: the file is damaged")
     return safetensors.torch.load(content), json.loads(header[8:])["__metadata__"]
-
-
-def flatten_state(state: ModelState, prefix: str = "") -> dict[str, Tensor]:
-    """Return the entries of a state by names that tell parameters from buffers."""
-    params = {f"{prefix}params.{name}": tensor for name, tensor in state.params.items()}
-    return params | {f"{prefix}buffers.{name}": tensor for name, tensor in state.buffers.items()}
-
-
-def gather_state(tensors: Mapping[str, Tensor], prefix: str = "") -> ModelState:
-    """Return the state whose entries `flatten_state` named."""
-    return ModelState(part(tensors, f"{prefix}params."), part(tensors, f"{prefix}buffers."))
-
-
-def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the entries whose name begins so, without that beginning."""
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

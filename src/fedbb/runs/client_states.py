@@ -7,7 +7,8 @@ from pathlib import Path
 
 from fedbb.errors import RunError
 from fedbb.records import ClientState
-from fedbb.runs.checksummed import flatten_state, gather_state, load_sealed, part, save_sealed
+from fedbb.runs.checksummed import load_sealed, save_sealed
+from fedbb.state import flatten_client_state, unflatten_client_state
 
 
 @dataclass(frozen=True)
@@ -19,17 +20,13 @@ class ClientStateFiles:
     def load(self, client: int, number: int) -> ClientState:
         """Return what a client kept in this round, or refuse a damaged file."""
         tensors, _ = load_sealed(self._path(client, number))
-        model = gather_state(tensors, "model.")
-        return ClientState(model if model.params else None, part(tensors, "momentum.") or None)
+        return unflatten_client_state(tensors)
 
     def save(self, client: int, number: int, memory: ClientState) -> None:
         """Keep what a client remembers after this round; on disk when this returns."""
-        tensors = {} if memory.model is None else flatten_state(memory.model, "model.")
-        if memory.momentum is not None:
-            tensors |= {f"momentum.{name}": tensor for name, tensor in memory.momentum.items()}
         path = self._path(client, number)
         try:
-            save_sealed(path, tensors, {})
+            save_sealed(path, flatten_client_state(memory), {})
         except OSError as error:
             raise RunError(
                 f"round {number} could not be saved in {path.parent}: {error}; "

@@ -23,8 +23,8 @@ from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ClientState, Task
 from fedbb.rng import stream
 from fedbb.runs.federation import Federation, prepare
-from fedbb.runs.run_worker import ENDINGS, Kind, News
 from fedbb.runs.runtime import check_network, make_network
+from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 from fedbb.runs.sweep import CellStatus, State, statuses
 from fedbb.state import snapshot
 from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
@@ -184,12 +184,12 @@ class Forecast:
         self.guessed = {self.kinds[name]: seconds for name, seconds in estimate.per_round.items()}
         self.heard: dict[str, list[float]] = {}
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, event: RunEvent) -> None:
         """Take account of what happened to a cell."""
-        if news.kind is Kind.ROUND:
-            self.left[cell.name] = cell.recipe.rounds.number - news.round
-            self.heard.setdefault(self.kinds[cell.name], []).append(news.seconds)
-        elif news.kind in ENDINGS:
+        if event.kind is EventKind.ROUND:
+            self.left[cell.name] = cell.recipe.rounds.number - event.round
+            self.heard.setdefault(self.kinds[cell.name], []).append(event.seconds)
+        elif event.kind in ENDINGS:
             self.left.pop(cell.name, None)
 
     def seconds(self) -> float:

@@ -13,7 +13,7 @@ from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
-from fedbb.rounds.loop import Round, Start, go_rounds
+from fedbb.rounds.loop import Round, Start, run_rounds
 from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
@@ -114,7 +114,7 @@ def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) ->
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
     best = best_record(records, metric)
     start = Start(checkpoint.state, checkpoint.round, recipe.seed)
-    for finished in go_rounds(runtime.round, start, recipe.rounds, runtime.score):
+    for finished in run_rounds(runtime.round, start, recipe.rounds, runtime.score):
         record = _record(finished, runtime.workers)
         checkpoint = Checkpoint(finished.number, finished.state, dict(runtime.state_rounds))
         leads = is_better(record, best, metric)
@@ -140,8 +140,8 @@ def _record(finished: Round, workers: int) -> Record:
         "round": finished.number,
         "clients": clients,
         "absent": [
-            {"client": absence.client, "reason": absence.reason}
-            for absence in finished.joined.absences
+            {"client": failure.client, "reason": failure.reason}
+            for failure in finished.result.failures
         ],
         "scores": {name: scores.as_json() for name, scores in finished.scores.items()},
         "seconds": {

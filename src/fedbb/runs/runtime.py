@@ -18,9 +18,8 @@ from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ModelState
 from fedbb.rng import torch_stream
 from fedbb.rounds.loop import Score, chosen_number
-from fedbb.rounds.round import FederatedRound, PlainRound
+from fedbb.rounds.round import FederatedRound, PlainRound, train_all
 from fedbb.runs.federation import Federation
-from fedbb.simulation.base import train_all
 from fedbb.simulation.client_state import ClientStateStore
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.pool import Pool, worker_count

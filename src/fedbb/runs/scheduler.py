@@ -1,126 +1,176 @@
-"""Many runs side by side in a few processes; bits do not depend on how many.
+"""Many runs in parallel, each in a worker process of its own; their bits do not depend on it.
 
-A process that dies, as when memory runs out, costs the run it had at hand; another takes its place.
+The processes are those of the simulation's pool, with whole runs as tasks. A process that dies, as
+when memory runs out, costs the run it was working on; another takes its place.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from fedbb.errors import RunError
-from fedbb.runs.run_worker import ENDINGS, Kind, News, work
-from fedbb.runs.run_worker import RunJob as RunJob
-from fedbb.simulation.pool import process_start as process_start
-from fedbb.simulation.pool.cores import usable_cores
+from fedbb.errors import FedbbError, RunError
+from fedbb.recipes.spec import Recipe
+from fedbb.runs.folder import Record
+from fedbb.runs.runner import run
+from fedbb.simulation.pool import process_start
+from fedbb.simulation.pool.process_start import usable_cores
+from fedbb.simulation.pool.protocol import ReplyKind, WorkerReply, pack, unpack
+from fedbb.simulation.pool.worker_pool import WorkerPool
 
-PRELOADED = ("fedbb.runs.run_worker", "sklearn.metrics")
+PRELOADED = ("fedbb.runs.scheduler", "sklearn.metrics")
 """What every run imports, and therefore is imported once for all processes."""
 
-PATIENCE = 5.0
-"""Seconds that a process has to end by itself."""
+RunJob = tuple[Recipe, Path]
+"""A recipe and the folder it runs in."""
+
+
+class EventKind(StrEnum):
+    """What may happen to a run."""
+
+    BEGUN = "begun"
+    WARNING = "warning"
+    ROUND = "round"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+ENDINGS = (EventKind.FINISHED, EventKind.FAILED)
+
+
+@dataclass(frozen=True)
+class RunEvent:
+    """What happened to the run of a folder.
+
+    Args:
+        path: the folder of the run.
+        kind: what happened.
+        message: the text of a warning, or why the run failed.
+        round: the round that was saved, if that is what happened.
+        seconds: how long that round took.
+    """
+
+    path: Path
+    kind: EventKind
+    message: str = ""
+    round: int = 0
+    seconds: float = 0.0
 
 
 def prepare() -> None:
-    """Have whatever starts the processes begin its imports, while this one goes on."""
+    """Have the server that starts the processes begin its imports, while this process goes on."""
     process_start.prepare(*PRELOADED)
 
 
 def run_all(jobs: Sequence[RunJob], workers: int | None = None) -> Iterator[Path]:
-    """Run or go on with every job, and yield each folder when its run is finished.
+    """Run or resume every job, and yield each folder when its run is finished.
 
-    Runs that failed are told of when the others are finished.
+    Raises:
+        RunError: some runs failed; raised when the others are finished.
     """
     failed = []
-    for news in run_jobs(jobs, workers):
-        if news.kind is Kind.FINISHED:
-            yield news.path
-        elif news.kind is Kind.FAILED:
-            failed.append(f"{news.path.name}: {news.message}")
+    for event in run_jobs(jobs, workers):
+        if event.kind is EventKind.FINISHED:
+            yield event.path
+        elif event.kind is EventKind.FAILED:
+            failed.append(f"{event.path.name}: {event.message}")
     if failed:
         raise RunError("; ".join(failed))
 
 
-def run_jobs(jobs: Sequence[RunJob], workers: int | None = None) -> Iterator[News]:
-    """Run or go on with every job, the first ones first, and yield the news of all as they come."""
-    prepare()
-    waiting = deque(jobs)
-    hands: list[_Hand] = []
-    try:
-        for _ in range(min(workers or usable_cores(), len(jobs))):
-            hands.append(_hire(waiting.popleft()))
-            yield News(hands[-1].job[1], Kind.BEGUN)
-        while hands:
-            ready = wait([hand.line for hand in hands])
-            for hand in [hand for hand in hands if hand.line in ready]:
-                news = _hear(hand)
-                yield news
-                if news.kind in ENDINGS:
-                    yield from _follow(hand, hands, waiting)
-    finally:
-        for hand in hands:
-            hand.process.terminate()
-        for hand in hands:
-            hand.process.join(PATIENCE)
-            hand.line.close()
+def run_jobs(jobs: Sequence[RunJob], workers: int | None = None) -> Iterator[RunEvent]:
+    """Run or resume every job, the first ones first, and yield the events of all as they happen.
 
+    Closing the generator ends the processes; the rounds that were saved by then are kept.
 
-@dataclass(frozen=True)
-class _Hand:
-    """A process at work on a job, and the line to it."""
-
-    process: BaseProcess
-    line: Connection
-    job: RunJob
-
-
-def _hire(job: RunJob) -> _Hand:
-    line, far = multiprocessing.Pipe()
-    try:
-        hand = _Hand(process_start.start(work, far), line, job)
-    except (OSError, RuntimeError) as error:
-        raise RunError(f"no process could be started: {error}") from error
-    # Only with this end closed does the line break when the process dies.
-    far.close()
-    _give(hand, job)
-    return hand
-
-
-def _hear(hand: _Hand) -> News:
-    """Take one piece of news from a process; that it died is the last."""
-    try:
-        news: News = hand.line.recv()
-    except (EOFError, OSError):
-        hand.line.close()
-        cause = process_start.cause_of_death(hand.process)
-        return News(hand.job[1], Kind.FAILED, f"its process ended before its time ({cause})")
-    return news
-
-
-def _follow(hand: _Hand, hands: list[_Hand], waiting: deque[RunJob]) -> Iterator[News]:
-    """Give the next job to a process that is done with its own, or to one that replaces it."""
-    hands.remove(hand)
-    if not waiting:
-        _give(hand, None)
-        hand.process.join(PATIENCE)
-        hand.line.close()
+    Args:
+        jobs: recipes with their folders.
+        workers: the number of worker processes; None: one for each core.
+    """
+    if not jobs:
         return
-    job = waiting.popleft()
-    if hand.line.closed:
-        hands.append(_hire(job))
+    prepare()
+    pool = WorkerPool(RunSetup(), min(workers or usable_cores(), len(jobs)))
+    # A run whose process died is not run again: most likely it would die again.
+    with closing(pool), closing(pool.run(jobs, retries=0, release=True)) as replies:
+        for reply in replies:
+            yield from _events(jobs[reply.task][1], reply)
+
+
+def _events(path: Path, reply: WorkerReply) -> Iterator[RunEvent]:
+    """Yield the event of a run that a reply of its worker stands for."""
+    match reply.kind:
+        case ReplyKind.STARTED:
+            yield RunEvent(path, EventKind.BEGUN)
+        case ReplyKind.EVENT:
+            yield unpack(reply.content)
+        case ReplyKind.FAILED:
+            error = unpack(reply.content)
+            yield RunEvent(path, EventKind.FAILED, f"{type(error).__name__}: {error}")
+        case ReplyKind.CRASHED:
+            cause = reply.content.decode()
+            message = f"its worker process ended unexpectedly ({cause})"
+            yield RunEvent(path, EventKind.FAILED, message)
+
+
+class RunSetup:
+    """The set-up of a worker that runs recipes."""
+
+    def open(self, number: int, connection: Connection) -> RunHandler:
+        """Return the handler of jobs."""
+        return RunHandler()
+
+
+class RunHandler:
+    """Runs one recipe after another in a worker process, and reports how each goes."""
+
+    def load_state(self, state: bytes) -> None:
+        """Runs have no state in common."""
+
+    def run(self, task: RunJob, report: Callable[[bytes], None]) -> bytes:
+        """Run or resume a job, and report its events."""
+        for event in run_job(task):
+            report(pack(event))
+        return b""
+
+
+def run_job(job: RunJob) -> Iterator[RunEvent]:
+    """Run or resume a recipe in its folder; an error is an event too."""
+    recipe, path = job
+    seen: set[str] = set()
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RuntimeWarning)
+            # One process for a run: the others work on runs of their own.
+            for record in run(recipe.decisive, path, resume=True, workers=1):
+                yield from _warnings(path, caught, seen)
+                yield RunEvent(path, EventKind.ROUND, "", int(record["round"]), seconds_of(record))
+            yield from _warnings(path, caught, seen)
+    except FedbbError as error:
+        yield RunEvent(path, EventKind.FAILED, str(error))
+    except Exception as error:
+        yield RunEvent(path, EventKind.FAILED, f"{type(error).__name__}: {error}")
     else:
-        hands.append(replace(hand, job=job))
-        _give(hand, job)
-    yield News(job[1], Kind.BEGUN)
+        yield RunEvent(path, EventKind.FINISHED)
 
 
-def _give(hand: _Hand, job: RunJob | None) -> None:
-    """Send a job; that a process is gone is found out when its answer is waited for."""
-    with suppress(OSError):
-        hand.line.send(job)
+def seconds_of(record: Record) -> float:
+    """Return how long a round took, from its record."""
+    return sum(float(value) for value in record["seconds"].values())
+
+
+def _warnings(
+    path: Path, caught: list[warnings.WarningMessage], seen: set[str]
+) -> Iterator[RunEvent]:
+    """Yield the warnings that are new."""
+    texts = dict.fromkeys(str(warning.message) for warning in caught)
+    for text in texts:
+        if text not in seen:
+            yield RunEvent(path, EventKind.WARNING, text)
+    seen.update(texts)
+    caught.clear()

@@ -15,9 +15,8 @@ from fedbb._util.files import replacing
 from fedbb.errors import FedbbError, RunError
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.run_worker import Kind, News, seconds_of
 from fedbb.runs.runner import check_same_recipe
-from fedbb.runs.scheduler import run_jobs
+from fedbb.runs.scheduler import EventKind, RunEvent, run_jobs, seconds_of
 
 LOCK = ".grid.lock"
 
@@ -56,7 +55,7 @@ def run_grid(
     workers: int | None = None,
     *,
     seconds: Mapping[str, float] | None = None,
-) -> Generator[tuple[Cell, News], None, None]:
+) -> Generator[tuple[Cell, RunEvent], None, None]:
     """Run or go on with all cells that are not finished, and yield what happens to each.
 
     Cells that failed are tried again. With `seconds` by cell the longest are begun first, so that
@@ -69,13 +68,13 @@ def run_grid(
         yield from _run(missing, out, workers)
 
 
-def _run(cells: Sequence[Cell], out: Path, workers: int | None) -> Iterator[tuple[Cell, News]]:
+def _run(cells: Sequence[Cell], out: Path, workers: int | None) -> Iterator[tuple[Cell, RunEvent]]:
     by_path = {out / cell.name: cell for cell in cells}
     jobs = [(cell.recipe, path) for path, cell in by_path.items()]
     for news in run_jobs(jobs, workers):
-        if news.kind is Kind.BEGUN:
+        if news.kind is EventKind.BEGUN:
             forget_failure(news.path)
-        elif news.kind is Kind.FAILED:
+        elif news.kind is EventKind.FAILED:
             note_failure(news.path, news.message)
         yield by_path[news.path], news
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbb.aggregation.merging import Merge, average, normalized_average
-from fedbb.aggregation.robust.clipping import clip_change
+from fedbb.aggregation.validation import clip_update
 from fedbb.errors import PrivacyError
 from fedbb.records import ClientUpdate, FloatArray, ModelState
 
@@ -60,7 +60,7 @@ def contribute(
     check_linear(merge)
     mass = _MASSES[merge](update)
     most = bounds.max_norm
-    trained = update.state if most is None else clip_change(current, update.state, most)
+    trained = update.state if most is None else clip_update(current, update.state, most)
     share = min(weight, bounds.max_weight)
     params = _change(current.params, trained.params)
     buffers = _change(_floats(current.buffers), trained.buffers)

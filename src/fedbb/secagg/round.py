@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbb.aggregation.robust.clipping import change_norm
+from fedbb.aggregation.validation import update_norm
 from fedbb.errors import PrivacyError, QuorumError, TooFewError
 from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
 from fedbb.rounds.policy import RoundPolicy
@@ -56,7 +56,7 @@ class SecureRound:
             for client in chosen
             if int(client) not in self.members
         )
-        least = max(LEAST, self.policy.least(len(chosen)))
+        least = max(LEAST, self.policy.required(len(chosen)))
         if len(able) < least:
             raise PrivacyError(
                 f"round {number}: {len(able)} clients can take part, and a secure sum needs "
@@ -115,6 +115,6 @@ def _seen(
         total.attempts,
         weight,
         mass / weight if weight > 0 else 0.0,
-        change_norm(before, after),
+        update_norm(before, after),
         digest(after),
     )

@@ -36,7 +36,7 @@ from fedbb.secagg.secure_aggregation import Party, SecureSum
 from fedbb.secagg.simulated import Seat, StatisticsWire, TrainingWire
 from fedbb.secagg.statistics import NONCE, terms_of
 from fedbb.secagg.statistics_round import Pledge, Pledging
-from fedbb.simulation.client_info import make_client_infos
+from fedbb.simulation.base import make_client_infos
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.pool import Pool
 

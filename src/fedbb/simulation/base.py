@@ -1,20 +1,21 @@
-"""What an engine does for the server: introduce the clients, and have some of them train."""
+"""What every engine offers, and what the server learns about clients before the first round."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from fedbb.records import ClientFailure, ClientInfo, ClientUpdate
-from fedbb.training.config import TrainJob
+from fedbb.aggregation.weighting import Weighting
+from fedbb.imbalance.counts import count_groups
+from fedbb.records import ClientInfo, ClientUpdate, LabelCounts
+from fedbb.training.config import ClientDataset, TrainJob
 
 
 class Engine(Protocol):
-    """Where clients live; the method they follow and their data are the engine's own business."""
+    """Runs clients; it holds their data, the method they follow and their local settings."""
 
     def client_infos(self) -> Sequence[ClientInfo]:
-        """Return the card of every client, in client order."""
+        """Return the information about every client, in client order."""
         ...
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterable[ClientUpdate]:
@@ -22,30 +23,16 @@ class Engine(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class RoundReplies:
-    """Who answered, their updates in the order of the jobs, and who did not count and why.
-
-    The updates may still be on their way; whoever is named in `clients` is sure to come.
-    """
-
-    clients: tuple[int, ...]
-    updates: Iterable[ClientUpdate]
-    absences: tuple[ClientFailure, ...] = ()
+def make_client_infos(clients: Sequence[ClientDataset], weighting: Weighting) -> list[ClientInfo]:
+    """Return the information about every client: its size, and what the weighting measures."""
+    return [
+        ClientInfo(client, counts.samples, weighting.measure(counts))
+        for client, counts in enumerate(count_clients(clients))
+    ]
 
 
-class TrainClients(Protocol):
-    """A way of having jobs done by clients that may fail; a round may be tried several times."""
-
-    def __call__(self, jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
-        """Return the answers to these jobs."""
-        ...
-
-
-def train_all(engine: Engine) -> TrainClients:
-    """Ask an engine all of whose clients answer, or stop the run."""
-
-    def ask(jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
-        return RoundReplies(tuple(job.client for job in jobs), engine.train(jobs))
-
-    return ask
+def count_clients(clients: Sequence[ClientDataset]) -> list[LabelCounts]:
+    """Return the label counts of all clients of one data set."""
+    dataset = clients[0].dataset
+    groups = [client.indices for client in clients]
+    return count_groups(dataset.train.labels, groups, dataset.task, len(dataset.classes))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.records import ClientInfo, ClientUpdate
-from fedbb.simulation.client_info import make_client_infos
+from fedbb.simulation.base import make_client_infos
 from fedbb.simulation.client_state import ClientStateStore, InMemoryStore
 from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
 from fedbb.training.local import NO_STATE, train_client
@@ -16,29 +16,36 @@ from fedbb.training.local import NO_STATE, train_client
 
 @dataclass(frozen=True, eq=False)
 class Inline:
-    """All clients share one network as a workbench; each restores the round's state into it.
+    """Trains all clients on one network, into which each restores the round's state.
 
-    `store` holds the clients' state between rounds, `state_rounds` the round each state is from.
+    Args:
+        model: the network; its own weights do not matter.
+        clients: the data of every client.
+        method: the method they follow.
+        local: the settings of local training.
+        store: holds the clients' states between rounds.
+        state_rounds: the round that each client's state is from.
     """
 
     model: NetworkModule
-    shares: Sequence[ClientDataset]
+    clients: Sequence[ClientDataset]
     method: Method
-    plan: LocalConfig
+    local: LocalConfig
     store: ClientStateStore = field(default_factory=InMemoryStore)
     state_rounds: dict[int, int] = field(default_factory=dict)
 
     def client_infos(self) -> list[ClientInfo]:
-        """Return the card of every client."""
-        return make_client_infos(self.shares, self.method.weighting)
+        """Return the information about every client."""
+        return make_client_infos(self.clients, self.method.weighting)
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[ClientUpdate]:
-        """Train the clients of these jobs in turn."""
+        """Train the clients of these jobs one after another."""
         for job in jobs:
-            client, since = job.client, self.state_rounds.get(job.client)
-            memory = NO_STATE if since is None else self.store.load(client, since)
-            share = self.shares[client]
-            update, kept = train_client(self.model, share, job, self.method, self.plan, memory)
+            client, number = job.client, self.state_rounds.get(job.client)
+            state = NO_STATE if number is None else self.store.load(client, number)
+            update, kept = train_client(
+                self.model, self.clients[client], job, self.method, self.local, state
+            )
             if kept != NO_STATE:
                 self.store.save(client, job.round, kept)
                 self.state_rounds[client] = job.round

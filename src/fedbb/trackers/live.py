@@ -1,4 +1,4 @@
-"""Trackers beside a run under way: one that fails is told once, and the run goes on."""
+"""Trackers of a run in progress: a tracker that fails is dropped with one warning."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedbb.errors import RecipeError
 from fedbb.runs.folder import Record, RunFolder
-from fedbb.trackers.catalogue import FOLDER, make_tracker
-from fedbb.trackers.feed import Feed
+from fedbb.trackers.export import Feed
+from fedbb.trackers.registry import FOLDER, make_tracker
 
 Tell = Callable[[str], None]
 
@@ -37,7 +37,7 @@ class Trackers:
                 del self.feeds[name]
                 reason = " ".join(str(error).split()) or type(error).__name__
                 self.tell(
-                    f"warning: {name} stopped tracking, the run goes on: {reason[:300]}; "
+                    f"warning: {name} stopped tracking, the run continues: {reason[:300]}; "
                     f"later: fedbb track {feed.folder.path} --to {name}"
                 )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbb.errors import RecipeError
-from fedbb.trackers.base import ROUND, TrackedRun
+from fedbb.trackers.registry import ROUND, TrackedRun
 
 EXPERIMENT = "fedbb"
 IDENTITY = "fedbb.identity"

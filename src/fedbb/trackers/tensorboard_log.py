@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbb.trackers.base import ROUND, TrackedRun
+from fedbb.trackers.registry import ROUND, TrackedRun
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

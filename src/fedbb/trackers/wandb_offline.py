@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedbb.trackers.base import TrackedRun
+from fedbb.trackers.registry import TrackedRun
 
 PROJECT = "fedbb"
 

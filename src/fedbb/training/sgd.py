@@ -68,7 +68,7 @@ def effective_steps(steps: int, plan: LocalConfig) -> float:
     With momentum ρ a gradient goes on to act in later steps: after c ← ρ·c + 1 a step adds c, or
     1 + ρ·c with Nesterov's look ahead. One per step without momentum.
 
-    >>> round(step_mass(2, LocalConfig(momentum=0.9)), 6)
+    >>> round(effective_steps(2, LocalConfig(momentum=0.9)), 6)
     2.9
     """
     carried, mass = 0.0, 0.0

@@ -25,7 +25,7 @@ def test_the_app_is_one_that_flower_takes_and_small(folder):
 def test_the_app_holds_no_code_of_its_own(folder):
     for end, module in (("server", "server"), ("client", "client")):
         lines = (folder.app / "fedbb_app" / f"{end}_app.py").read_text().splitlines()
-        assert f"from fedbb.flower.{module} import app" in lines
+        assert f"from fedbb.flower.app.{module} import app" in lines
         assert len([line for line in lines if line]) == 3
 
 

@@ -14,7 +14,7 @@ from fedbb.flower.app.site import dataset_of, open_site, outline_of
 from fedbb.records import ClientState
 from fedbb.runs.federation import prepare
 from fedbb.runs.runtime import network_of
-from fedbb.simulation.client_info import make_client_infos
+from fedbb.simulation.base import make_client_infos
 from fedbb.state import digest, snapshot
 from fedbb.training.config import TrainJob
 from helpers.flower_loopback import open_loopback, take_identity

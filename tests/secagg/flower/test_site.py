@@ -58,7 +58,7 @@ def spied(monkeypatch):
         return done
 
     monkeypatch.setattr(Site, "train", train_and_tell)
-    monkeypatch.setattr(Site, "card", lambda site: keep("cards", info(site)))
+    monkeypatch.setattr(Site, "info", lambda site: keep("cards", info(site)))
     monkeypatch.setattr(Member, "part", lambda *own: keep("parts", part(*own)).copy())
     monkeypatch.setattr(Member, "statistics", lambda own: keep("parts", declare(own)))
     return found

@@ -105,7 +105,7 @@ def test_an_idle_worker_that_dies_is_replaced(tmp_path):
     with Pool(engine, {"test": dataset.test}, workers=2) as pool:
         rounds = federate(pool, fedavg(), Start(snapshot(model)), Schedule(number=3), pool)
         next(rounds)
-        for worker in pool._crew._workers:
+        for worker in pool._pool.workers:
             worker.process.kill()
             worker.process.join()
         assert digest(list(rounds)[-1].state) == expected
@@ -132,7 +132,7 @@ def test_no_process_is_left_when_the_pool_is_closed_or_a_round_given_up(tmp_path
     dataset, model = toy_dataset(), toy_network()
     engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, ClientStateFiles(tmp_path))
     with Pool(engine, {"test": dataset.test}, workers=2) as pool:
-        numbers = [worker.process.pid for worker in pool._crew._workers]
+        numbers = [worker.process.pid for worker in pool._pool.workers]
         state = snapshot(model)
         # Of three jobs the first may be answered last, and then the round would be whole.
         updates = pool.train([TrainJob(number % 3, 1, 0, state) for number in range(90)])

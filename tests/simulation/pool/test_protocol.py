@@ -36,7 +36,7 @@ def test_an_update_comes_back_whole(kept):
     back, remembers = unpack_update(pack_update(update, kept=kept))
     assert remembers is kept
     assert digest(back.state) == digest(STATE)
-    facts = ("client", "steps", "step_mass", "train_loss", "seconds")
+    facts = ("client", "steps", "effective_steps", "train_loss", "seconds")
     assert [getattr(back, name) for name in facts] == [3, 8, 12.5, 0.25, 1.5]
 
 
@@ -47,7 +47,7 @@ def test_an_error_comes_back_as_itself_with_its_place():
         back = unpack_message(pack_error(error))
     assert isinstance(back, DivergedError)
     assert str(back) == "round 2, client 1: the loss is nan"
-    assert "test_messages.py" in back.__notes__[0]
+    assert "test_protocol.py" in back.__notes__[0]
 
 
 def test_an_error_that_does_not_travel_is_told_in_words():

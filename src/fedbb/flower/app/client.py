@@ -15,7 +15,7 @@ from fedbb.flower.app.serde import pack_card, pack_scores, pack_update, unpack_o
 from fedbb.flower.app.settings import SiteSettings, read_recipe_text, read_site_settings
 from fedbb.flower.app.site import Site, open_site
 from fedbb.recipes.spec import Recipe
-from fedbb.simulation.pool.malloc import keep_freed_memory
+from fedbb.simulation.pool.process_start import keep_freed_memory
 from fedbb.training.threads import threads
 
 log = logging.getLogger("fedbb")

@@ -18,9 +18,9 @@ from fedbb._util.files import remove_leftovers
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import read_arrays
 from fedbb.records import ClientState
-from fedbb.runs.checksummed import flatten_state, gather_state, part
 from fedbb.runs.client_states import ClientStateFiles
 from fedbb.simulation.client_state import ClientStateStore
+from fedbb.state import flatten_client_state, unflatten_client_state
 
 _NAME = re.compile(r"[A-Za-z0-9_+=-][\w.+=-]{0,150}")
 _FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
@@ -69,14 +69,11 @@ class NodeMemory:
         if not isinstance(record, ArrayRecord):
             raise RunError(f"the node remembers nothing of round {number}")
         tensors = {name: torch.from_numpy(array) for name, array in read_arrays(record).items()}
-        model = gather_state(tensors, "model.")
-        return ClientState(model if model.params else None, part(tensors, "momentum.") or None)
+        return unflatten_client_state(tensors)
 
     def save(self, client: int, number: int, memory: ClientState) -> None:
         """Keep what a client remembers after this round."""
-        tensors = {} if memory.model is None else flatten_state(memory.model, "model.")
-        for name, tensor in (memory.momentum or {}).items():
-            tensors[f"momentum.{name}"] = tensor
+        tensors = flatten_client_state(memory)
         arrays = {name: Array(tensor.numpy()) for name, tensor in tensors.items()}
         self.state[_key(client, number)] = ArrayRecord(arrays)
 

@@ -24,9 +24,9 @@ from fedbb.flower.app.serde import (
 )
 from fedbb.flower.app.transport import Failure, Post
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
+from fedbb.rounds.filters import RoundReplies
 from fedbb.rounds.policy import RoundPolicy
 from fedbb.rounds.replies import Expected, Inbox
-from fedbb.simulation.base import RoundReplies
 from fedbb.simulation.pool.protocol import pack_update as park_update
 from fedbb.simulation.pool.protocol import unpack_update as fetch_update
 from fedbb.simulation.pool.reorder_buffer import SpillBuffer

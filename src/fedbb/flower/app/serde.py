@@ -20,7 +20,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Task
-from fedbb.rounds.replies import Reply, gather_entries, name_entries
+from fedbb.rounds.replies import Reply
+from fedbb.state import state_from_arrays, state_to_arrays
 from fedbb.training.config import TrainJob
 
 STATE, FACTS, OUTLINE, VECTORS = "state", "facts", "outline", "vectors"
@@ -69,12 +70,12 @@ class Answered:
 
 def pack_state(state: ModelState) -> ArrayRecord:
     """Return a state as a record."""
-    return ArrayRecord({name: Array(array) for name, array in name_entries(state).items()})
+    return ArrayRecord({name: Array(array) for name, array in state_to_arrays(state).items()})
 
 
 def unpack_state(content: RecordDict) -> ModelState:
     """Return the state that a message from the server carries."""
-    return gather_entries(read_arrays(_record(content, STATE, ArrayRecord)))
+    return state_from_arrays(read_arrays(_record(content, STATE, ArrayRecord)))
 
 
 def read_arrays(record: Mapping[str, Array]) -> dict[str, npt.NDArray[Any]]:

@@ -1,9 +1,10 @@
-"""The fast engine: clients side by side in processes that stay, with the inline engine's bits."""
+"""The engine that trains clients in parallel worker processes, with the inline engine's bits."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from threading import Thread
 from typing import Self
 
@@ -11,43 +12,49 @@ import numpy as np
 import torch
 
 from fedbb.data.dataset import Examples
+from fedbb.errors import RunError
 from fedbb.evaluation import metrics
 from fedbb.evaluation.evaluator import score_logits
 from fedbb.evaluation.metrics import Scores
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState
-from fedbb.simulation.client_info import make_client_infos
+from fedbb.simulation.base import make_client_infos
 from fedbb.simulation.inline import Inline
-from fedbb.simulation.pool.cores import usable_cores
+from fedbb.simulation.pool.process_start import usable_cores
 from fedbb.simulation.pool.protocol import (
     PredictTask,
+    ReplyKind,
     TrainTask,
-    pack,
+    WorkerTask,
     pack_state,
     unpack,
     unpack_update,
 )
 from fedbb.simulation.pool.reorder_buffer import SpillBuffer
-from fedbb.simulation.pool.setup import Setup, bare, share_data
+from fedbb.simulation.pool.worker import TrainingSetup, share_data, without_examples
 from fedbb.simulation.pool.worker_pool import WorkerPool
 from fedbb.training.config import LocalConfig, TrainJob
 
-# Enough pieces that no worker waits long for the last one, few enough that messages cost nothing.
 _PIECES_PER_WORKER = 4
+"""Enough that no worker waits long for the last piece, few enough that messages cost nothing."""
 
 
-def worker_count(plan: LocalConfig) -> int:
+def worker_count(local: LocalConfig) -> int:
     """Return how many workers this machine has room for: one per graphics card, or per core."""
-    if plan.device == "cuda":
+    if local.device == "cuda":
         return max(1, torch.cuda.device_count())
-    if plan.device != "cpu":
+    if local.device != "cpu":
         return 1
-    return max(1, usable_cores() // plan.threads)
+    return max(1, usable_cores() // local.threads)
 
 
 class Pool:
-    """Does what an inline engine would do, with so many workers; scores by them too.
+    """Does the work of an inline engine in worker processes, and scores states in them too.
 
-    The engine's store must be one that several processes can use.
+    Args:
+        engine: the engine to parallelize; its store must be one that several processes can use.
+        scored: the examples that states are scored on, by name.
+        batch_size: the number of examples per forward pass in scoring.
+        workers: the number of worker processes; None: as many as the machine has room for.
     """
 
     def __init__(
@@ -60,30 +67,32 @@ class Pool:
     ) -> None:
         self.method, self.state_rounds = engine.method, engine.state_rounds
         self.batch_size = batch_size
-        self.workers = workers or worker_count(engine.plan)
+        self.workers = workers or worker_count(engine.local)
         self._labels = {name: part.labels for name, part in scored.items()}
-        self._block = share_data(engine.shares, scored)
-        setup = Setup(
+        self._block = share_data(engine.clients, scored)
+        setup = TrainingSetup(
             model=engine.model,
             method=engine.method,
-            plan=engine.plan,
+            local=engine.local,
             store=engine.store,
-            dataset=bare(engine.shares[0].dataset),
+            dataset=without_examples(engine.clients[0].dataset),
             batch_size=batch_size,
             places=self._block.places,
         )
-        # Over the shared arrays, so that the caller may let go of its own.
-        self.shares = setup.shares(self._block.arrays())
+        # Over the shared arrays, so that the caller can free its own.
+        self.clients = setup.clients(self._block.arrays())
         # The first scores need imports that take as long as torch's.
         importing = Thread(target=metrics.prepare, name="scoring")
-        self._crew = WorkerPool(pack(setup), self._block.handle, self.workers, importing.start)
+        self._pool = WorkerPool(
+            setup, self.workers, handle=self._block.handle, when_busy=importing.start
+        )
 
     def client_infos(self) -> list[ClientInfo]:
-        """Return the card of every client."""
-        return make_client_infos(self.shares, self.method.weighting)
+        """Return the information about every client."""
+        return make_client_infos(self.clients, self.method.weighting)
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[ClientUpdate]:
-        """Train the clients of these jobs side by side; they all start from one state."""
+        """Train the clients of these jobs in parallel; they all start from one state."""
         state = jobs[0].state
         if any(job.state is not state for job in jobs):
             raise ValueError("jobs that are trained together must start from the same state")
@@ -93,15 +102,17 @@ class Pool:
         ]
         turn = 0
         with SpillBuffer(limit=2 * self.workers + 2) as early:
-            for number, answer in self._crew.run(tasks, pack_state(state)):
-                early.put(number, answer)
+            # Results arrive in any order but are merged in the order of the jobs, on which the
+            # bits of a float sum depend. The few that arrive early wait; beyond the limit, on disk.
+            for number, result in self._results(tasks, state):
+                early.put(number, result)
                 while turn in early:
-                    yield self._take(early.take(turn), jobs[turn])
+                    yield self._unpack(early.take(turn), jobs[turn])
                     turn += 1
 
     def __call__(self, state: ModelState) -> dict[str, Scores]:
         """Return the scores of this state on every set of examples."""
-        task = self.shares[0].dataset.task
+        task = self.clients[0].dataset.task
         return {
             name: score_logits(logits, self._labels[name], task)
             for name, logits in self._predict(state).items()
@@ -109,7 +120,7 @@ class Pool:
 
     def close(self) -> None:
         """End the workers."""
-        self._crew.close()
+        self._pool.close()
         self._block.close()
 
     def __enter__(self) -> Self:
@@ -118,8 +129,24 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self, answer: bytes, job: TrainJob) -> ClientUpdate:
-        update, kept = unpack_update(answer)
+    def _results(
+        self, tasks: Sequence[WorkerTask], state: ModelState
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield (number of the task, result) as they arrive; raise what went wrong in a worker."""
+        with closing(self._pool.run(tasks, pack_state(state))) as replies:
+            for reply in replies:
+                if reply.kind is ReplyKind.DONE:
+                    yield reply.task, reply.content
+                elif reply.kind is ReplyKind.FAILED:
+                    raise unpack(reply.content)
+                elif reply.kind is ReplyKind.CRASHED:
+                    raise RunError(
+                        f"{tasks[reply.task]} ended its worker process twice "
+                        f"({reply.content.decode()}); all rounds before are kept"
+                    )
+
+    def _unpack(self, result: bytes, job: TrainJob) -> ClientUpdate:
+        update, kept = unpack_update(result)
         if kept:
             self.state_rounds[job.client] = job.round
         return update
@@ -127,8 +154,8 @@ class Pool:
     def _predict(self, state: ModelState) -> dict[str, FloatArray]:
         tasks = [task for name in self._labels for task in self._cut(name)]
         parts: list[FloatArray | None] = [None] * len(tasks)
-        for number, answer in self._crew.run(tasks, pack_state(state)):
-            parts[number] = unpack(answer)
+        for number, result in self._results(tasks, state):
+            parts[number] = unpack(result)
         return {
             name: np.concatenate(
                 [

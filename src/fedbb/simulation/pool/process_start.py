@@ -1,7 +1,8 @@
-"""Where worker processes come from: torch is imported once, and each of them begins with it."""
+"""Starting and ending worker processes: torch is imported once, and each begins with it."""
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -17,6 +18,17 @@ from typing import Any
 
 _preloaded = ["fedbb.simulation.pool.worker"]
 _starting = threading.Lock()
+
+# The parameters of mallopt(3), by its own numbers: trim threshold, top pad, mmap threshold.
+_MALLOC_SETTINGS = {-1: (1 << 31) - 1, -2: 1 << 28, -3: 1 << 30}
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use, by its affinity and its control group."""
+    # Imported here, since joblib takes a third of a second and most commands need no cores.
+    from joblib import cpu_count
+
+    return int(cpu_count())
 
 
 def context() -> BaseContext:
@@ -36,12 +48,12 @@ def prepare(*modules: str) -> None:
     """Have the server begin its imports, these among them, while this process goes on."""
     _preloaded.extend(name for name in modules if name not in _preloaded)
     if context().get_start_method() == "forkserver":
-        with _deaf_to_ctrl_c():
+        with _ignoring_sigint():
             multiprocessing.forkserver.ensure_running()
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
+def _ignoring_sigint() -> Iterator[None]:
     """Ignore SIGINT in the block, and so in whatever is begun in it: it is for the parent."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may say what becomes of signals
@@ -83,6 +95,21 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+def keep_freed_memory() -> bool:
+    """Let this process keep the memory it frees; return whether its C library understood.
+
+    Training frees and allocates the same blocks in every step. By default glibc returns large ones
+    to the system at once and gets them back page by page, each zeroed and faulted in anew: several
+    hundred page faults an image in a deep network.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    understood = [mallopt(name, value) == 1 for name, value in _MALLOC_SETTINGS.items()]
+    return all(understood)
 
 
 def cause_of_death(process: BaseProcess) -> str:

@@ -1,27 +1,53 @@
-"""What the pool and its workers say to each other, as bytes."""
+"""The messages between the pool and its workers, as bytes."""
 
 from __future__ import annotations
 
 import pickle
 import traceback
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
 
 from fedbb.records import ClientUpdate, ModelState
+from fedbb.state import flatten_state, unflatten_state
 
-DONE, FAILED = b"+", b"-"
+
+class ReplyKind(Enum):
+    """What happens to a task; a worker's message begins with the value."""
+
+    STARTED = b">"
+    EVENT = b"."
+    DONE = b"+"
+    FAILED = b"-"
+    CRASHED = b"x"
+
+
+@dataclass(frozen=True)
+class WorkerReply:
+    """What happened to a task of a batch.
+
+    Args:
+        task: its number in the batch.
+        kind: what happened; DONE, FAILED and CRASHED end the task.
+        content: the result (DONE), a packed exception (FAILED), the cause of death of its last
+            worker process (CRASHED), or whatever the task reports on its way (EVENT).
+    """
+
+    task: int
+    kind: ReplyKind
+    content: bytes = b""
 
 
 @dataclass(frozen=True)
 class TrainTask:
-    """Train a client from the round's state; `since` is the round its memory is from."""
+    """Train a client from the round's state; `state_round` is the round its own state is from."""
 
     client: int
     round: int
     seed: int
-    since: int | None
+    state_round: int | None
 
     def __str__(self) -> str:
         return f"client {self.client} in round {self.round}"
@@ -29,7 +55,7 @@ class TrainTask:
 
 @dataclass(frozen=True)
 class PredictTask:
-    """Give the logits of some examples by the round's state."""
+    """Predict the logits of some examples by the round's state."""
 
     part: str
     start: int
@@ -63,15 +89,15 @@ def unpack_state(message: bytes) -> ModelState:
 
 
 def pack_update(update: ClientUpdate, *, kept: bool) -> bytes:
-    """Return an update as bytes, and whether the client remembers something of it."""
+    """Return an update as bytes, and whether the client kept a state of its own."""
     facts = (update.client, update.steps, update.effective_steps, update.train_loss, update.seconds)
     return pack((facts, _plain(update.state), kept))
 
 
 def unpack_update(message: bytes) -> tuple[ClientUpdate, bool]:
-    """Return the update in these bytes, and whether the client remembers something of it."""
-    (client, steps, mass, loss, seconds), parts, kept = unpack(message)
-    return ClientUpdate(client, _state(parts), steps, mass, loss, seconds), kept
+    """Return the update in these bytes, and whether the client kept a state of its own."""
+    (client, steps, effective, loss, seconds), plain, kept = unpack(message)
+    return ClientUpdate(client, _state(plain), steps, effective, loss, seconds), kept
 
 
 def pack_error(error: Exception) -> bytes:
@@ -86,27 +112,21 @@ def pack_error(error: Exception) -> bytes:
     return message
 
 
-# By name: type, shape and bytes, which pickle in one piece where torch's own way takes many.
+# Type, shape and bytes: numpy has no bfloat16, and torch's own way of pickling takes many pieces.
 Plain = dict[str, tuple[torch.dtype, torch.Size, Any]]
 
 
-def _plain(state: ModelState) -> tuple[Plain, Plain]:
-    params, buffers = (
-        {
-            name: (tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).numpy())
-            for name, tensor in part.items()
-        }
-        for part in (state.params, state.buffers)
-    )
-    return params, buffers
+def _plain(state: ModelState) -> Plain:
+    return {
+        name: (tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).numpy())
+        for name, tensor in flatten_state(state).items()
+    }
 
 
-def _state(parts: tuple[Plain, Plain]) -> ModelState:
-    params, buffers = (
+def _state(plain: Plain) -> ModelState:
+    return unflatten_state(
         {
             name: torch.from_numpy(content).view(dtype).reshape(shape)
-            for name, (dtype, shape, content) in part.items()
+            for name, (dtype, shape, content) in plain.items()
         }
-        for part in parts
     )
-    return ModelState(params, buffers)

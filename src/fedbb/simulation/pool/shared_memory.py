@@ -1,4 +1,4 @@
-"""Arrays that several processes read without copying them."""
+"""Arrays in shared memory, which several processes read without copying them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array lies: in the common block, or in a file that is mapped already."""
+    """Where an array lies: in the shared block, or in a file that is memory-mapped already."""
 
     offset: int
     dtype: str
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Block:
-    """Arrays by name, in memory that a handle stands for; the handle can be sent to a process."""
+    """Arrays by name in shared memory; its file handle can be sent to another process."""
 
     handle: int
     places: Mapping[str, Place]
@@ -46,12 +46,12 @@ class Block:
         return {name: _array(memory, place) for name, place in self.places.items()}
 
     def close(self) -> None:
-        """Give up the handle; arrays taken from it stay."""
+        """Close the handle; arrays taken from it stay valid."""
         os.close(self.handle)
 
 
 def share(arrays: Mapping[str, Array]) -> Block:
-    """Copy arrays into memory of their own, except those that lie in a mapped file already."""
+    """Copy arrays into shared memory, except those that lie in a memory-mapped file already."""
     places: dict[str, Place] = {}
     end = 0
     for name, array in arrays.items():
@@ -71,7 +71,7 @@ def share(arrays: Mapping[str, Array]) -> Block:
 
 
 def _anonymous() -> int:
-    """Return a handle to memory without a name, which no crash can leave behind."""
+    """Return a handle to unnamed memory, which no crash can leave behind."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("fedbb")
     with tempfile.TemporaryFile() as file:
@@ -98,7 +98,7 @@ def _mapped(array: Array) -> Place | None:
         return None
     if not array.flags.c_contiguous:
         return None
-    # A part of a mapped array says the offset of the whole, so the place is told by addresses.
+    # A slice of a mapped array has the offset of the whole, so the place follows from addresses.
     whole = np.frombuffer(memory, np.uint8)
     within = array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
     begins = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY

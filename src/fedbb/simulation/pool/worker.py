@@ -1,75 +1,114 @@
-"""A worker process: one network, the data mapped, a task at a time."""
+"""A worker that trains clients and scores states: what it begins with, and its tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
+from typing import overload
 
+import numpy as np
 import torch
 
+from fedbb.data.dataset import Dataset, Examples
 from fedbb.evaluation.evaluator import Scorer
-from fedbb.records import ModelState
+from fedbb.methods import Method
+from fedbb.models.base import NetworkModule
+from fedbb.records import IntArray, ModelState
+from fedbb.simulation.client_state import ClientStateStore
 from fedbb.simulation.inline import Inline
-from fedbb.simulation.pool import process_start as process_start
-from fedbb.simulation.pool.malloc import keep_freed_memory
 from fedbb.simulation.pool.protocol import (
-    DONE,
-    FAILED,
     PredictTask,
     TrainTask,
     WorkerTask,
     pack,
-    pack_error,
     pack_update,
-    unpack,
     unpack_state,
 )
-from fedbb.simulation.pool.setup import Setup
+from fedbb.simulation.pool.shared_memory import Array, Block, Place, share
 from fedbb.state import restore
-from fedbb.training.config import TrainJob
+from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
+
+SCORED = "scored."
+"""Prefix of the arrays of images that states are scored on."""
+
+_NO_EXAMPLES = Examples(np.empty(0), np.empty(0))
 
 
-def work(number: int, connection: Connection) -> None:
-    """Serve tasks until the other side closes the connection."""
-    process_start.serve_parent()
-    keep_freed_memory()
-    try:
-        for answer in _answers(number, connection):
-            connection.send_bytes(answer)
-    except (EOFError, OSError):
-        return  # the parent is gone or has no more to do
+@dataclass(frozen=True, eq=False)
+class ClientDatasets(Sequence[ClientDataset]):
+    """The data of every client: one array of rows, and where in it each client's rows start."""
+
+    dataset: Dataset
+    rows: IntArray
+    starts: IntArray
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @overload
+    def __getitem__(self, client: int) -> ClientDataset: ...
+    @overload
+    def __getitem__(self, client: slice) -> list[ClientDataset]: ...
+    def __getitem__(self, client: int | slice) -> ClientDataset | list[ClientDataset]:
+        if isinstance(client, slice):
+            return [self[number] for number in range(*client.indices(len(self)))]
+        if not 0 <= client < len(self):
+            raise IndexError(f"there is no client {client} among {len(self)}")
+        return ClientDataset(self.dataset, self.rows[self.starts[client] : self.starts[client + 1]])
 
 
-def _answers(number: int, connection: Connection) -> Iterator[bytes]:
-    """Yield an answer for the setup and for every task after it."""
-    try:
-        setup = unpack(connection.recv_bytes())
-        assert isinstance(setup, Setup)
-        torch.set_num_threads(setup.plan.threads)
-        _place(number, setup.plan.device)
-        bench = WorkerRuntime(*setup.assemble(recv_handle(connection)))
-    except Exception as error:
-        yield FAILED + pack_error(error)
-        return
-    yield DONE
-    while True:
-        task = unpack(connection.recv_bytes())
-        if task is None:  # a new state follows
-            bench.take(unpack_state(connection.recv_bytes()))
-            continue
-        try:
-            answer = DONE + bench.do(task)
-        except Exception as error:
-            answer = FAILED + pack_error(error)
-        yield answer
+def share_data(clients: Sequence[ClientDataset], scored: Mapping[str, Examples]) -> Block:
+    """Put what workers read into shared memory: training data, each client's rows, test images."""
+    dataset = clients[0].dataset
+    sizes = [len(client) for client in clients]
+    arrays: dict[str, Array] = {
+        "train.images": dataset.train.images,
+        "train.labels": dataset.train.labels,
+        "rows": np.concatenate([client.indices for client in clients]),
+        "starts": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+    }
+    return share(arrays | {SCORED + name: part.images for name, part in scored.items()})
 
 
-def _place(number: int, device: str) -> None:
-    """Give a worker its own graphics card, if it is to compute on any."""
-    if device == "cuda":
-        torch.cuda.set_device(number % torch.cuda.device_count())
+def without_examples(dataset: Dataset) -> Dataset:
+    """Return a data set without its examples."""
+    return replace(dataset, train=_NO_EXAMPLES, test=_NO_EXAMPLES)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSetup:
+    """All that a worker needs except the arrays, which lie in shared memory at `places`."""
+
+    model: NetworkModule
+    method: Method
+    local: LocalConfig
+    store: ClientStateStore
+    dataset: Dataset
+    batch_size: int
+    places: Mapping[str, Place]
+
+    def open(self, number: int, connection: Connection) -> WorkerRuntime:
+        """Return, in a worker, an engine and a scorer on one network, over the shared arrays."""
+        torch.set_num_threads(self.local.threads)
+        if self.local.device == "cuda":  # workers take turns on the graphics cards
+            torch.cuda.set_device(number % torch.cuda.device_count())
+        arrays = Block(recv_handle(connection), self.places).arrays()
+        model, clients = self.model.to(self.local.device), self.clients(arrays)
+        scored = {
+            name.removeprefix(SCORED): Examples(array, np.empty(len(array)))
+            for name, array in arrays.items()
+            if name.startswith(SCORED)
+        }
+        engine = Inline(model, clients, self.method, self.local, self.store)
+        scorer = Scorer(model, clients.dataset, scored, self.batch_size, self.local.device)
+        return WorkerRuntime(engine, scorer)
+
+    def clients(self, arrays: Mapping[str, Array]) -> ClientDatasets:
+        """Return every client's part of the data in these arrays."""
+        train = Examples(arrays["train.images"], arrays["train.labels"])
+        return ClientDatasets(replace(self.dataset, train=train), arrays["rows"], arrays["starts"])
 
 
 @dataclass
@@ -80,12 +119,12 @@ class WorkerRuntime:
     scorer: Scorer
     state: ModelState | None = None
 
-    def take(self, state: ModelState) -> None:
-        """Start from this state from now on."""
-        self.state = state
+    def load_state(self, state: bytes) -> None:
+        """Start the following tasks from this state."""
+        self.state = unpack_state(state)
 
-    def do(self, task: WorkerTask) -> bytes:
-        """Return the answer to a task."""
+    def run(self, task: WorkerTask, report: Callable[[bytes], None]) -> bytes:
+        """Return the packed result of a task."""
         assert self.state is not None
         match task:
             case TrainTask():
@@ -97,9 +136,9 @@ class WorkerRuntime:
 
     def _train(self, task: TrainTask, state: ModelState) -> bytes:
         state_rounds = self.engine.state_rounds
-        # What another worker did with this client in the meantime is known to the parent only.
+        # Another worker may have trained this client in the meantime; only the parent knows.
         state_rounds.clear()
-        if task.since is not None:
-            state_rounds[task.client] = task.since
+        if task.state_round is not None:
+            state_rounds[task.client] = task.state_round
         (update,) = self.engine.train([TrainJob(task.client, task.round, task.seed, state)])
         return pack_update(update, kept=state_rounds.get(task.client) == task.round)

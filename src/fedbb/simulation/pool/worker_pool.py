@@ -1,152 +1,278 @@
-"""Worker processes that stay, get tasks in order, and are replaced when they die."""
+"""Worker processes that stay, take tasks in order, and are replaced when they die.
+
+`WorkerPool` is the parent's side, `work` the side of a worker. What workers do follows from the
+set-up they are sent: they train clients (worker.py) or run whole recipes (runs/scheduler.py).
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import send_handle
-from typing import Any
+from typing import Any, Protocol
 
 from fedbb.errors import RunError
-from fedbb.simulation.pool import process_start as process_start
-from fedbb.simulation.pool.protocol import DONE, WorkerTask, pack, unpack
-from fedbb.simulation.pool.worker import work
+from fedbb.simulation.pool import process_start
+from fedbb.simulation.pool.protocol import ReplyKind, WorkerReply, pack, pack_error, unpack
 
 _NEW_STATE = pack(None)
+
+PATIENCE = 5.0
+"""Seconds that a process has to end before it is killed."""
+
+
+class TaskHandler(Protocol):
+    """What a worker does with its tasks."""
+
+    def load_state(self, state: bytes) -> None:
+        """Start the following tasks from this state."""
+        ...
+
+    def run(self, task: Any, report: Callable[[bytes], None]) -> bytes:
+        """Return the result of a task; `report` sends events on the way."""
+        ...
+
+
+class WorkerSetup(Protocol):
+    """What a worker begins with; it is pickled and sent to every worker once."""
+
+    def open(self, number: int, connection: Connection) -> TaskHandler:
+        """Return, in worker `number`, the handler of its tasks."""
+        ...
 
 
 @dataclass(eq=False)
 class Worker:
-    """A process, the way to speak with it, and what it is busy with (None: its own setup)."""
+    """A process, the connection to it, and its task (None while it is idle or not yet ready)."""
 
     number: int
     process: BaseProcess
     connection: Connection
-    busy: int | None = None
+    task: int | None = None
     ready: bool = False
     version: int = 0
 
 
-class WorkerPool:
-    """So many workers with one setup; `handle` is the shared memory that the setup speaks of.
+@dataclass(eq=False)
+class _Batch:
+    """The tasks of one call of `WorkerPool.run`, and how far they have come."""
 
-    `when_busy` is called once all of them have started and some have work: until the first answer
-    this process has nothing to do, and before it would take their cores.
+    tasks: Sequence[Any]
+    state: bytes | None
+    retries: int
+    waiting: deque[int] = field(init=False)
+    crashes: list[int] = field(init=False)
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = len(self.tasks)
+        self.waiting, self.crashes = deque(range(self.left)), [0] * self.left
+
+
+class WorkerPool:
+    """Worker processes with one set-up.
+
+    Args:
+        setup: what every worker begins with.
+        size: the number of workers.
+        handle: the shared memory that the set-up refers to, if any.
+        when_busy: called once, when all workers have started and some have a task. Until the first
+            result this process has nothing to do; earlier it would compete for their cores.
     """
 
     def __init__(
-        self, setup: bytes, handle: int, size: int, when_busy: Callable[[], None] | None = None
+        self,
+        setup: WorkerSetup,
+        size: int,
+        *,
+        handle: int | None = None,
+        when_busy: Callable[[], None] | None = None,
     ) -> None:
-        self._setup, self._handle, self._when_busy = setup, handle, when_busy
+        self._setup, self._handle, self._when_busy = pack(setup), handle, when_busy
         self._version = 0
-        self._deaths_before_ready = 0
-        self._workers = [self._start(number) for number in range(size)]
+        self._early_deaths = 0
+        self.workers = [self._start(number) for number in range(size)]
 
-    def run(self, tasks: Sequence[WorkerTask], state: bytes) -> Iterator[tuple[int, bytes]]:
-        """Do tasks that start from one state, and yield (number of the task, answer) as they come.
+    def run(
+        self,
+        tasks: Sequence[Any],
+        state: bytes | None = None,
+        *,
+        retries: int = 1,
+        release: bool = False,
+    ) -> Generator[WorkerReply, None, None]:
+        """Run tasks, which begin in their order, and yield what happens to them as it happens.
 
-        Tasks begin in their order. A task whose worker dies is run once more by a new one.
+        Args:
+            tasks: what workers are to do; each is pickled.
+            state: what all tasks start from; every worker gets it once.
+            retries: how often a task is run again whose worker died, before it counts as crashed.
+            release: end each worker as soon as no task is left for it; the pool is closed then.
+
+        Raises:
+            RunError: the workers were closed, or no worker can start.
         """
-        if not self._workers:
+        if not self.workers:
             raise RunError("the workers have ended already")
+        # A worker that joins in the middle of a batch, or is replaced, needs the state too; the
+        # version says whether it has it.
         self._version += 1
-        waiting = deque(range(len(tasks)))
-        deaths = [0] * len(tasks)
-        left = len(tasks)
+        batch = _Batch(tasks, state, retries)
         try:
-            while left:
-                for worker in self._workers:
-                    if worker.ready and worker.busy is None and waiting:
-                        self._hand(worker, waiting.popleft(), tasks, state)
-                if self._when_busy and all(worker.ready for worker in self._workers):
+            while batch.left:
+                for worker in list(self.workers):
+                    if worker.ready and worker.task is None:
+                        yield from self._assign(worker, batch, release)
+                if self._when_busy and all(worker.ready for worker in self.workers):
                     self._when_busy()
                     self._when_busy = None
                 for worker in self._heard():
-                    number, answer = worker.busy, _receive(worker)
-                    if answer is None:
-                        self._replace(worker, tasks, deaths)
-                        waiting.extendleft([] if number is None else [number])
-                        continue
-                    worker.busy, worker.ready = None, True
-                    if number is not None:
-                        # The next task goes out before the answer to this one is dealt with.
-                        if waiting:
-                            self._hand(worker, waiting.popleft(), tasks, state)
-                        left -= 1
-                        yield number, answer
+                    yield from self._receive(worker, batch, release)
         finally:
-            if left:  # given up half-way: what workers still do belongs to nothing
+            # Given up half-way, what the workers still do belongs to nothing.
+            if batch.left or release:
                 self.close()
 
     def close(self) -> None:
         """End all workers."""
-        for worker in self._workers:
+        for worker in self.workers:
             worker.process.terminate()
-        for worker in self._workers:
-            worker.process.join()
-            worker.connection.close()
-            worker.process.close()
-        self._workers = []
+        for worker in self.workers:
+            _end(worker)
+        self.workers = []
 
     def _start(self, number: int) -> Worker:
         ours, theirs = Pipe()
-        process = process_start.start(work, number, theirs)
+        try:
+            process = process_start.start(work, number, theirs)
+        except (OSError, RuntimeError) as error:
+            raise RunError(f"no worker process could be started: {error}") from error
+        # Only with this end closed does the connection break when the process dies.
         theirs.close()
         worker = Worker(number, process, ours)
         try:
             ours.send_bytes(self._setup)
-            send_handle(ours, self._handle, process.pid)
+            if self._handle is not None:
+                send_handle(ours, self._handle, process.pid)
         except OSError:
-            pass  # it died already, and the next look at it will tell
+            pass  # it died already, which the next wait for its reply shows
         return worker
 
-    def _hand(self, worker: Worker, number: int, tasks: Sequence[WorkerTask], state: bytes) -> None:
-        worker.busy = number
+    def _assign(self, worker: Worker, batch: _Batch, release: bool) -> tuple[WorkerReply, ...]:
+        """Give a worker the next task that waits, and say so; end it if there is none to come."""
+        if not batch.waiting:
+            if release:
+                self.workers.remove(worker)
+                _end(worker)
+            return ()
+        number = worker.task = batch.waiting.popleft()
         try:
-            if worker.version != self._version:
+            if batch.state is not None and worker.version != self._version:
                 worker.connection.send_bytes(_NEW_STATE)
-                worker.connection.send_bytes(state)
+                worker.connection.send_bytes(batch.state)
                 worker.version = self._version
-            worker.connection.send_bytes(pack(tasks[number]))
+            worker.connection.send_bytes(pack(batch.tasks[number]))
         except OSError:
-            pass  # it died while it had nothing to do; as above
+            pass  # it died while it was idle; as above
+        return (WorkerReply(number, ReplyKind.STARTED),)
 
     def _heard(self) -> list[Worker]:
-        """Wait until some worker has answered or died."""
+        """Wait until some worker has sent something or died."""
         by_connection: dict[Any, Worker] = {
             worker.connection: worker
-            for worker in self._workers
-            if worker.busy is not None or not worker.ready
+            for worker in self.workers
+            if worker.task is not None or not worker.ready
         }
         return [by_connection[connection] for connection in wait(list(by_connection))]
 
-    def _replace(self, worker: Worker, tasks: Sequence[WorkerTask], deaths: list[int]) -> None:
+    def _receive(self, worker: Worker, batch: _Batch, release: bool) -> Iterator[WorkerReply]:
+        """Take one message from a worker, or notice its death."""
+        try:
+            message = worker.connection.recv_bytes()
+        except (EOFError, OSError):
+            yield from self._replace(worker, batch)
+            return
+        task, kind, content = worker.task, ReplyKind(message[:1]), message[1:]
+        if kind is not ReplyKind.EVENT:
+            worker.task, worker.ready = None, True
+        if task is None:  # the reply to the set-up
+            if kind is ReplyKind.FAILED:
+                raise unpack(content)
+            return
+        if kind is ReplyKind.EVENT:
+            yield WorkerReply(task, kind, content)
+            return
+        # The next task goes out before the caller deals with this result, so that no core waits.
+        started = self._assign(worker, batch, release)
+        batch.left -= 1
+        yield WorkerReply(task, kind, content)
+        yield from started
+
+    def _replace(self, worker: Worker, batch: _Batch) -> Iterator[WorkerReply]:
+        """Start another worker for one that died, and run its task again or give it up."""
         cause = process_start.cause_of_death(worker.process)
-        if worker.busy is None:
-            self._deaths_before_ready += 1
-            if self._deaths_before_ready > len(self._workers):
+        task = worker.task
+        if task is None:
+            self._early_deaths += 1
+            if self._early_deaths > len(self.workers):
                 raise RunError(f"worker processes end before they can begin ({cause})")
-        else:
-            deaths[worker.busy] += 1
-            if deaths[worker.busy] == 2:
-                raise RunError(
-                    f"{tasks[worker.busy]} ended its worker process twice ({cause}); "
-                    "all rounds before are kept"
-                )
         worker.connection.close()
-        self._workers[worker.number] = self._start(worker.number)
+        self.workers[self.workers.index(worker)] = self._start(worker.number)
+        if task is None:
+            return
+        batch.crashes[task] += 1
+        if batch.crashes[task] <= batch.retries:
+            batch.waiting.appendleft(task)
+        else:
+            batch.left -= 1
+            yield WorkerReply(task, ReplyKind.CRASHED, cause.encode())
 
 
-def _receive(worker: Worker) -> bytes | None:
-    """Return a worker's answer, None if it died; raise what went wrong in it."""
+def _end(worker: Worker) -> None:
+    """Close the connection, upon which a process ends by itself, and wait until it has."""
+    worker.connection.close()
+    worker.process.join(PATIENCE)
+    if worker.process.is_alive():
+        worker.process.kill()
+        worker.process.join()
+    worker.process.close()
+
+
+def work(number: int, connection: Connection) -> None:
+    """Run, in a worker process, tasks until the other side closes the connection."""
+    process_start.serve_parent()
+    process_start.keep_freed_memory()
     try:
-        message = worker.connection.recv_bytes()
+        for kind, content in _replies(number, connection):
+            connection.send_bytes(kind.value + content)
     except (EOFError, OSError):
-        return None
-    if message[:1] != DONE:
-        raise unpack(message[1:])
-    return message[1:]
+        return  # the parent is gone or has no more to do
+
+
+def _replies(number: int, connection: Connection) -> Iterator[tuple[ReplyKind, bytes]]:
+    """Yield a reply to the set-up and to every task after it."""
+    try:
+        setup: WorkerSetup = unpack(connection.recv_bytes())
+        handler = setup.open(number, connection)
+    except Exception as error:
+        yield ReplyKind.FAILED, pack_error(error)
+        return
+    yield ReplyKind.DONE, b""
+
+    def report(event: bytes) -> None:
+        connection.send_bytes(ReplyKind.EVENT.value + event)
+
+    while True:
+        task = unpack(connection.recv_bytes())
+        if task is None:  # a new state follows
+            handler.load_state(connection.recv_bytes())
+            continue
+        try:
+            reply = ReplyKind.DONE, handler.run(task, report)
+        except Exception as error:
+            reply = ReplyKind.FAILED, pack_error(error)
+        yield reply

@@ -1,4 +1,4 @@
-"""What a run shows: a live table on a terminal, plain lines elsewhere, JSON lines, or nothing."""
+"""What runs and sweeps show: live tables and bars, plain lines, JSON lines, or nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from typing import Any, Protocol
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from fedbb.cli.options import print_json
+from fedbb.cli.common import print_json, spell
 from fedbb.evaluation.collapse import is_collapsed
+from fedbb.recipes.grid.grid import Cell
 from fedbb.recipes.spec import Recipe
+from fedbb.runs.cost_estimate import Forecast
+from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 
 Record = dict[str, Any]
 
@@ -28,14 +33,16 @@ COLUMNS = {
     "average_precision": "avg. prec.",
 }
 ROWS = 15
+LONGEST = 44
+"""Characters of a cell's title beside its bar."""
 COLLAPSED = (
     "warning: the final model gives every test sample the same scores; "
     "a lower local.lr or method mu may help"
 )
 
 
-class Screen(Protocol):
-    """Takes what happens in a run."""
+class RunScreen(Protocol):
+    """Shows the progress of one run."""
 
     def preparing(self, done: int, whole: int) -> None:
         """Show how many images have been decoded."""
@@ -55,7 +62,7 @@ class Screen(Protocol):
 
 
 @contextmanager
-def open_screen(recipe: Recipe, folder: Path, *, as_json: bool, quiet: bool) -> Iterator[Screen]:
+def open_screen(recipe: Recipe, folder: Path, *, as_json: bool, quiet: bool) -> Iterator[RunScreen]:
     """Choose the screen that suits the output."""
     console = Console()
     if quiet:
@@ -64,13 +71,37 @@ def open_screen(recipe: Recipe, folder: Path, *, as_json: bool, quiet: bool) -> 
         yield JsonLines()
     elif console.is_terminal:
         with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
-            yield LiveTable(live, recipe, folder)
+            yield RunTable(live, recipe, folder)
     else:
-        yield PlainLines(recipe, folder)
+        yield RunLines(recipe, folder)
+
+
+class SweepScreen(Protocol):
+    """Shows the progress of the cells of a sweep."""
+
+    def hear(self, cell: Cell, event: RunEvent) -> None:
+        """Show an event of a cell."""
+        ...
+
+
+@contextmanager
+def open_sweep_screen(
+    console: Console, forecast: Forecast, *, as_json: bool, quiet: bool
+) -> Iterator[SweepScreen]:
+    """Choose the screen that suits the output."""
+    if quiet:
+        yield Silence()
+    elif as_json:
+        yield JsonLines()
+    elif console.is_terminal:
+        with _bars(console) as progress:
+            yield SweepBars(progress, forecast)
+    else:
+        yield SweepLines(console, forecast)
 
 
 class Silence:
-    """Shows nothing."""
+    """Shows nothing of a run or a sweep."""
 
     def preparing(self, done: int, whole: int) -> None:
         """Show nothing."""
@@ -84,26 +115,34 @@ class Silence:
     def finish(self, summary: dict[str, Any]) -> None:
         """Show nothing."""
 
-
-class JsonLines:
-    """A JSON line for each round on standard output; messages go to standard error."""
-
-    def preparing(self, done: int, whole: int) -> None:
+    def hear(self, cell: Cell, event: RunEvent) -> None:
         """Show nothing."""
 
+
+class JsonLines(Silence):
+    """A JSON line on standard output for each event; messages go to standard error.
+
+    The summary of a run is left to the verb, which prints it last.
+    """
+
     def round(self, record: Record) -> None:
-        """Print the record."""
+        """Print the record of a finished round."""
         print_json(record, indent=None)
 
     def message(self, text: str) -> None:
         """Print to standard error."""
         typer.echo(text, err=True)
 
-    def finish(self, summary: dict[str, Any]) -> None:
-        """Leave the summary to the verb, which prints it last."""
+    def hear(self, cell: Cell, event: RunEvent) -> None:
+        """Print an event of a cell."""
+        line = {"event": str(event.kind), "cell": cell.name}
+        if event.kind is EventKind.ROUND:
+            print_json({**line, "round": event.round, "seconds": event.seconds}, indent=None)
+        else:
+            print_json({**line, "message": event.message} if event.message else line, indent=None)
 
 
-class PlainLines:
+class RunLines:
     """A line for each round."""
 
     def __init__(self, recipe: Recipe, folder: Path) -> None:
@@ -139,7 +178,7 @@ class PlainLines:
         typer.echo(ending(summary, self.folder))
 
 
-class LiveTable:
+class RunTable:
     """The last rounds as a table that grows in place."""
 
     def __init__(self, live: Live, recipe: Recipe, folder: Path) -> None:
@@ -244,3 +283,71 @@ def _loss(record: Record) -> str:
 
 def _seconds(record: Record) -> float:
     return float(sum(record["seconds"].values()))
+
+
+class SweepLines:
+    """A line for each cell that ends."""
+
+    def __init__(self, console: Console, forecast: Forecast) -> None:
+        self.console = console
+        self.forecast = forecast
+
+    def hear(self, cell: Cell, event: RunEvent) -> None:
+        """Print a warning or an ending, with the time left."""
+        if event.kind is EventKind.WARNING:
+            self._print(f"warning: {cell.title}: {event.message}")
+        elif event.kind in ENDINGS:
+            self._print(f"{cell_ending(cell, event)}  left {spell(self.forecast.seconds())}")
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class SweepBars:
+    """A bar for the whole grid, and one for each cell under way."""
+
+    def __init__(self, progress: Progress, forecast: Forecast) -> None:
+        self.progress = progress
+        self.forecast = forecast
+        self.rounds = sum(forecast.left.values())
+        self.whole = progress.add_task("rounds of all cells", total=self.rounds, note="")
+        self.cells: dict[str, TaskID] = {}
+        self._tell()
+
+    def hear(self, cell: Cell, event: RunEvent) -> None:
+        """Draw an event; what ends is printed above the bars."""
+        if event.kind is EventKind.BEGUN:
+            title, total = escape(_short(cell.title)), cell.recipe.rounds.number
+            self.cells[cell.name] = self.progress.add_task(f"  {title}", total=total, note="")
+        elif event.kind is EventKind.ROUND:
+            note = f"{event.round} of {cell.recipe.rounds.number}"
+            self.progress.update(self.cells[cell.name], completed=event.round, note=note)
+        elif event.kind is EventKind.WARNING:
+            self._print(f"warning: {cell.title}: {event.message}")
+        else:
+            self.progress.remove_task(self.cells.pop(cell.name))
+            self._print(cell_ending(cell, event))
+        self._tell()
+
+    def _tell(self) -> None:
+        left = sum(self.forecast.left.values())
+        note = f"{self.rounds - left} of {self.rounds}, {spell(self.forecast.seconds())} left"
+        self.progress.update(self.whole, completed=self.rounds - left, note=note)
+
+    def _print(self, text: str) -> None:
+        self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def cell_ending(cell: Cell, event: RunEvent) -> str:
+    """Return how a cell ended, in words."""
+    reason = f": {event.message}" if event.message else ""
+    return f"{event.kind} {cell.title}{reason}"
+
+
+def _bars(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[note]}"))
+    return Progress(*columns, console=console, transient=True)
+
+
+def _short(title: str) -> str:
+    return title if len(title) <= LONGEST else f"{title[: LONGEST - 1]}…"

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from fedbb.errors import RecipeError
-from fedbb.trackers import catalogue
-from fedbb.trackers.catalogue import TRACKERS, Kind, make_tracker
+from fedbb.trackers import registry
 from fedbb.trackers.mlflow_store import MlflowStore
+from fedbb.trackers.registry import TRACKERS, Kind, make_tracker
 from helpers.tracker_module import Memory
 
 
@@ -35,7 +35,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
 
 def test_the_folder_is_the_one_given_or_tracking(monkeypatch):
     places = []
-    monkeypatch.setitem(catalogue.TRACKERS, "memory", Kind("json", places.append))
+    monkeypatch.setitem(registry.TRACKERS, "memory", Kind("json", places.append))
     make_tracker("memory")
     make_tracker("memory=there/a=b")
     assert places == [Path("tracking"), Path("there/a=b")]

@@ -1,1 +1,0 @@
-"""Byzantine-robust aggregation rules."""

@@ -1,0 +1,90 @@
+"""Options, durations, signals and progress bars that several verbs share."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+
+
+def print_json(value: Any, *, indent: int | None = 1) -> None:
+    """Print a value as JSON on standard output."""
+    typer.echo(json.dumps(value, indent=indent, ensure_ascii=False))
+
+
+def spell(seconds: float) -> str:
+    """Return a length of time in one or two units.
+
+    >>> spell(8), spell(90), spell(6600), spell(200_000)
+    ('8 s', '1 min 30 s', '1 h 50 min', '2 d 7 h')
+    """
+    whole = max(0, round(seconds))
+    for unit, inner, length, part in (("d", "h", 86400, 3600), ("h", "min", 3600, 60)):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // part} {inner}"
+    # Past ten minutes seconds say nothing.
+    if whole >= 600:
+        return f"{whole // 60} min"
+    return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{whole} s"
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Raise KeyboardInterrupt in the block on SIGTERM too."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def progress_bar(
+    what: str,
+    *,
+    hidden: bool = False,
+    console: Console | None = None,
+    column: ProgressColumn | None = None,
+    remaining: bool = False,
+) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on a terminal while the block runs.
+
+    Args:
+        what: The text before the bar.
+        hidden: Show nothing.
+        console: Where to draw; standard error by default.
+        column: The figure after the bar; how many of how many by default.
+        remaining: Show the time remaining as well.
+
+    Yields:
+        A function of (done, total) that moves the bar.
+    """
+    console = console or Console(stderr=True)
+    columns = [TextColumn("{task.description}"), BarColumn(), column or MofNCompleteColumn()]
+    if remaining:
+        columns.append(TimeRemainingColumn())
+    # Off a terminal a bar that was never drawn would still leave an empty line.
+    disable = hidden or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=disable) as bars:
+        bar = bars.add_task(what, total=None)
+        yield lambda done, total: bars.update(bar, completed=done, total=total)

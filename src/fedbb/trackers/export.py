@@ -1,0 +1,165 @@
+"""A run's rounds as measures with flat names, handed to a tracker once each and in order."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedbb.errors import RunError
+from fedbb.recipes.reader import flatten, make_recipe
+from fedbb.runs.folder import Record, RunFolder
+from fedbb.trackers.registry import ROUND, TrackedRun, Tracker
+
+LONGEST_NAME = 48
+
+
+class Feed:
+    """Keeps one tracker level with one run folder, which is set up before the first record."""
+
+    def __init__(self, tracker: Tracker, path: Path, *, is_new: bool = False) -> None:
+        self.tracker = tracker
+        self.folder = RunFolder(path)
+        self.is_new = is_new
+        self.classes: list[str] = []
+        self.last: int | None = None
+
+    def record(self, record: Record) -> None:
+        """Hand over a finished round, after all those before it that the tracker lacks."""
+        if self.last is None:
+            self.catch_up()
+        self._hand(record)
+
+    def catch_up(self) -> int:
+        """Hand over what the folder holds and the tracker lacks; return how many rounds it was."""
+        if self.last is None:
+            self.classes = class_names(self.folder.read_json("federation.json")["classes"])
+            self.last = self.tracker.begin(describe(self.folder, is_new=self.is_new))
+        return sum(self._hand(record) for record in self.folder.records())
+
+    def end(self, *, is_finished: bool) -> None:
+        """Close the run; a finished one with its summary."""
+        if is_finished:
+            self.catch_up()
+            self.tracker.end(summary_measures(self.folder.read_json("summary.json")))
+        elif self.last is not None:
+            self.tracker.end(None)
+
+    def _hand(self, record: Record) -> bool:
+        assert self.last is not None
+        number = int(record["round"])
+        if number <= self.last:
+            return False
+        self.tracker.record(number, measures(record, self.classes))
+        self.last = number
+        return True
+
+
+def export(tracker: Tracker, path: Path) -> int:
+    """Bring a tracker level with a run folder, finished or not; return how many rounds it lacked.
+
+    RunError names a folder that holds no run, and what the tracker could not take.
+    """
+    feed = Feed(tracker, path)
+    if not feed.folder.is_run():
+        raise RunError(f"{path} is no run folder: it has no recipe.json")
+    try:
+        handed = feed.catch_up()
+        feed.end(is_finished=feed.folder.file("summary.json").exists())
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise RunError(f"{path} could not be tracked: {reason}") from error
+    return handed
+
+
+def describe(folder: RunFolder, *, is_new: bool = False) -> TrackedRun:
+    """Return how a tracker knows a run."""
+    recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
+    mark = hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()[:8]
+    name = folder.path.resolve().name
+    identity = clean(name, LONGEST_NAME)
+    if not identity.endswith(mark):
+        identity = f"{identity}-{mark}".lstrip("-")
+    return TrackedRun(name, identity, dict(flatten(recipe.model_dump(mode="json"))), is_new)
+
+
+LONGEST = 60
+
+Measure = tuple[str, float]
+
+
+def measures(record: Mapping[str, Any], classes: Sequence[str]) -> dict[str, float]:
+    """Return a round's defined figures by name; `classes` are names made by `class_names`.
+
+    The names are `test/f1`, `test/recall/<class>`, `clients/weight/<client>`, `train/loss` and so
+    on; `round` comes last.
+    """
+    found = [
+        *_scores(record["scores"], classes),
+        *_clients(record["clients"]),
+        *((f"seconds/{part}", value) for part, value in record.get("seconds", {}).items()),
+        (ROUND, record["round"]),
+    ]
+    return _defined(found)
+
+
+def summary_measures(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Return round and macro figures of the best and the final round, as in `best/test/f1`."""
+    found: list[Measure] = []
+    for which in ("best", "final"):
+        found.append((f"{which}/round", summary[which]["round"]))
+        for part, scores in summary[which]["scores"].items():
+            macro = scores["macro"]
+            found += [(f"{which}/{part}/{name}", value) for name, value in macro.items()]
+    return _defined(found)
+
+
+def class_names(classes: Iterable[str]) -> list[str]:
+    """Return names of letters, digits, `-` and `_`, no two alike, for classes of any name.
+
+    >>> class_names(["cat", "Pleural Thickening", "a/b", "a.b", "…"])
+    ['cat', 'Pleural_Thickening', 'a_b', 'a_b-3', 'class-4']
+    """
+    names: list[str] = []
+    for number, original in enumerate(classes):
+        name = clean(original) or f"class-{number}"
+        while name in names:
+            name = f"{name}-{number}"
+        names.append(name)
+    return names
+
+
+def clean(text: str, longest: int = LONGEST) -> str:
+    """Return text cut to what every tracker takes as a name; empty where nothing can be kept."""
+    # Letters lose their accents rather than become a mere `_`.
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9-]+", "_", plain).strip("_")[:longest]
+
+
+def _scores(scores: Mapping[str, Any], classes: Sequence[str]) -> Iterator[Measure]:
+    for part, found in scores.items():
+        for name, value in found["macro"].items():
+            yield f"{part}/{name}", value
+        for name, vector in found["per_class"].items():
+            for which, value in zip(classes, vector, strict=True):
+                yield f"{part}/{name}/{which}", value
+
+
+def _clients(clients: Sequence[Mapping[str, Any]]) -> Iterator[Measure]:
+    # Where aggregation is secure, the server knows only who took part.
+    known = [client for client in clients if client.get("train_loss") is not None]
+    for client in known:
+        for name in ("weight", "steps", "train_loss"):
+            yield f"clients/{name}/{client['client']}", client[name]
+    if len(known) == len(clients):
+        yield "train/loss", sum(client["weight"] * client["train_loss"] for client in known)
+
+
+def _defined(found: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+    return {
+        name: float(value) for name, value in found if value is not None and math.isfinite(value)
+    }

@@ -1,0 +1,147 @@
+"""Check that every extra works when it is installed alone: `make test-extras`.
+
+Builds the wheel, installs it in a new environment without any extra, and then, for each extra
+named on the command line, in a new environment that sees only the packages of the first one and
+those of that extra. In each environment one recipe runs that uses the extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPE = {
+    "engine": "inline",
+    "data": {
+        "name": "digits",
+        "train_images": 200,
+        "partition": {"kind": "even", "clients": 3},
+    },
+    "method": {"name": "fedbb"},
+    "rounds": {"number": 1},
+}
+TRACKERS = ("tensorboard", "mlflow", "wandb")
+EXTRAS = ("none", "private", "he", "flower", *TRACKERS)
+PRIVACY = {"private": "masked", "he": "bfv"}
+SECONDS = 900
+
+
+def main() -> None:
+    """Check the extras named on the command line, all of them by default."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("extras", nargs="*", metavar="EXTRA", help=f"of {', '.join(EXTRAS)}")
+    wanted = parser.parse_args().extras or list(EXTRAS)
+    unknown = sorted(set(wanted) - set(EXTRAS))
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(EXTRAS)}")
+    passed = 0
+    with TemporaryDirectory(prefix="fedbb-extras-") as name:
+        place = Path(name)
+        wheel = build_wheel(place)
+        base = install(place / "none", [str(wheel)], None)
+        for extra in wanted:
+            began = time.monotonic()
+            python = base if extra == "none" else install_extra(place / extra, wheel, extra, base)
+            check(extra, python, place / extra)
+            print(f"{extra}: ok ({time.monotonic() - began:.0f} s)", flush=True)
+            passed += 1
+    print(f"{passed} passed, 0 failed")
+
+
+def build_wheel(place: Path) -> Path:
+    """Return the package's wheel, built from this tree."""
+    pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", str(place), str(ROOT))
+    (wheel,) = place.glob("fedbb-*.whl")
+    return wheel
+
+
+def install_extra(folder: Path, wheel: Path, extra: str, base: Path) -> Path:
+    """Return the Python of an environment with one extra on top of those without any."""
+    return install(folder, [f"fedbb[{extra}] @ {wheel.as_uri()}"], base)
+
+
+def install(folder: Path, packages: Sequence[str], base: Path | None) -> Path:
+    """Return the Python of a new environment with these packages, and those of `base` below."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    if base is None:
+        # The pinned version first and alone keeps pip from looking for a larger build.
+        pip(python, "install", "-c", str(ROOT / "constraints.txt"), "torch")
+    else:
+        below = site_packages(base)
+        (site_packages(python) / "base.pth").write_text(f"{below}\n", "utf-8")
+    pip(python, "install", "-c", str(ROOT / "constraints.txt"), *packages)
+    return python
+
+
+def site_packages(python: Path) -> Path:
+    (found,) = (python.parents[1] / "lib").glob("python3*/site-packages")
+    return found
+
+
+def check(extra: str, python: Path, place: Path) -> None:
+    """Run one recipe that uses the extra, from an empty folder."""
+    work = place / "work"
+    work.mkdir(parents=True)
+    recipe = work / "recipe.json"
+    recipe.write_text(json.dumps(RECIPE), "utf-8")
+    if extra == "flower":
+        words = ["flower", "up", str(work / "trial"), "--sites", "3", "--run", str(recipe)]
+        fedbb(python, work, *words, "--quiet")
+        assert list(work.rglob("summary.json")), "the run on Flower left no summary"
+        return
+    run = ["run", str(recipe), "--out", str(work / "run"), "--quiet"]
+    if extra in TRACKERS:
+        run += ["--track", f"{extra}={work / 'tracking'}"]
+    if extra in PRIVACY:
+        run += ["--set", f"privacy={PRIVACY[extra]}"]
+    if extra == "none":
+        refused = fedbb(python, work, *run, "--set", "privacy=masked", code=2)
+        assert 'pip install "fedbb[private]"' in refused.stderr, refused.stderr
+    done = fedbb(python, work, *run)
+    assert "warning" not in done.stderr, done.stderr
+    assert (work / "run" / "summary.json").exists()
+    if extra in TRACKERS:
+        assert any(path.is_file() for path in (work / "tracking").rglob("*"))
+
+
+def fedbb(
+    python: Path, folder: Path, *words: str, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Call the installed command; fail if it ends with another code."""
+    done = run([python, "-m", "fedbb", *words], folder)
+    if done.returncode != code:
+        sys.exit(f"fedbb {' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
+    return done
+
+
+def pip(python: str | Path, *words: str) -> None:
+    done = run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", *words], ROOT)
+    if done.returncode:
+        sys.exit(f"pip {' '.join(words)} failed:\n{done.stderr}")
+
+
+def run(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
+    # Nothing of the environment that runs this check may be seen by those it makes.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+if __name__ == "__main__":
+    main()
