@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from fedbb._util.names import nearest
@@ -49,7 +50,7 @@ class Method:
     weighting: Weighting = BY_SAMPLES
     merge: Merge = average
 
-    @property
+    @cached_property
     def needs(self) -> Needs:
         """What its penalties ask for together."""
         asked = [penalty.needs for penalty in self.penalties]
@@ -58,7 +59,7 @@ class Method:
             forwards=sum(needs.forwards for needs in asked),
             tail_width=max((n.tail_width for n in asked if n.tail_width is not None), default=None),
             projection=any(needs.projection for needs in asked),
-            memory=any(needs.memory for needs in asked),
+            client_state=any(needs.client_state for needs in asked),
             clip=min((needs.clip for needs in asked if needs.clip is not None), default=None),
         )
 

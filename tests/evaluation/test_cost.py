@@ -10,12 +10,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedbb.evaluation.cost import (
-    PAPER_CLASSES,
-    PAPER_IMAGE,
-    PAPER_MODEL,
-    PAPER_TABLE,
     MethodCost,
-    MethodFacts,
     NetworkCost,
     TailCost,
     cost_of,
@@ -27,13 +22,15 @@ from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.registry import MODELS, build_model
 from fedbb.models.resnet_cifar import resnet11, resnet56
 from fedbb.models.small_cnn import SmallCNN
+from fedbb.paper.efficiency import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
+from fedbb.penalties.base import Needs
 from fedbb.state import snapshot
 from reference.macs import count_macs as count_slowly
 
-PLAIN = MethodFacts()
-PROXIMAL = MethodFacts(extra_models=1)
-CONTRAST = MethodFacts(extra_models=2, extra_forwards=2, projection=True)
-ALIGNED = MethodFacts(tail_width=0.25)
+PLAIN = Needs()
+PROXIMAL = Needs(models=1)
+CONTRAST = Needs(models=2, forwards=2, projection=True)
+ALIGNED = Needs(tail_width=0.25)
 FACTS = {
     "fedavg": PLAIN,
     "fedprox": PROXIMAL,
@@ -46,7 +43,7 @@ FACTS = {
 
 
 @functools.cache
-def paper_price(facts: MethodFacts) -> MethodCost:
+def paper_price(facts: Needs) -> MethodCost:
     return price(facts, PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE)
 
 
@@ -73,7 +70,7 @@ def test_the_printed_row_that_cannot_be_derived_says_so() -> None:
     ],
 )
 def test_in_the_papers_convention_the_counts_are_exact(
-    facts: MethodFacts, parameters: int, macs: int
+    facts: Needs, parameters: int, macs: int
 ) -> None:
     cost = paper_price(facts)
     assert (cost.paper_parameters, cost.paper_macs) == (parameters, macs)

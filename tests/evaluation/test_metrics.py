@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, f1_score, recall_score
 
-from fedbb.evaluation.metrics import Scores, log_odds, score_multiclass, score_multilabel
+from fedbb.evaluation.metrics import (
+    Scores,
+    is_collapsed,
+    log_odds,
+    own_accuracy,
+    score_multiclass,
+    score_multilabel,
+)
 from fedbb.records import FloatArray
 from reference.auroc import auroc
 from reference.average_precision import average_precision
@@ -271,3 +278,62 @@ def test_a_perfect_ranking_scores_one_and_no_rounding_more() -> None:
     labels = np.array([[1.0]] * 9 + [[0.0]] * 2)
     scores = score_multilabel(-np.arange(11.0)[:, None], labels)
     assert scores.macro["average_precision"] == scores.macro["auroc"] == 1.0
+
+
+def test_own_accuracy_is_that_of_a_test_set_in_the_clients_proportions():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 50)
+    logits = rng.normal(size=(200, 4)) + 2 * np.eye(4)[labels]
+    recall = score_multiclass(logits, labels).per_class["recall"]
+    cases = np.array([3.0, 1.0, 0.0, 2.0])
+    mixed = np.concatenate(
+        [np.repeat(np.flatnonzero(labels == c), int(cases[c])) for c in range(4)]
+    )
+    assert own_accuracy(recall, cases) == pytest.approx(
+        score_multiclass(logits[mixed], labels[mixed]).macro["accuracy"], abs=1e-12
+    )
+
+
+def test_even_cases_give_balanced_accuracy():
+    recall = np.array([0.2, 0.4, 0.9])
+    assert own_accuracy(recall, np.full(3, 7.0)) == pytest.approx(0.5)
+
+
+def test_a_class_without_test_images_stays_out():
+    recall = np.array([0.2, np.nan, 0.8])
+    assert own_accuracy(recall, np.array([1.0, 98.0, 1.0])) == pytest.approx(0.5)
+    assert np.isnan(own_accuracy(recall, np.array([0.0, 5.0, 0.0])))
+
+
+FOUR_CLASSES = np.array([0, 1, 2, 0])
+FOUR_LABELS = np.array([[1, 0], [0, 1], [0, 0], [1, 1]])
+
+
+def per_class(scores):
+    return scores.as_json()["per_class"]
+
+
+@pytest.mark.parametrize("row", [[0.0, 0.0, 0.0], [3.0, -1.0, 0.5]])
+def test_the_same_scores_for_all_are_a_collapse_of_classes(row):
+    assert is_collapsed(per_class(score_multiclass(np.tile(row, (4, 1)), FOUR_CLASSES)))
+
+
+@pytest.mark.parametrize("row", [[0.0, 0.0], [3.0, -1.0]])
+def test_the_same_scores_for_all_are_a_collapse_of_labels(row):
+    assert is_collapsed(per_class(score_multilabel(np.tile(row, (4, 1)), FOUR_LABELS)))
+
+
+def test_scores_that_differ_are_none():
+    rng = np.random.default_rng(0)
+    assert not is_collapsed(per_class(score_multiclass(rng.normal(size=(4, 3)), FOUR_CLASSES)))
+
+
+def test_half_ranks_with_some_right_and_some_wrong_are_none():
+    logits = np.array([[1.0], [-1.0], [1.0], [-1.0]])
+    found = per_class(score_multilabel(logits, np.array([[1], [1], [0], [0]])))
+    assert found["auroc"] == [0.5]
+    assert not is_collapsed(found)
+
+
+def test_without_any_ranked_class_nothing_is_told():
+    assert not is_collapsed({"auroc": [None, None], "recall": [None, 1.0]})

@@ -10,7 +10,8 @@ from fedbb.rng import torch_stream
 from fedbb.rounds.filters import RoundReplies
 from fedbb.rounds.round import TrainClients
 from fedbb.simulation.base import Engine
-from fedbb.training.config import ClientDataset, TrainJob
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import TrainJob
 
 Spoil = Callable[[TrainJob, ModelState], ModelState]
 

@@ -7,7 +7,7 @@ import numpy as np
 from fedbb.records import Task
 from fedbb.rounds.policy import RoundPolicy
 from fedbb.rounds.round import PlainRound, train_all
-from fedbb.runs.client_states import ClientStateFiles
+from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.secagg.contribution import UNBOUND
 from fedbb.secagg.member import Agreement, Member
 from fedbb.secagg.round import SecureRound

@@ -9,13 +9,14 @@ from torch import nn
 from fedbb.data.dataset import Augmentation, Dataset, Examples
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.models.base import NetworkModule, Outputs
-from fedbb.models.slim import run_slim
+from fedbb.models.blocks import run_slim
 from fedbb.records import Task
 from fedbb.rng import stream, torch_stream
 from fedbb.rounds.loop import Schedule, Start, federate
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
-from fedbb.training.config import ClientDataset, LocalConfig
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import LocalConfig
 
 CLASSES = 3
 

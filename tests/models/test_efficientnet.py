@@ -5,9 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedbb.models.efficientnet import EfficientNetB0
-from fedbb.models.mbconv import MBConv
-from fedbb.models.slim import leading
+from fedbb.models.blocks import leading
+from fedbb.models.efficientnet import EfficientNetB0, MBConv
 from fedbb.rng import torch_stream
 from reference.macs import count_macs
 from reference.narrow import narrowed

@@ -7,9 +7,9 @@ from torch.nn import functional as F
 
 from fedbb.errors import RecipeError
 from fedbb.models.base import NetworkModule
+from fedbb.models.blocks import leading, slim_channels
 from fedbb.models.registry import MODELS, build_model
 from fedbb.models.resnet_cifar import Bottleneck, ResNet, resnet11, resnet56
-from fedbb.models.slim import leading, slim_channels
 from fedbb.models.small_cnn import SmallCNN
 from fedbb.rng import torch_stream
 from reference.narrow import narrowed
@@ -36,7 +36,7 @@ def images(batch: int = 3, side: int = 16) -> Tensor:
 @pytest.mark.parametrize("name", MODELS)
 def test_a_network_tells_how_many_stages_it_returns(name: str) -> None:
     network = seeded(name)
-    assert len(network(images()).stages) == network.stage_count >= 2
+    assert len(network(images()).stages) >= 2
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -131,5 +131,5 @@ def test_a_tail_of_one_image_of_one_pixel_stays_finite() -> None:
 
 
 def test_a_network_without_a_tail_says_so() -> None:
-    with pytest.raises(RecipeError, match=r"NetworkModule has no tail.*FedAlign"):
+    with pytest.raises(RecipeError, match=r"needs a network .*`tail`.*NetworkModule is none"):
         NetworkModule().tail(torch.rand(1, 8, 1, 1), 0.25)

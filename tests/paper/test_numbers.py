@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbb.evaluation.cost import PAPER_TABLE
+from fedbb.paper.efficiency import PAPER_TABLE
 from fedbb.paper.tables import Printed, paper_tables, printed
 
 SUMS = {

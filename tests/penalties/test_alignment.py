@@ -2,6 +2,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedbb.errors import RecipeError
+from fedbb.models.base import NetworkModule
 from fedbb.models.registry import build_model
 from fedbb.penalties.alignment import Alignment, top_singular_value, transmitting_matrix
 from fedbb.penalties.base import Anchors, Step
@@ -82,3 +84,8 @@ def test_only_the_leading_channels_of_the_last_stage_are_pulled():
 def test_bad_values_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         Alignment(**options)
+
+
+def test_a_network_without_a_tail_is_refused_by_name():
+    with pytest.raises(RecipeError, match=r"FedAlign needs a network .* NetworkModule"):
+        bound(NetworkModule())

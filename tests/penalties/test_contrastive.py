@@ -60,7 +60,7 @@ def test_the_gradient_goes_through_the_trained_network_alone():
 
 def test_it_asks_for_a_head_and_a_memory():
     assert Contrastive().needs.projection
-    assert Contrastive().needs.memory
+    assert Contrastive().needs.client_state
 
 
 @pytest.mark.parametrize("options", [{"mu": -1.0}, {"temperature": 0.0}])

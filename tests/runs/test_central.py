@@ -19,7 +19,7 @@ def test_central_training_is_one_client_whose_momentum_goes_on(tmp_path):
     assert [len(record["clients"]) for record in records] == [1, 1, 1]
     assert records[0]["clients"][0]["steps"] == 8
     folder = RunFolder(tmp_path / "run")
-    memory = folder.client_states.load(0, folder.latest().memories[0])
+    memory = folder.client_states.load(0, folder.latest().state_rounds[0])
     assert memory.momentum is not None
     left = run(recipe, tmp_path / "left")
     next(left)

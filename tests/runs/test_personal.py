@@ -5,7 +5,7 @@ import pytest
 
 from fedbb.errors import RunError
 from fedbb.evaluation.evaluator import Scorer
-from fedbb.evaluation.personalization import own_accuracy
+from fedbb.evaluation.metrics import own_accuracy
 from fedbb.methods import fedavg
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import prepare
@@ -45,7 +45,7 @@ def test_the_shared_model_is_scored_by_each_clients_mixture(finished):
     recall = np.array(final["per_class"]["recall"])
     shares = prepare(recipe).clients
     for row, share in zip(served, shares, strict=True):
-        cases = share.count().positive
+        cases = share.counts.positive
         assert (row.samples, row.classes) == (len(share), np.count_nonzero(cases))
         assert row.shared == pytest.approx(own_accuracy(recall, cases), abs=1e-12)
         assert row.alone is None
@@ -60,7 +60,7 @@ def test_adapted_is_one_plain_epoch_from_the_final_model(finished):
     job = TrainJob(1, recipe.rounds.number + 1, recipe.seed, final)
     update, _ = train_client(model, federation.clients[1], job, fedavg(), local_config_of(recipe))
     scores = Scorer(model, federation.dataset, federation.scored)(update.state)["test"]
-    cases = federation.clients[1].count().positive
+    cases = federation.clients[1].counts.positive
     expected = own_accuracy(scores.per_class["recall"], cases)
     assert personalize(place / "run")[1].adapted == expected
 
@@ -88,7 +88,7 @@ def test_the_other_run_is_scored_by_each_clients_mixture_too(finished):
     other = RunFolder(place / "central").read_json("summary.json")["final"]["scores"]["test"]
     recall = np.array(other["per_class"]["recall"])
     served = personalize(place / "run", ceiling=place / "central")
-    cases = [share.count().positive for share in prepare(recipe).clients]
+    cases = [client.counts.positive for client in prepare(recipe).clients]
     assert [row.ceiling for row in served] == [own_accuracy(recall, own) for own in cases]
 
 

@@ -155,8 +155,8 @@ def test_moons_memory_is_kept_for_the_clients_that_trained_and_pruned(tmp_path):
     folder = RunFolder(tmp_path / "run")
     trained = {client["client"] for record in folder.records() for client in record["clients"]}
     checkpoint = folder.latest()
-    assert set(checkpoint.memories) == trained
-    for client, number in checkpoint.memories.items():
+    assert set(checkpoint.state_rounds) == trained
+    for client, number in checkpoint.state_rounds.items():
         assert folder.client_states.load(client, number).model is not None
     assert len(list(folder.file("memories").iterdir())) <= 2 * len(trained)
 

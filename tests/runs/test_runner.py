@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fedbb.errors import DivergedError, FedbbError, RecipeError, RunError
+from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.registry import MODELS
 from fedbb.models.small_cnn import SmallCNN
 from fedbb.partition.registry import Rule
@@ -124,9 +126,14 @@ def test_threads_are_set_by_the_recipe_and_put_back(tmp_path):
 
 
 class OneStage(SmallCNN):
-    """A network that tells of one stage only."""
+    """A network that cannot run its last stage again."""
 
-    stage_count = 1
+    tail = NetworkModule.tail
+
+    def forward(self, images):
+        grid = F.adaptive_avg_pool2d(self.conv2(self.conv1(images)), 4)
+        embedding = F.relu(self.hidden(grid.flatten(1)))
+        return Outputs(self.fc(embedding), embedding, (grid,))
 
 
 def tiny_images(folder):
@@ -147,15 +154,15 @@ def multi_label(folder):
 
 
 SET_UPS = {
-    "image too small": (tiny_images, "images of 1×1×1 .* do not fit SmallCNN"),
+    "image too small": (tiny_images, "SmallCNN cannot take the 1×1×1 images"),
     "unknown device": (
         lambda folder: small_recipe(folder, local={"device": "warp"}),
-        r"local\.device 'warp' cannot be used",
+        r"local\.device 'warp' is unknown",
     ),
     "method and task": (multi_label, "FedLC is not defined for multilabel data"),
     "no stages": (
         lambda folder: small_recipe(folder, method={"name": "fedalign"}, model={"name": "one"}),
-        "FedAlign needs a network of two or more stages, and OneStage has 1",
+        "FedAlign needs a network of at least two stages .* and OneStage is none",
     ),
     "too many clients": (
         lambda folder: small_recipe(
@@ -187,7 +194,7 @@ def test_a_run_that_fails_in_set_up_leaves_no_folder_in_the_way(
 
 def test_a_failed_set_up_leaves_a_folder_of_before_as_it_was(tmp_path):
     (tmp_path / "run").mkdir()
-    with pytest.raises(RecipeError, match="do not fit"):
+    with pytest.raises(RecipeError, match="cannot take the 1×1×1 images"):
         next(run(tiny_images(tmp_path), tmp_path / "run"))
     assert (tmp_path / "run").exists()
     assert not RunFolder(tmp_path / "run").is_run()

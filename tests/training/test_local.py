@@ -11,8 +11,8 @@ from fedbb.methods import fedavg, fedbb, fedprox, pnb
 from fedbb.penalties.proximal import Proximal
 from fedbb.records import Task
 from fedbb.state import restore, snapshot
-from fedbb.training.batches import batches
-from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
+from fedbb.training.client_dataset import ClientDataset, batches
+from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
 from helpers.toy import drop_rows, equal_states, toy_dataset, toy_network, toy_shares
 
@@ -89,7 +89,7 @@ def test_a_diverging_client_is_named_with_round_and_method():
 
 def test_a_last_step_that_overflows_is_noticed_too():
     share_of_one_step = replace(PLAN, epochs=1, batch_size=100, lr=1e38, weight_decay=1e38)
-    with pytest.raises(DivergedError, match="trained model holds values not finite"):
+    with pytest.raises(DivergedError, match="trained model holds values that are not finite"):
         train(fedavg(), plan=share_of_one_step)
 
 
@@ -123,4 +123,4 @@ def test_counts_of_a_share_are_those_of_its_own_labels():
     dataset = toy_dataset()
     share = toy_shares(dataset)[2]
     expected = count_labels(dataset.train.labels[share.indices], dataset.task, 3)
-    assert np.array_equal(share.count().positive, expected.positive)
+    assert np.array_equal(share.counts.positive, expected.positive)

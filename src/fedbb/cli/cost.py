@@ -11,15 +11,9 @@ from rich.table import Table
 
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.errors import RecipeError
-from fedbb.evaluation.cost import (
-    PAPER_CLASSES,
-    PAPER_IMAGE,
-    PAPER_MODEL,
-    PAPER_TABLE,
-    MethodFacts,
-    price,
-)
+from fedbb.evaluation.cost import price
 from fedbb.methods import BASES, Method, build_method
+from fedbb.paper.efficiency import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
 from fedbb.runs.cost_estimate import Work, time_methods
 
 SHOWN = (*BASES, "fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb")
@@ -75,9 +69,7 @@ def _shape(image: str) -> tuple[int, int, int]:
 def _row(
     name: str, method: Method, model: str, classes: int, shape: tuple[int, int, int]
 ) -> dict[str, Any]:
-    needs = method.needs
-    facts = MethodFacts(needs.models, needs.forwards, needs.tail_width, needs.projection)
-    found = price(facts, model, classes, shape)
+    found = price(method.needs, model, classes, shape)
     same = (model, classes, shape) == (PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE)
     printed = PAPER_TABLE.get(name) if same else None
     return {

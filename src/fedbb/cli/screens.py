@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from fedbb.cli.common import print_json, spell
-from fedbb.evaluation.collapse import is_collapsed
+from fedbb.evaluation.metrics import is_collapsed
 from fedbb.recipes.grid.grid import Cell
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.cost_estimate import Forecast

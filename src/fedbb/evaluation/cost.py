@@ -1,4 +1,4 @@
-"""What a method costs: numbers held, multiplications, bytes sent, memory; the paper's table too.
+"""The cost of a method: parameters, multiply-accumulate operations (MACs), bytes sent, memory.
 
 A MAC is one multiplication with its addition, in a convolution, a linear map or a matrix product,
 for one image. Adding, normalizing and activating are free. The paper counts in FedAlign's manner,
@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedbb.models.base import NetworkModule
+from fedbb.models.blocks import leading
 from fedbb.models.registry import build_model
-from fedbb.models.slim import leading
 from fedbb.penalties.alignment import top_singular_value, transmitting_matrix
+from fedbb.penalties.base import Needs
 from fedbb.rng import torch_stream
 
 Result = TypeVar("Result")
@@ -53,23 +54,6 @@ class NetworkCost:
 
 
 @dataclass(frozen=True)
-class MethodFacts:
-    """What a client needs beside plain training.
-
-    Args:
-        extra_models: models held beside the trained one.
-        extra_forwards: forward passes a step, without backward, each by another of those models.
-        tail_width: the share of channels at which the last stage runs again, if it does.
-        projection: whether the network carries MOON's head.
-    """
-
-    extra_models: int = 0
-    extra_forwards: int = 0
-    tail_width: float | None = None
-    projection: bool = False
-
-
-@dataclass(frozen=True)
 class MethodCost:
     """What training by a method costs a client; MACs are per image of a training step.
 
@@ -86,41 +70,38 @@ class MethodCost:
     paper_macs: int
 
 
-def price(
-    facts: MethodFacts, model: str, classes: int, image_shape: tuple[int, int, int]
-) -> MethodCost:
+def price(needs: Needs, model: str, classes: int, image_shape: tuple[int, int, int]) -> MethodCost:
     """Return the cost of a method with a network by name, for images (channels, height, width)."""
     # No number depends on the weights; the stream only leaves torch's own generator alone.
     with torch_stream(0, "cost"):
-        network = build_model(model, classes, image_shape[0], projection=facts.projection)
-    return cost_of(facts, measure_network(network, image_shape, facts.tail_width))
+        network = build_model(model, classes, image_shape[0], projection=needs.projection)
+    return cost_of(needs, measure_network(network, image_shape, needs.tail_width))
 
 
-def cost_of(facts: MethodFacts, network: NetworkCost) -> MethodCost:
+def cost_of(needs: Needs, network: NetworkCost) -> MethodCost:
     """Return the cost of a method with a network that was measured as the method uses it."""
-    tail = _tail_for(facts, network)
-    trained, frozen = network.forward_macs, facts.extra_forwards * network.forward_macs
+    tail = _tail_for(needs, network)
+    trained, frozen = network.forward_macs, needs.forwards * network.forward_macs
     aligned = tail.macs + tail.slim_value_macs
-    run_models = min(facts.extra_models, facts.extra_forwards)
+    run_models = min(needs.models, needs.forwards)
     pooled = network.forward_macs + network.pooling_adds
     return MethodCost(
-        parameters=(1 + facts.extra_models) * network.parameters,
+        parameters=(1 + needs.models) * network.parameters,
         forward_macs=trained + frozen + aligned + tail.whole_value_macs,
         training_macs=TRAINING * (trained + aligned) + frozen + tail.whole_value_macs,
         sent_bytes=network.parameter_bytes + network.buffer_bytes,
         # A model that only anchors needs no buffers; one that runs does.
-        extra_bytes=facts.extra_models * network.parameter_bytes
-        + run_models * network.buffer_bytes,
-        paper_parameters=(1 + facts.extra_models) * (network.parameters - network.normalization),
-        paper_macs=(1 + facts.extra_forwards) * pooled + tail.macs,
+        extra_bytes=needs.models * network.parameter_bytes + run_models * network.buffer_bytes,
+        paper_parameters=(1 + needs.models) * (network.parameters - network.normalization),
+        paper_macs=(1 + needs.forwards) * pooled + tail.macs,
     )
 
 
-def _tail_for(facts: MethodFacts, network: NetworkCost) -> TailCost:
-    if facts.tail_width is None:
+def _tail_for(needs: Needs, network: NetworkCost) -> TailCost:
+    if needs.tail_width is None:
         return TailCost(width=0)
-    if network.tail is None or network.tail.width != facts.tail_width:
-        raise ValueError(f"the network was not measured with a tail of width {facts.tail_width}")
+    if network.tail is None or network.tail.width != needs.tail_width:
+        raise ValueError(f"the network was not measured with a tail of width {needs.tail_width}")
     return network.tail
 
 
@@ -176,26 +157,3 @@ def _count(tensors: Iterable[Tensor]) -> int:
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-@dataclass(frozen=True)
-class PrintedCost:
-    """A row of the paper's efficiency table, in millions, and what to know about it."""
-
-    parameters: float
-    macs: float
-    note: str = ""
-
-
-PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE = "resnet56", 100, (3, 32, 32)
-PAPER_TABLE = {
-    "fedavg": PrintedCost(0.61, 87.3),
-    "fedprox": PrintedCost(1.21, 87.3),
-    "moon": PrintedCost(2.21, 262.2),
-    "fednova": PrintedCost(
-        0.61, 95.24, "no count of ours gives 95.24; a client trains as FedAvg's"
-    ),
-    "fedalign": PrintedCost(0.61, 89.1, "without the matrices of the power iteration"),
-    "fedlc": PrintedCost(0.61, 87.3),
-    "fedbb": PrintedCost(0.61, 87.3),
-}

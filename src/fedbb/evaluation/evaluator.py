@@ -31,7 +31,9 @@ class Scorer:
         """Return the scores of this state on every set."""
         restore(self.model, state)
         return {
-            name: score_logits(self.predict(part, 0, len(part)), part.labels, self.dataset.task)
+            name: score_logits(
+                self.predict(part, 0, len(part.labels)), part.labels, self.dataset.task
+            )
             for name, part in self.examples.items()
         }
 

@@ -6,7 +6,7 @@ for gets NaN and stays out of the macro mean; `Scores.defined` tells how many cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ import numpy.typing as npt
 from fedbb.records import FloatArray
 
 BoolArray = npt.NDArray[np.bool_]
+
+_CHANCE = 0.5
+"""The AUROC of scores that are all equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +188,32 @@ def _rank_each_class(
                 # A mean of ones may come out a little above one.
                 values[index] = min(1.0, measure(truth, cases.ranking[known, index]))
     return values
+
+
+def own_accuracy(recall: FloatArray, cases: FloatArray) -> float:
+    """Return a client's own accuracy: the mean of the recalls (C,), weighted by its cases (C,).
+
+    It is the accuracy on a test set whose classes have the client's proportions. A class without
+    test images has no recall and stays out; NaN if the client holds only such classes.
+
+    >>> own_accuracy(np.array([0.9, 0.5]), np.array([30.0, 10.0]))
+    0.8
+    """
+    held = (cases > 0) & ~np.isnan(recall)
+    if not held.any():
+        return float("nan")
+    return float(recall[held] @ cases[held] / cases[held].sum())
+
+
+def is_collapsed(per_class: Mapping[str, Sequence[float | None]]) -> bool:
+    """Return whether a model gives every sample the same scores: all ranks are at chance.
+
+    Every class is then predicted for all samples or for none.
+    """
+    ranks = [value for value in per_class["auroc"] if value is not None]
+    found = [value for value in per_class["recall"] if value is not None]
+    at_chance = all(value == _CHANCE for value in ranks)
+    return bool(ranks) and at_chance and all(value in (0.0, 1.0) for value in found)
 
 
 def _check_logits(logits: npt.ArrayLike) -> FloatArray:

@@ -1,8 +1,8 @@
-"""What every network returns and offers, and what penalties may look at."""
+"""What every network returns and offers: logits, embedding, stages and tail."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor, nn
 
@@ -20,10 +20,8 @@ class Outputs(NamedTuple):
 class NetworkModule(nn.Module):
     """An `nn.Module` that returns `Outputs` for images (N, channels, height, width).
 
-    `stage_count` is the length of `Outputs.stages`. A network of two or more stages offers `tail`.
+    A network of two or more stages may offer `tail`, which FedAlign needs.
     """
-
-    stage_count: ClassVar[int] = 1
 
     if TYPE_CHECKING:
 
@@ -38,7 +36,22 @@ class NetworkModule(nn.Module):
             hidden: the leading `slim_channels(channels, width)` channels of `stages[-2]`.
             width: above 0, at most 1; at 1 this is the last stage as in the forward pass.
         """
-        raise RecipeError(
-            f"{type(self).__name__} has no tail: a method that runs the last stage on fewer "
-            "channels, such as FedAlign, needs a network with one"
-        )
+        raise _missing_tail(self, "a method that runs the last stage on fewer channels")
+
+
+def check_tail(network: NetworkModule, method: str) -> None:
+    """Check that a network has a tail, as FedAlign needs.
+
+    Raises:
+        RecipeError: it has not; the message names the method and the network.
+    """
+    if type(network).tail is NetworkModule.tail:
+        raise _missing_tail(network, method)
+
+
+def _missing_tail(network: NetworkModule, method: str) -> RecipeError:
+    return RecipeError(
+        f"{method} needs a network of at least two stages that can run its last stage again "
+        f"(`tail`), and {type(network).__name__} is none; all networks that model.name can name "
+        "have one"
+    )

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
 from fedbb.models.base import NetworkModule, Outputs
-from fedbb.models.batch_norm import BatchNorm
-from fedbb.models.projection import head
-from fedbb.models.slim import run_slim
+from fedbb.models.blocks import BatchNorm, head, run_slim
 
 STEM = 16
 PLANES = (16, 32, 64)
@@ -22,8 +18,6 @@ class ResNet(NetworkModule):
     The second and third layer halve the image. Names of parameters are those customary for ResNets,
     so that state dicts from elsewhere fit. The initial weights are drawn from torch's generator.
     """
-
-    stage_count: ClassVar[int] = 3
 
     def __init__(
         self,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedbb.models.base import NetworkModule, Outputs
-from fedbb.models.projection import head
-from fedbb.models.slim import run_slim
+from fedbb.models.blocks import head, run_slim
 
 GRID = 4
 EMBEDDING = 128
@@ -20,8 +17,6 @@ class SmallCNN(NetworkModule):
 
     Takes images of any size from 8×8. The initial weights are torch's default, from its generator.
     """
-
-    stage_count: ClassVar[int] = 2
 
     def __init__(self, classes: int, channels: int = 3, projection: bool = False) -> None:
         super().__init__()

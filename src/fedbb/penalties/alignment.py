@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedbb.models.base import NetworkModule
-from fedbb.models.slim import slim_channels
+from fedbb.models.base import NetworkModule, check_tail
+from fedbb.models.blocks import slim_channels
 from fedbb.penalties.base import Anchors, Needs, Step
 from fedbb.penalties.proximal import check_strength
 
@@ -42,7 +42,8 @@ class Alignment:
         return Needs(tail_width=self.width, clip=self.clip)
 
     def bind(self, anchors: Anchors) -> Callable[[Step], Tensor]:
-        """Return the alignment of the network that is trained."""
+        """Return the alignment of the network that is trained; RecipeError if it has no tail."""
+        check_tail(anchors.model, "FedAlign")
 
         def penalty(step: Step) -> Tensor:
             distance = self._distance(anchors.model, step)

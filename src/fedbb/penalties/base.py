@@ -46,7 +46,7 @@ class Needs:
     forwards: int = 0
     tail_width: float | None = None
     projection: bool = False
-    memory: bool = False
+    client_state: bool = False
     clip: float | None = None
 
 

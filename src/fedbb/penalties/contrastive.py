@@ -24,7 +24,7 @@ class Contrastive:
 
     mu: float = 1.0
     temperature: float = 0.5
-    needs: ClassVar[Needs] = Needs(models=2, forwards=2, projection=True, memory=True)
+    needs: ClassVar[Needs] = Needs(models=2, forwards=2, projection=True, client_state=True)
 
     def __post_init__(self) -> None:
         check_strength("mu", self.mu)

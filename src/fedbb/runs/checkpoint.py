@@ -1,34 +1,151 @@
-"""The global state after a round, and what clients remembered by then."""
+"""What a run keeps on disk to resume: the global state of a round, and the clients' own states.
+
+Both are safetensors files that carry the SHA-256 of all their other bytes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedbb.records import ModelState
-from fedbb.runs.checksummed import load_sealed, save_sealed
-from fedbb.state import flatten_state, unflatten_state
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from fedbb._util.files import replacing
+from fedbb.errors import RunError
+from fedbb.records import ClientState, ModelState
+from fedbb.state import (
+    flatten_client_state,
+    flatten_state,
+    unflatten_client_state,
+    unflatten_state,
+)
+
+_BLANK = "0" * 64
+_CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+_CLIENT_FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state, the round after which it was taken, and the round each client's memory is from."""
+    """The global state after a round.
+
+    Args:
+        round: the number of the round, 0 before the first.
+        state: the global state.
+        state_rounds: the round that each client's own state is from.
+    """
 
     round: int
     state: ModelState
-    memories: Mapping[int, int] = field(default_factory=dict)
+    state_rounds: Mapping[int, int] = field(default_factory=dict)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint atomically."""
-    facts = {"round": str(checkpoint.round), "memories": json.dumps(dict(checkpoint.memories))}
-    save_sealed(path, flatten_state(checkpoint.state), facts)
+    # "memories" is the key of run folders from the beginning.
+    rounds = json.dumps(dict(checkpoint.state_rounds))
+    metadata = {"round": str(checkpoint.round), "memories": rounds}
+    save_checksummed(path, flatten_state(checkpoint.state), metadata)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Return the checkpoint in this file, or refuse a damaged one."""
-    tensors, facts = load_sealed(path)
-    memories = {int(client): number for client, number in json.loads(facts["memories"]).items()}
-    return Checkpoint(int(facts["round"]), unflatten_state(tensors), memories)
+    """Return the checkpoint in a file; RunError if it is damaged."""
+    tensors, metadata = load_checksummed(path)
+    rounds = {int(client): number for client, number in json.loads(metadata["memories"]).items()}
+    return Checkpoint(int(metadata["round"]), unflatten_state(tensors), rounds)
+
+
+@dataclass(frozen=True)
+class ClientStateFiles:
+    """A store of client states in a folder, one file for each client and round.
+
+    Whichever process trained a client writes its file.
+    """
+
+    folder: Path
+
+    def load(self, client: int, number: int) -> ClientState:
+        """Return what a client kept after round `number`; RunError if the file is damaged."""
+        tensors, _ = load_checksummed(self._path(client, number))
+        return unflatten_client_state(tensors)
+
+    def save(self, client: int, number: int, state: ClientState) -> None:
+        """Keep what a client keeps after round `number`; it is on disk when this returns."""
+        path = self._path(client, number)
+        try:
+            save_checksummed(path, flatten_client_state(state), {})
+        except OSError as error:
+            raise RunError(
+                f"round {number} could not be saved in {path.parent}: {error}; "
+                "the rounds before it are kept, and --resume goes on from there"
+            ) from error
+
+    def keep_only(self, client: int, rounds: Collection[int]) -> None:
+        """Drop a client's states of all rounds but these."""
+        for number, path in self._files(client).items():
+            if number not in rounds:
+                path.unlink(missing_ok=True)
+
+    def keep_newest(self, client: int, number: int) -> None:
+        """Drop all but the newest `number` states of a client."""
+        self.keep_only(client, sorted(self._files(client))[-number:])
+
+    def _files(self, client: int) -> dict[int, Path]:
+        """Return the files of a client by round."""
+        found = (
+            (_CLIENT_FILE.fullmatch(path.name), path)
+            for path in self.folder.glob(f"client-{client:06d}-*.safetensors")
+        )
+        return {int(match[2]): path for match, path in found if match}
+
+    def _path(self, client: int, number: int) -> Path:
+        return self.folder / f"client-{client:06d}-round-{number:06d}.safetensors"
+
+
+def save_checksummed(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+) -> None:
+    """Write tensors and metadata atomically, with their checksum."""
+    with replacing(path) as file:
+        file.write(add_checksum(tensors, metadata))
+
+
+def load_checksummed(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors and metadata of a file; RunError if it is damaged."""
+    try:
+        return check_checksum(path.read_bytes())
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise RunError(f"checkpoint {path} cannot be used: {error}") from error
+
+
+def add_checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """Return a safetensors file with its own checksum in its metadata."""
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    content = _ordered(safetensors.torch.save(whole, {**metadata, "sha256": _BLANK}))
+    return content.replace(_BLANK.encode(), hashlib.sha256(content).hexdigest().encode(), 1)
+
+
+def _ordered(content: bytes) -> bytes:
+    """Sort the header, whose order safetensors leaves open: equal content has equal bytes."""
+    length = int.from_bytes(content[:8], "little")
+    entries = json.loads(content[8 : 8 + length])
+    header = json.dumps(entries, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return content[:8] + header.ljust(length) + content[8 + length :]
+
+
+def check_checksum(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors and metadata in these bytes; ValueError if any of them was changed."""
+    header = content[: 8 + min(int.from_bytes(content[:8], "little"), len(content))]
+    found = _CHECKSUM.search(header)
+    if found is None:
+        raise ValueError("it carries no checksum of fedbb")
+    blank = content[: found.start(1)] + _BLANK.encode() + content[found.end(1) :]
+    if hashlib.sha256(blank).hexdigest().encode() != found.group(1):
+        raise ValueError("its checksum does not match: the file is damaged")
+    return safetensors.torch.load(content), json.loads(header[8:])["__metadata__"]

@@ -23,11 +23,13 @@ from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ClientState, Task
 from fedbb.rng import stream
 from fedbb.runs.federation import Federation, prepare
-from fedbb.runs.runtime import check_network, make_network
+from fedbb.runs.runtime import make_network
 from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 from fedbb.runs.sweep import CellStatus, State, statuses
 from fedbb.state import snapshot
-from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
+from fedbb.training.checks import check_device, check_network
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
 from fedbb.training.threads import threads
 
@@ -213,12 +215,13 @@ class Pace:
 def measure_pace(recipe: Recipe, federation: Federation) -> Pace:
     """Train and score for about a second as the recipe says, on some of its own images."""
     method, dataset = check_recipe(recipe), federation.dataset
+    check_device(recipe.local.device)
     check_data(recipe, method, dataset, None)
     # A step of ordinary length could end in numbers that are not finite; its time is the same.
     local = replace(recipe.local, epochs=1, lr=1e-6)
     with threads(local.threads):
         network = make_network(recipe.model, method, dataset, local, seed=recipe.seed)
-        check_network(network, method, dataset)
+        check_network(network, dataset, method)
         train = _per_image(_training(network, dataset, method, local), len(dataset.train))
         score = _per_image(_scoring(network, federation, recipe), _longest(federation))
     return Pace(train, score)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,16 @@ from fedbb.data.longtail import long_tail
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.errors import RecipeError
-from fedbb.imbalance.counts import count_groups, count_labels
+from fedbb.imbalance.counts import count_labels
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.spec import DataSpec, Recipe
-from fedbb.records import ClientInfo, LabelCounts
+from fedbb.records import LabelCounts
 from fedbb.rng import stream
 from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients
-from fedbb.training.config import ClientDataset
+from fedbb.simulation.base import make_client_infos
+from fedbb.training.client_dataset import ClientDataset, make_client_datasets
 
 SHOWN = 1000
 """Clients whose loss is described one by one; nobody reads notes on more of them."""
@@ -45,10 +47,10 @@ class Federation:
     partition: Partition
     scored: dict[str, Examples]
 
-    @property
+    @cached_property
     def clients(self) -> list[ClientDataset]:
         """Each client's part of the training data."""
-        return [ClientDataset(self.dataset, indices) for indices in self.partition.clients]
+        return make_client_datasets(self.dataset, self.partition.clients)
 
 
 def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
@@ -73,13 +75,8 @@ def describe(federation: Federation, method: Method) -> FederationRecord:
 
     The server of a deployed federation sees of this only each client's size and dispersion.
     """
-    dataset = federation.dataset
-    labels, classes = dataset.train.labels, len(dataset.classes)
-    counts = count_groups(labels, federation.partition.clients, dataset.task, classes)
-    infos = [
-        ClientInfo(client, count.samples, method.weighting.measure(count))
-        for client, count in enumerate(counts)
-    ]
+    dataset, counts = federation.dataset, [client.counts for client in federation.clients]
+    infos = make_client_infos(federation.clients, method.weighting)
     clients = [
         replace(
             client,
@@ -90,7 +87,7 @@ def describe(federation: Federation, method: Method) -> FederationRecord:
             zip(describe_clients(infos, method), counts, strict=True)
         )
     ]
-    whole = count_labels(labels, dataset.task, classes)
+    whole = count_labels(dataset.train.labels, dataset.task, len(dataset.classes))
     return replace(
         describe_private(federation),
         positives=tuple(whole.positive.tolist()),

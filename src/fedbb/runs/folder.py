@@ -16,8 +16,7 @@ from filelock import FileLock, Timeout
 
 from fedbb._util.files import TEMPORARY, remove_leftovers, replacing
 from fedbb.errors import RunError
-from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from fedbb.runs.client_states import ClientStateFiles
+from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint, save_checkpoint
 
 Record = dict[str, Any]
 
@@ -161,9 +160,9 @@ class RunFolder:
         """Delete checkpoints, and states of this round's clients, that no kept one refers to."""
         for path in self._checkpoints()[KEPT:]:
             path.unlink()
-        clients = [client for client, since in newest.memories.items() if since == newest.round]
+        clients = [client for client, since in newest.state_rounds.items() if since == newest.round]
         for client in clients:
-            self.client_states.forget(client, KEPT)
+            self.client_states.keep_newest(client, KEPT)
 
     def _checkpoints(self) -> list[Path]:
         return sorted(self.file("checkpoints").glob("round-*.safetensors"), reverse=True)

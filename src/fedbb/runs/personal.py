@@ -11,15 +11,13 @@ from tempfile import TemporaryDirectory
 
 from fedbb.errors import RunError
 from fedbb.evaluation.evaluator import Scorer
-from fedbb.evaluation.metrics import Scores
-from fedbb.evaluation.personalization import own_accuracy
+from fedbb.evaluation.metrics import Scores, own_accuracy
 from fedbb.methods import build_method, fedavg
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.rounds.loop import Score
-from fedbb.runs.checkpoint import load_checkpoint
-from fedbb.runs.client_states import ClientStateFiles
+from fedbb.runs.checkpoint import ClientStateFiles, load_checkpoint
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import read_federation
@@ -85,7 +83,7 @@ def personalize(
     with threads(recipe.local.threads):
         federation = _federation(folder, recipe)
         above = None if ceiling is None else _recall(ceiling, federation.dataset.classes)
-        counts = [share.count().positive for share in federation.clients]
+        counts = [client.counts.positive for client in federation.clients]
         count = _Counter((1 + alone) * len(counts), progress)
         adapting = replace(local_config_of(recipe), epochs=epochs)
         # Their own rounds of random numbers: after the run's last, and before its first.

@@ -35,8 +35,6 @@ from fedbb.runs.partition_file import PARTITION, is_same_partition, save_partiti
 from fedbb.runs.runtime import (
     MakeRound,
     RunRuntime,
-    check_device,
-    check_network,
     choose_workers,
     network_of,
     open_runtime,
@@ -44,6 +42,7 @@ from fedbb.runs.runtime import (
 )
 from fedbb.simulation.pool import process_start as process_start
 from fedbb.state import digest
+from fedbb.training.checks import check_device, check_network
 from fedbb.training.threads import threads
 
 
@@ -91,7 +90,7 @@ def run(
         # Workers place their networks themselves; here it is only a model to begin with.
         device = "cpu" if number else None
         network = network_of(recipe, method, federation.dataset, device=device)
-        check_network(network, method, federation.dataset)
+        check_network(network, federation.dataset, method)
         if not folder.is_run():
             _set_up(folder, recipe, federation, method)
         elif not is_same_partition(folder, federation.partition):
@@ -110,7 +109,7 @@ def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) ->
     """Yield the rounds that a folder still lacks, each once it is committed, and close the run."""
     checkpoint = folder.latest() or Checkpoint(0, runtime.first)
     records = folder.rewind(checkpoint.round)
-    runtime.state_rounds.update(checkpoint.memories)
+    runtime.state_rounds.update(checkpoint.state_rounds)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
     best = best_record(records, metric)
     start = Start(checkpoint.state, checkpoint.round, recipe.seed)

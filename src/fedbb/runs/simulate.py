@@ -12,12 +12,14 @@ from fedbb.methods import Method
 from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.spec import ModelSpec
 from fedbb.rounds.loop import Round, Schedule, Start, federate
-from fedbb.runs.client_states import ClientStateFiles
-from fedbb.runs.runtime import check_network, make_network
+from fedbb.runs.checkpoint import ClientStateFiles
+from fedbb.runs.runtime import make_network
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import snapshot
-from fedbb.training.config import ClientDataset, LocalConfig
+from fedbb.training.checks import check_device, check_network
+from fedbb.training.client_dataset import make_client_datasets
+from fedbb.training.config import LocalConfig
 from fedbb.training.threads import threads
 
 LOCAL = LocalConfig()
@@ -54,10 +56,11 @@ def simulate(
         RecipeError: The network or the device cannot be used.
         DataError: The data cannot be divided by the rule.
     """
+    check_device(local.device)
     partition = divide(rule.resolve(seed), dataset.train, dataset.task)
     network = make_network(ModelSpec(name=model), method, dataset, local, seed=seed)
-    check_network(network, method, dataset)
-    clients = [ClientDataset(dataset, indices) for indices in partition.clients]
+    check_network(network, dataset, method)
+    clients = make_client_datasets(dataset, partition.clients)
     start, scored = Start(snapshot(network), seed=seed), {"test": dataset.test}
     with threads(local.threads):
         if not workers:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from fedbb.aggregation.weighting import Weighting
-from fedbb.imbalance.counts import count_groups
-from fedbb.records import ClientInfo, ClientUpdate, LabelCounts
-from fedbb.training.config import ClientDataset, TrainJob
+from fedbb.records import ClientInfo, ClientUpdate
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import TrainJob
 
 
 class Engine(Protocol):
@@ -26,13 +26,6 @@ class Engine(Protocol):
 def make_client_infos(clients: Sequence[ClientDataset], weighting: Weighting) -> list[ClientInfo]:
     """Return the information about every client: its size, and what the weighting measures."""
     return [
-        ClientInfo(client, counts.samples, weighting.measure(counts))
-        for client, counts in enumerate(count_clients(clients))
+        ClientInfo(number, len(client), weighting.measure(client.counts))
+        for number, client in enumerate(clients)
     ]
-
-
-def count_clients(clients: Sequence[ClientDataset]) -> list[LabelCounts]:
-    """Return the label counts of all clients of one data set."""
-    dataset = clients[0].dataset
-    groups = [client.indices for client in clients]
-    return count_groups(dataset.train.labels, groups, dataset.task, len(dataset.classes))

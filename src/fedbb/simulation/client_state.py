@@ -1,7 +1,8 @@
-"""Where clients keep what they remember between rounds."""
+"""The store of what clients keep between rounds."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,30 +10,44 @@ from fedbb.records import ClientState
 
 
 class ClientStateStore(Protocol):
-    """Holds a memory by client and the round it is from; several processes may use copies of it."""
+    """Holds the states of clients by client and round.
+
+    A run's checkpoint names the round of each client's state, so a store keeps a state until its
+    user drops it. Several processes may use copies of a store that writes files. Implementations:
+    `InMemoryStore`, `ClientStateFiles` in runs/checkpoint.py, and Flower's record of a node.
+    """
 
     def load(self, client: int, number: int) -> ClientState:
-        """Return what a client kept in this round."""
+        """Return what a client kept after round `number`; an error if it is lost."""
         ...
 
-    def save(self, client: int, number: int, memory: ClientState) -> None:
-        """Keep what a client remembers after this round."""
+    def save(self, client: int, number: int, state: ClientState) -> None:
+        """Keep what a client keeps after round `number`."""
+        ...
+
+    def keep_only(self, client: int, rounds: Collection[int]) -> None:
+        """Drop a client's states of all rounds but these."""
         ...
 
 
 @dataclass(frozen=True)
 class InMemoryStore:
-    """A store in this process's own memory, of each client's last round."""
+    """A store in the memory of this process; it holds each client's last state only."""
 
-    kept: dict[int, tuple[int, ClientState]] = field(default_factory=dict)
+    states: dict[int, tuple[int, ClientState]] = field(default_factory=dict)
 
     def load(self, client: int, number: int) -> ClientState:
-        """Return what a client kept in this round."""
-        found, memory = self.kept[client]
+        """Return what a client kept after round `number`."""
+        found, state = self.states[client]
         if found != number:
-            raise KeyError(f"client {client} remembers round {found}, not {number}")
-        return memory
+            raise KeyError(f"the state of client {client} is of round {found}, not {number}")
+        return state
 
-    def save(self, client: int, number: int, memory: ClientState) -> None:
-        """Keep what a client remembers after this round."""
-        self.kept[client] = (number, memory)
+    def save(self, client: int, number: int, state: ClientState) -> None:
+        """Keep what a client keeps after round `number`."""
+        self.states[client] = (number, state)
+
+    def keep_only(self, client: int, rounds: Collection[int]) -> None:
+        """Drop a client's state unless it is of one of these rounds."""
+        if client in self.states and self.states[client][0] not in rounds:
+            del self.states[client]

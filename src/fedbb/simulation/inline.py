@@ -10,7 +10,8 @@ from fedbb.models.base import NetworkModule
 from fedbb.records import ClientInfo, ClientUpdate
 from fedbb.simulation.base import make_client_infos
 from fedbb.simulation.client_state import ClientStateStore, InMemoryStore
-from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import NO_STATE, train_client
 
 

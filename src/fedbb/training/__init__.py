@@ -1,1 +1,1 @@
-"""Local training: one loop for every method."""
+"""Local training: settings, data of a client, optimizer, and the one training loop."""

@@ -1,4 +1,4 @@
-"""The settings of local training, and the job one client is given."""
+"""The settings of local training, and the job that a client is given."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Lt
 
 from fedbb._util.constraints import STRICT_TABLE, Count, NotNegative, Positive
-from fedbb.data.dataset import Dataset
-from fedbb.imbalance.counts import count_labels
-from fedbb.records import IntArray, LabelCounts, ModelState
+from fedbb.records import ModelState
 
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """How a client trains: the section `local` of a recipe.
+    """How a client trains in a round, by SGD: the section `local` of a recipe.
 
-    Threads, memory format and device are among the settings because results depend on them to the
-    bit.
+    Threads, memory format and device are among the settings because the bits of a result depend on
+    them.
 
-    Attributes:
-        epochs: Passes over the client's data in a round.
-        batch_size: Examples in a step.
-        lr: Learning rate of SGD, constant over all rounds.
-        momentum: Momentum of SGD, from 0 up to but excluding 1.
-        nesterov: Whether the momentum is Nesterov's, which needs a momentum above 0.
-        weight_decay: Factor of the L2 penalty.
-        drop_last: Whether a last batch that is not full is left out.
-        augment: Whether training images are augmented.
-        threads: Threads that torch computes with.
-        channels_last: Whether images and network have the memory format channels-last.
-        device: A device of torch, such as "cpu" or "cuda:0".
+    Args:
+        epochs: passes over the client's data in a round.
+        batch_size: samples per step.
+        lr: the learning rate.
+        momentum: the momentum factor, below 1; the momentum starts at zero in every round.
+        nesterov: whether the momentum is Nesterov's, which must be above 0.
+        weight_decay: the factor of the L2 penalty on the parameters.
+        drop_last: whether a short last batch is left out, unless it is the only one.
+        augment: whether images are augmented as their data set says.
+        threads: threads that torch computes with in one client's training.
+        channels_last: whether images and weights are laid out channels-last.
+        device: the torch device, such as "cpu", "cuda" or "cuda:1".
 
     Raises:
         ValueError: Nesterov's momentum is 0.
@@ -52,7 +50,7 @@ class LocalConfig:
     device: str = "cpu"
 
     keep_momentum: ClassVar[bool] = False
-    """Whether the optimizer's momentum is kept between rounds; else it is fresh in every round."""
+    """Whether a client goes on with the momentum of its last round."""
 
     def __post_init__(self) -> None:
         if self.nesterov and self.momentum == 0:
@@ -66,25 +64,16 @@ class CentralConfig(LocalConfig):
     keep_momentum: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, eq=False)
-class ClientDataset:
-    """One client's part of a data set, by place; the images are not copied."""
-
-    dataset: Dataset
-    indices: IntArray
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def count(self) -> LabelCounts:
-        """Return the label counts of this part."""
-        labels = self.dataset.train.labels[self.indices]
-        return count_labels(labels, self.dataset.task, len(self.dataset.classes))
-
-
 @dataclass(frozen=True)
 class TrainJob:
-    """One client's work in one round: start here, draw from the streams of this seed."""
+    """One client's work in one round.
+
+    Args:
+        client: the number of the client.
+        round: the number of the round, from 1.
+        seed: the seed of the run, from which the random streams are derived.
+        state: the global state to start from.
+    """
 
     client: int
     round: int

@@ -15,8 +15,8 @@ from fedbb.penalties.base import Anchors, Step
 from fedbb.records import ClientState, ClientUpdate
 from fedbb.rng import torch_stream
 from fedbb.state import is_finite, restore, snapshot
-from fedbb.training.batches import batches
-from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
+from fedbb.training.client_dataset import ClientDataset, batches
+from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.sgd import SGD, effective_steps
 
 NO_STATE = ClientState()
@@ -24,31 +24,43 @@ NO_STATE = ClientState()
 
 def train_client(
     model: NetworkModule,
-    share: ClientDataset,
+    client: ClientDataset,
     job: TrainJob,
     method: Method,
-    plan: LocalConfig,
-    memory: ClientState = NO_STATE,
+    local: LocalConfig,
+    client_state: ClientState = NO_STATE,
 ) -> tuple[ClientUpdate, ClientState]:
-    """Train on one client's share from the job's state; `model` is only the workbench.
+    """Train on one client's data from the job's state.
 
-    Returns what goes to the server, and what the client keeps for its next round.
+    Args:
+        model: the network to train in; its own weights are overwritten.
+        client: the client's data.
+        job: the round, the seed and the state to start from.
+        method: its loss and penalties are applied here.
+        local: the settings of local training.
+        client_state: what the client kept from the last round it took part in.
+
+    Returns:
+        What goes to the server, and what the client keeps for its next round.
+
+    Raises:
+        DivergedError: the loss or the trained model is not finite.
     """
     began = time.perf_counter()
     restore(model, job.state)
     model.train()
-    loss = method.loss.bind(share.count(), share.dataset.task).to(plan.device)
-    anchors = Anchors(model, job.state, memory.model)
+    loss = method.loss.bind(client.counts, client.dataset.task).to(local.device)
+    anchors = Anchors(model, job.state, client_state.model)
     needs = method.needs
     penalties = [penalty.bind(anchors) for penalty in method.penalties]
-    optimizer = SGD(model, plan, memory.momentum)
+    optimizer = SGD(model, local, client_state.momentum)
     losses: list[float] = []
     with torch_stream(job.seed, "torch", job.round, job.client):
-        for epoch in range(plan.epochs):
-            for images, targets in batches(share, job, plan, epoch):
-                images = _place(images, plan)
+        for epoch in range(local.epochs):
+            for images, targets in batches(client, job, local, epoch):
+                images = _place(images, local)
                 outputs = model(images)
-                objective = loss(outputs.logits, targets.to(plan.device))
+                objective = loss(outputs.logits, targets.to(local.device))
                 step = Step(images, outputs, _finite(objective, method, job, len(losses)))
                 for penalty in penalties:
                     objective = objective + penalty(step)
@@ -60,20 +72,24 @@ def train_client(
                 optimizer.step()
     state = snapshot(model)
     if not is_finite(state):
-        raise DivergedError(f"{_where(method, job)}: the trained model holds values not finite")
+        raise DivergedError(
+            f"{_where(method, job)}: the trained model holds values that are not finite"
+        )
     kept = ClientState(
-        model=state if needs.memory else None,
-        momentum=optimizer.momentum() if plan.keep_momentum else None,
+        model=state if needs.client_state else None,
+        momentum=optimizer.momentum() if local.keep_momentum else None,
     )
     steps, mean = len(losses), math.fsum(losses) / len(losses)
     seconds = time.perf_counter() - began
-    return ClientUpdate(job.client, state, steps, effective_steps(steps, plan), mean, seconds), kept
+    return ClientUpdate(
+        job.client, state, steps, effective_steps(steps, local), mean, seconds
+    ), kept
 
 
-def _place(images: Tensor, plan: LocalConfig) -> Tensor:
-    if plan.channels_last:
+def _place(images: Tensor, local: LocalConfig) -> Tensor:
+    if local.channels_last:
         images = images.contiguous(memory_format=torch.channels_last)
-    return images.to(plan.device)
+    return images.to(local.device)
 
 
 def _finite(objective: Tensor, method: Method, job: TrainJob, step: int) -> float:

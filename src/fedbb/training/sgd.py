@@ -1,4 +1,4 @@
-"""The optimizer of local training, and how far its momentum carries."""
+"""The optimizer of local training, and how many plain gradient steps its steps amount to."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedbb.training.config import LocalConfig
 
 
 class SGD:
-    """SGD as a plan says, going on with an earlier momentum if one is given."""
+    """SGD by the settings of local training, going on with an earlier momentum if one is given."""
 
     def __init__(
-        self, model: nn.Module, plan: LocalConfig, momentum: Mapping[str, Tensor] | None = None
+        self, model: nn.Module, local: LocalConfig, momentum: Mapping[str, Tensor] | None = None
     ) -> None:
-        self.plan = plan
+        self.local = local
         self.parameters = dict(model.named_parameters())
         self.buffers: dict[str, Tensor] = {}
         if momentum is not None:
@@ -45,11 +45,11 @@ class SGD:
             buffers,
             foreach=False,
             fused=False,
-            weight_decay=self.plan.weight_decay,
-            momentum=self.plan.momentum,
-            lr=self.plan.lr,
+            weight_decay=self.local.weight_decay,
+            momentum=self.local.momentum,
+            lr=self.local.lr,
             dampening=0.0,
-            nesterov=self.plan.nesterov,
+            nesterov=self.local.nesterov,
             maximize=False,
         )
         kept = zip(moved, buffers, strict=True)
@@ -62,17 +62,17 @@ class SGD:
         return {name: at_rest(buffer) for name, buffer in self.buffers.items()}
 
 
-def effective_steps(steps: int, plan: LocalConfig) -> float:
-    """Return the weight of all gradients in the sum of `steps` updates, in units of the rate.
+def effective_steps(steps: int, local: LocalConfig) -> float:
+    """Return how many plain gradient steps `steps` steps amount to (‖a‖₁ of FedNova).
 
     With momentum ρ a gradient goes on to act in later steps: after c ← ρ·c + 1 a step adds c, or
-    1 + ρ·c with Nesterov's look ahead. One per step without momentum.
+    1 + ρ·c with Nesterov's. One per step without momentum.
 
     >>> round(effective_steps(2, LocalConfig(momentum=0.9)), 6)
     2.9
     """
-    carried, mass = 0.0, 0.0
+    carried, total = 0.0, 0.0
     for _ in range(steps):
-        carried = plan.momentum * carried + 1.0
-        mass += 1.0 + plan.momentum * carried if plan.nesterov else carried
-    return mass
+        carried = local.momentum * carried + 1.0
+        total += 1.0 + local.momentum * carried if local.nesterov else carried
+    return total

@@ -7,7 +7,7 @@ from flwr.app import Context, Message, RecordDict
 
 from fedbb.errors import DataError, RunError
 from fedbb.flower.app.client import app
-from fedbb.flower.app.client_state import NodeMemory, open_memory
+from fedbb.flower.app.client_state import NodeStateStore, open_store
 from fedbb.flower.app.serde import Order, pack_order, pack_state
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.flower.app.site import dataset_of, open_site, outline_of
@@ -61,7 +61,7 @@ def test_a_network_follows_from_the_outline_alone(recipe):
 
 
 def memories(tmp_path):
-    return {"node": open_memory(None, "a", RecordDict()), "folder": open_memory(tmp_path, "a", {})}
+    return {"node": open_store(None, "a", RecordDict()), "folder": open_store(tmp_path, "a", {})}
 
 
 @pytest.mark.parametrize("kind", ["node", "folder"])
@@ -71,7 +71,7 @@ def test_a_memory_comes_back_and_old_ones_are_forgotten(kind, tmp_path):
     for number in (1, 2, 5):
         store.save(0, number, kept)
         store.save(3, number, kept)
-    store.tidy(0, {5, 2})
+    store.keep_only(0, {5, 2})
     back = store.load(0, 5)
     assert equal_states(back.model, state)
     assert list(back.momentum) == ["x"]
@@ -90,12 +90,12 @@ def test_a_memory_without_a_model_comes_back_as_such(tmp_path):
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "../a", "x" * 300, "a\nb"])
 def test_a_server_cannot_choose_another_folder(name, tmp_path):
     with pytest.raises(RunError, match="no name for a folder"):
-        open_memory(tmp_path / "state", name, RecordDict())
+        open_store(tmp_path / "state", name, RecordDict())
     assert not (tmp_path / "state").exists()
 
 
 def test_training_again_from_the_named_memory_gives_the_same_bits(recipe):
-    site, store = open_site(recipe, SiteSettings(0)), NodeMemory(RecordDict())
+    site, store = open_site(recipe, SiteSettings(0)), NodeStateStore(RecordDict())
     state = snapshot(network_of(recipe, site.method, site.dataset))
     order = Order(TrainJob(0, 1, 0, state), 1, "run", None)
     site.train(order, store)
@@ -111,7 +111,7 @@ def test_a_job_for_another_client_is_refused(recipe):
     site = open_site(recipe, SiteSettings(0))
     state = snapshot(network_of(recipe, site.method, site.dataset))
     with pytest.raises(RunError, match="this site is client 0, and the job is for 1"):
-        site.train(Order(TrainJob(1, 1, 0, state), 1, "run", None), NodeMemory(RecordDict()))
+        site.train(Order(TrainJob(1, 1, 0, state), 1, "run", None), NodeStateStore(RecordDict()))
 
 
 @pytest.mark.parametrize(

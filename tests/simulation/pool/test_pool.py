@@ -13,7 +13,7 @@ from fedbb.losses.cross_entropy import CrossEntropy
 from fedbb.methods import METHODS, Method, build_method, fedavg
 from fedbb.records import Task
 from fedbb.rounds.loop import Schedule, Start, federate
-from fedbb.runs.client_states import ClientStateFiles
+from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import digest, snapshot

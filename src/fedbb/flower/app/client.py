@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
 from fedbb.errors import DataError, FedbbError, RunError
-from fedbb.flower.app.client_state import open_memory
+from fedbb.flower.app.client_state import open_store
 from fedbb.flower.app.serde import pack_card, pack_scores, pack_update, unpack_order, unpack_state
 from fedbb.flower.app.settings import SiteSettings, read_recipe_text, read_site_settings
 from fedbb.flower.app.site import Site, open_site
@@ -53,7 +53,7 @@ def train(message: Message, context: Context) -> Message:
     def work(site: Site) -> RecordDict:
         order = unpack_order(message.content)
         folder = read_site_settings(context.node_config).state
-        done = site.train(order, open_memory(folder, order.run, context.state))
+        done = site.train(order, open_store(folder, order.run, context.state))
         return pack_update(done.update, order, kept=done.kept, forgot=done.forgot)
 
     return _answer(message, context, work)

@@ -12,7 +12,6 @@ from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RunError
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.evaluation.metrics import Scores
-from fedbb.flower.app.client_state import SiteMemory
 from fedbb.flower.app.serde import Order, Outline
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.methods import Method
@@ -22,7 +21,9 @@ from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.runtime import local_config_of, network_of
-from fedbb.training.config import ClientDataset, LocalConfig
+from fedbb.simulation.client_state import ClientStateStore
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_STATE, train_client
 
 VERSIONS = f"fedbb {fedbb.__version__}, torch {torch.__version__}"
@@ -59,14 +60,14 @@ class Site:
 
     def info(self) -> ClientInfo:
         """Return all that this site ever tells of its data."""
-        counts = self.share.count()
+        counts = self.share.counts
         return ClientInfo(self.client, counts.samples, self.method.weighting.measure(counts))
 
     def outline(self) -> Outline:
         """Return what must agree with the other sites; the data goes by the recipe's own name."""
         return replace(outline_of(self.dataset), data=self.recipe.data.name)
 
-    def train(self, order: Order, memory: SiteMemory) -> Trained:
+    def train(self, order: Order, memory: ClientStateStore) -> Trained:
         """Do a job; the memory is written before the answer leaves."""
         job = order.job
         if job.client != self.client:
@@ -83,7 +84,7 @@ class Site:
             return Trained(update, kept=False, forgot=forgot)
         memory.save(self.client, job.round, kept)
         # The server may yet drop this round's answer and ask again from the memory it named.
-        memory.tidy(self.client, {job.round, order.since or job.round})
+        memory.keep_only(self.client, {job.round, order.since or job.round})
         return Trained(update, kept=True, forgot=forgot)
 
     def score(self, state: ModelState) -> dict[str, Scores]:

@@ -75,7 +75,7 @@ class PrivateRounds:
     def _note(self, seen: RoundSeen) -> None:
         self.audit.note(seen)
         self.last = seen.round
-        if self.aggregator.method.needs.memory:
+        if self.aggregator.method.needs.client_state:
             # Whoever is not in the sum goes on with what it remembered before.
             self.state_rounds.update(dict.fromkeys(seen.clients, seen.round))
 

@@ -14,7 +14,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedbb.errors import DivergedError, RefusedError, RunError
-from fedbb.flower.app.client_state import open_memory, run_folder
+from fedbb.flower.app.client_state import open_store, run_folder
 from fedbb.flower.app.serde import Order
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.flower.app.site import Site, open_site
@@ -89,7 +89,7 @@ class SecureSite:
         self, site: Site, occasion: Occasion, state: ModelState, since: int | None
     ) -> ClientUpdate:
         job = TrainJob(site.client, occasion.round, self.recipe.seed, state)
-        memory = open_memory(self.settings.state, occasion.run, RecordDict())
+        memory = open_store(self.settings.state, occasion.run, RecordDict())
         done = site.train(Order(job, occasion.attempt, occasion.run, since), memory)
         if done.forgot:
             log.warning("the memory of round %s is lost; trained without", since)

@@ -15,7 +15,7 @@ from fedbb.data.dataset import Dataset, Examples
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
-from fedbb.records import IntArray, ModelState
+from fedbb.records import FloatArray, IntArray, LabelCounts, ModelState
 from fedbb.simulation.client_state import ClientStateStore
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.protocol import (
@@ -28,7 +28,8 @@ from fedbb.simulation.pool.protocol import (
 )
 from fedbb.simulation.pool.shared_memory import Array, Block, Place, share
 from fedbb.state import restore
-from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import LocalConfig, TrainJob
 
 SCORED = "scored."
 """Prefix of the arrays of images that states are scored on."""
@@ -38,11 +39,21 @@ _NO_EXAMPLES = Examples(np.empty(0), np.empty(0))
 
 @dataclass(frozen=True, eq=False)
 class ClientDatasets(Sequence[ClientDataset]):
-    """The data of every client: one array of rows, and where in it each client's rows start."""
+    """The data of every client, over arrays that all clients share.
+
+    Args:
+        dataset: the data of all clients.
+        rows: the rows of all clients, one client after another.
+        starts: where in them each client's rows start, and the end.
+        positive: the positive cases of each client by class, (clients, classes).
+        negative: its negative ones.
+    """
 
     dataset: Dataset
     rows: IntArray
     starts: IntArray
+    positive: FloatArray
+    negative: FloatArray
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -56,11 +67,13 @@ class ClientDatasets(Sequence[ClientDataset]):
             return [self[number] for number in range(*client.indices(len(self)))]
         if not 0 <= client < len(self):
             raise IndexError(f"there is no client {client} among {len(self)}")
-        return ClientDataset(self.dataset, self.rows[self.starts[client] : self.starts[client + 1]])
+        rows = self.rows[self.starts[client] : self.starts[client + 1]]
+        counts = LabelCounts(self.positive[client], self.negative[client], len(rows))
+        return ClientDataset(self.dataset, rows, counts)
 
 
 def share_data(clients: Sequence[ClientDataset], scored: Mapping[str, Examples]) -> Block:
-    """Put what workers read into shared memory: training data, each client's rows, test images."""
+    """Put what workers read into shared memory: training data, clients, test images."""
     dataset = clients[0].dataset
     sizes = [len(client) for client in clients]
     arrays: dict[str, Array] = {
@@ -68,6 +81,8 @@ def share_data(clients: Sequence[ClientDataset], scored: Mapping[str, Examples])
         "train.labels": dataset.train.labels,
         "rows": np.concatenate([client.indices for client in clients]),
         "starts": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        "positive": np.stack([client.counts.positive for client in clients]),
+        "negative": np.stack([client.counts.negative for client in clients]),
     }
     return share(arrays | {SCORED + name: part.images for name, part in scored.items()})
 
@@ -108,7 +123,8 @@ class TrainingSetup:
     def clients(self, arrays: Mapping[str, Array]) -> ClientDatasets:
         """Return every client's part of the data in these arrays."""
         train = Examples(arrays["train.images"], arrays["train.labels"])
-        return ClientDatasets(replace(self.dataset, train=train), arrays["rows"], arrays["starts"])
+        parts = (arrays[name] for name in ("rows", "starts", "positive", "negative"))
+        return ClientDatasets(replace(self.dataset, train=train), *parts)
 
 
 @dataclass

@@ -1,15 +1,53 @@
-"""Layers at part of their width are the narrow layers one would build by hand."""
+"""Building blocks: batch norm, layers at part of their width, and MOON's projection head."""
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedbb.models.batch_norm import BatchNorm
-from fedbb.models.slim import leading, run_slim, slim_channels
+from fedbb.models.blocks import BatchNorm, Projection, leading, run_slim, slim_channels
+from fedbb.models.registry import MODELS, build_model
+from fedbb.models.resnet_cifar import resnet56
 from fedbb.rng import torch_stream
 from reference.narrow import narrowed
+
+
+def warmed_up(kind: type[nn.BatchNorm2d]) -> nn.BatchNorm2d:
+    """Return a normalization of three channels that has seen a batch."""
+    with torch_stream(0, "test"):
+        layer = kind(3)
+        nn.init.normal_(layer.weight)
+        nn.init.normal_(layer.bias)
+        layer(2 + 3 * torch.randn(8, 3, 4, 4))
+    return layer
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    batch=st.integers(1, 3), height=st.integers(1, 3), width=st.integers(1, 3), train=st.booleans()
+)
+def test_it_equals_torch_bit_for_bit_wherever_torch_is_defined(
+    batch: int, height: int, width: int, train: bool
+) -> None:
+    ours, theirs = warmed_up(BatchNorm).train(train), warmed_up(nn.BatchNorm2d).train(train)
+    if train and batch * height * width == 1:
+        theirs.eval()
+    maps = torch.linspace(-1, 1, batch * 3 * height * width).reshape(batch, 3, height, width)
+    assert torch.equal(ours(maps), theirs(maps))
+    for name, buffer in ours.named_buffers():
+        assert torch.equal(buffer, theirs.get_buffer(name)), name
+
+
+def test_one_value_per_channel_leaves_the_statistics_alone_and_gives_gradients() -> None:
+    layer = warmed_up(BatchNorm)
+    before = {name: buffer.clone() for name, buffer in layer.named_buffers()}
+    maps = torch.tensor([1.0, 2.0, 3.0]).reshape(1, 3, 1, 1).requires_grad_()
+    layer(maps).sum().backward()
+    assert all(torch.equal(buffer, before[name]) for name, buffer in layer.named_buffers())
+    expected = layer.weight / (layer.running_var + layer.eps).sqrt()
+    torch.testing.assert_close(maps.grad.flatten(), expected.detach())
+    assert torch.equal(layer.bias.grad, torch.ones(3))
 
 
 @pytest.mark.parametrize(
@@ -119,3 +157,58 @@ def test_width_one_is_the_layer_itself(kind: int) -> None:
 def test_too_many_channels_are_refused_rather_than_used() -> None:
     with pytest.raises(RuntimeError, match="channels"):
         run_slim(maps_of(64), 0.25, layers()[0])
+
+
+def parameters(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"), [(10, 722_906), (14, 723_934), (100, 746_036), (200, 771_736)]
+)
+def test_resnet56_with_the_head_has_the_stated_number_of_parameters(
+    classes: int, expected: int
+) -> None:
+    assert parameters(resnet56(classes, projection=True)) == expected
+
+
+def test_the_head_is_two_linear_maps_with_a_rectifier_between() -> None:
+    head = Projection(2)
+    head.inner.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    head.inner.bias.data = torch.tensor([0.0, 1.0])
+    head.outer.weight.data = torch.ones(256, 2)
+    head.outer.bias.data = torch.arange(256.0)
+    projected = head(torch.tensor([[-5.0, 3.0]]))
+    assert torch.equal(projected, 4 + torch.arange(256.0)[None])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_with_the_head_the_embedding_is_the_projection_and_the_classifier_sits_on_it(
+    name: str,
+) -> None:
+    network = build_model(name, 5, 1, projection=True).eval()
+    outputs = network(torch.rand(2, 1, 32, 32))
+    assert outputs.embedding.shape == (2, 256)
+    assert network.fc.weight.shape == (5, 256)
+    torch.testing.assert_close(network.fc(outputs.embedding), outputs.logits)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_head_adds_its_four_parameters_and_without_it_a_network_holds_none(name: str) -> None:
+    keys = build_model(name, 5, 1).state_dict().keys()
+    added = build_model(name, 5, 1, projection=True).state_dict().keys() - keys
+    assert not any("projection" in key for key in keys)
+    layers = ("inner", "outer")
+    assert added == {
+        f"projection.{layer}.{part}" for layer in layers for part in ("weight", "bias")
+    }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_batch_of_one_image_keeps_its_shape_and_trains_the_head(name: str) -> None:
+    with torch_stream(1, "test"):
+        network = build_model(name, 3, 1, projection=True)
+        outputs = network(torch.rand(1, 1, 16, 16))
+    assert outputs.embedding.shape == (1, 256)
+    outputs.logits.square().sum().backward()
+    assert all(parameter.grad.any() for parameter in network.projection.parameters())

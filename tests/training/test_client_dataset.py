@@ -6,8 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.training.batches import batches
-from fedbb.training.config import ClientDataset, LocalConfig, TrainJob
+from fedbb.imbalance.counts import count_labels
+from fedbb.training import client_dataset
+from fedbb.training.client_dataset import ClientDataset, batches, make_client_datasets
+from fedbb.training.config import LocalConfig, TrainJob
 from helpers.toy import toy_dataset
 
 DATASET = toy_dataset()
@@ -60,3 +62,25 @@ def test_a_samples_augmentation_does_not_depend_on_the_batch_size():
     assert torch.equal(small, large)
     plain = torch.cat([images for images, _ in epoch()])
     assert not torch.equal(small, plain)
+
+
+def test_labels_are_counted_once_for_all_clients(monkeypatch):
+    calls = []
+    for name in ("count_groups", "count_labels"):
+        count = getattr(client_dataset, name)
+        monkeypatch.setattr(
+            client_dataset,
+            name,
+            lambda *args, name=name, count=count: calls.append(name) or count(*args),
+        )
+    clients = make_client_datasets(DATASET, [np.arange(10), np.arange(10, 40)])
+    for client in (*clients, *clients):
+        labels = DATASET.train.labels[client.indices]
+        expected = count_labels(labels, DATASET.task, len(DATASET.classes))
+        assert np.array_equal(client.counts.positive, expected.positive)
+        assert np.array_equal(client.counts.negative, expected.negative)
+        assert client.counts.samples == len(client)
+    assert calls == ["count_groups"]
+    alone = ClientDataset(DATASET, np.arange(10))
+    assert alone.counts is alone.counts
+    assert calls == ["count_groups", "count_labels"]

@@ -1,6 +1,7 @@
-"""Layers run with their leading channels only, as FedAlign's slimmed last stage needs them.
+"""Building blocks of the networks: batch norm, layers at part of their width, projection head.
 
-Nothing here changes a layer: the same parameters are cut at the moment of use.
+FedAlign runs the last stage of a network on its leading channels only. Nothing here changes a
+layer for that: the same parameters are cut at the moment of use.
 """
 
 from __future__ import annotations
@@ -9,6 +10,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 MULTIPLE = 8
+PROJECTED = 256
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """`nn.BatchNorm2d`, which trains on a single value by means of its running statistics.
+
+    One value has no variance, so torch refuses it. Here a client of one small image is an ordinary
+    client: it is normalized as in evaluation, and the running statistics stay as they are.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize (N, C, H, W) per channel."""
+        if not (self.training and _is_one_value_per_channel(input)):
+            return super().forward(input)
+        mean, variance = self.running_mean, self.running_var
+        return F.batch_norm(input, mean, variance, self.weight, self.bias, eps=self.eps)
+
+
+def _is_one_value_per_channel(maps: Tensor) -> bool:
+    return maps.numel() == maps.shape[1]
 
 
 def slim_channels(channels: int, width: float) -> int:
@@ -78,3 +99,27 @@ def _normalize(layer: nn.BatchNorm2d, maps: Tensor, width: float) -> Tensor:
     assert layer.running_var is not None
     mean, variance = layer.running_mean[:channels], layer.running_var[:channels]
     return F.batch_norm(maps, mean, variance, weight, bias, eps=layer.eps)
+
+
+class Projection(nn.Module):
+    """Linear to the same width, rectifier, linear to 256."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+        self.outer = nn.Linear(width, PROJECTED)
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Return what MOON contrasts, of shape (N, 256)."""
+        result: Tensor = self.outer(F.relu(self.inner(embedding)))
+        return result
+
+
+def head(width: int, classes: int, projection: bool) -> tuple[nn.Module, nn.Linear]:
+    """Return what an embedding of this width goes through, and the classifier on top of it.
+
+    Without projection the first does nothing, holds nothing and draws no random numbers.
+    """
+    if projection:
+        return Projection(width), nn.Linear(PROJECTED, classes)
+    return nn.Identity(), nn.Linear(width, classes)
