@@ -42,7 +42,7 @@ def known_bce(logits: Tensor, targets: Tensor) -> Tensor:
 x, y = overlay_digits(3000, slice(0, 1200), seed=0)
 y[torch.rand(y.shape, generator=torch.Generator().manual_seed(0)) < 1 / 3] = torch.nan
 test_x, test_y = overlay_digits(2000, slice(1200, None), seed=1)
-pnb = PNBLoss.from_targets(y, task="multilabel", mu="unit")
+pnb = PNBLoss.from_targets(y, task="multilabel")
 for name, loss in (("BCE", known_bce), ("PNB", pnb)):
     found, rare = (train(loss, x, y)(test_x) > 0)[:, RARE], test_y[:, RARE] == 1
     recall, specificity = found[rare].float().mean(), (~found[~rare]).float().mean()

@@ -40,8 +40,8 @@ def rare_recall(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 x, y, test_x, test_y = long_tailed_digits()
-pnb = PNBLoss.from_targets(y, mu="unit")
-effective = PNBLoss.from_targets(y, mu="unit", class_factor="effective")
+pnb = PNBLoss.from_targets(y)
+effective = PNBLoss.from_targets(y, class_factor="effective")
 print(pnb.explain())
 for name, loss in (("CE", nn.CrossEntropyLoss()), ("PNB", pnb), ("PNB, effective", effective)):
     recalls = [rare_recall(train(loss, x, y, seed), test_x, test_y) for seed in range(5)]

@@ -23,7 +23,7 @@ from fedbb.data.longtail import tail_sizes
 from fedbb.data.registry import CATALOGUE, load_dataset
 from fedbb.data.sets.chexpert import CheXpertOptions
 from fedbb.data.sets.digit_mosaic import MosaicOptions
-from fedbb.data.sets.nih_cxr14_options import NihOptions
+from fedbb.data.sets.nih_cxr14 import NihOptions
 from fedbb.data.sets.npz import NpzOptions
 from fedbb.data.sets.table import TableOptions
 from fedbb.data.sets.tiny_imagenet import TinyImageNetOptions

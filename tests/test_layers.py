@@ -16,7 +16,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "fedbb"
 # package: it re-exports names of the rows above it, and gives the version to those below.
 LAYERS = (
     ("_util", "errors", "records", "rng"),
-    ("data", "imbalance", "partition", "state"),
+    ("data", "imbalance", "state"),
+    ("partition",),
     ("aggregation", "losses", "models", "penalties"),
     ("methods",),
     ("analysis", "evaluation", "training"),
@@ -34,7 +35,6 @@ LAYERS = (
 
 # (who, whom): the only imports allowed between parts of one row.
 NEIGHBORS = {
-    ("partition", "data"),
     ("penalties", "models"),
     ("__main__", "cli"),
     ("runs", "secagg.simulated_run"),

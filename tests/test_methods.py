@@ -9,11 +9,10 @@ from fedbb.aggregation.merging import average, normalized_average
 from fedbb.aggregation.weighting import BySamples, ClientBalanced
 from fedbb.errors import RecipeError
 from fedbb.imbalance.counts import count_labels
-from fedbb.losses.calibrated import Calibrated, Calibration
 from fedbb.losses.class_balanced import ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.focal import Focal
-from fedbb.losses.logit_calibrated import LogitCalibrated
+from fedbb.losses.logit_calibrated import Calibrated, Calibration, LogitCalibrated
 from fedbb.losses.pnb import PNB
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.penalties.alignment import Alignment

@@ -12,10 +12,9 @@ import numpy as np
 
 import fedbb
 from fedbb.analysis.advice import middle_value
-from fedbb.analysis.classes import gini_of, ratio_of
 from fedbb.analysis.label_columns import Layout
-from fedbb.analysis.label_table import read_labels
-from fedbb.analysis.settings import Settings
+from fedbb.analysis.label_readers import read_label_table
+from fedbb.analysis.measures import Settings, gini_of, ratio_of
 from fedbb.data.longtail import tail_sizes
 from fedbb.partition.registry import Rule
 
@@ -66,7 +65,7 @@ def percent(pair):
 
 def nih(path):
     """Every class on its way from plain BCE to PNB, at the paper's β and τ."""
-    labels = read_labels(path).labels
+    labels = read_label_table(path).labels
     found = fedbb.inspect(labels, settings=XRAY)
     cases = found.cases
     order = np.argsort(-cases.positive)
@@ -106,7 +105,9 @@ def stage_rows(cases, blank):
 
 def chexpert(path):
     """What each policy on uncertain labels makes of the ten classes; blanks are zeros."""
-    labels = {policy: read_labels(path, Layout(uncertain=policy)).labels for policy in POLICIES}
+    labels = {
+        policy: read_label_table(path, Layout(uncertain=policy)).labels for policy in POLICIES
+    }
     found = {policy: fedbb.inspect(labels[policy], settings=XRAY) for policy in POLICIES}
     rows = [
         [
@@ -114,7 +115,7 @@ def chexpert(path):
             *(f"{found[policy].cases.positive[place]:,.0f}" for policy in POLICIES),
             *(f"{found[policy].cases.alpha_positive[place]:.4f}" for policy in POLICIES),
         ]
-        for place, name in enumerate(found["zeros"].tally.classes)
+        for place, name in enumerate(found["zeros"].statistics.classes)
     ]
     text = table(["class", *(f"A, {p}" for p in POLICIES), *(f"α⁺, {p}" for p in POLICIES)], rows)
     facts = [
@@ -151,7 +152,7 @@ def long_tail():
                 f"{concentration:g}",
                 f"{clients.samples.min():,}–{clients.samples.max():,}",
                 f"{clients.by_size @ clients.distance:.2f}",
-                f"{(found.tally.positive == 0).mean():.0%}",
+                f"{(found.statistics.positive == 0).mean():.0%}",
                 " → ".join(f"{share:.2f}" for share in dominant(found)),
                 f"{clients.loss_weight.min():.2f}–{clients.loss_weight.max():.2f}",
                 f"{clients.effective['fedavg']:.1f}",
@@ -164,7 +165,7 @@ def long_tail():
 
 def dominant(found):
     """The part of its client's loss that a client's largest class has, before and after PNB."""
-    positive, negative = found.tally.positive, found.tally.negative
+    positive, negative = found.statistics.positive, found.statistics.negative
     alpha, _ = fedbb.case_weights(positive, negative, beta=found.settings.beta)
     parts = (positive, alpha * positive)
     return [np.mean(part.max(axis=1) / np.maximum(part.sum(axis=1), 1e-12)) for part in parts]
@@ -193,7 +194,7 @@ def advice(nih_path, chexpert_path):
         rows.append(advice_row(name, labels, rule, settings))
     for name, path in (("ChestX-ray14", nih_path), ("CheXpert", chexpert_path)):
         for concentration in (1.0, 0.1) if path else ():
-            labels = read_labels(path).labels
+            labels = read_label_table(path).labels
             rule = Rule("quantity-skew", 5, concentration)
             rows.append(advice_row(f"{name}, δ = {concentration:g}", labels, rule, XRAY))
     head = ["data", "paper: β, τ, μ, γ", "saturation", "mean weight"]
@@ -211,7 +212,7 @@ def advice_row(name, labels, rule, settings):
 def outcome(found):
     """A setting, how saturated the middle client's largest class is, and the mean weight."""
     settings, clients = found.settings, found.clients
-    most = middle_value(found.tally.positive.max(axis=1), clients.samples)
+    most = middle_value(found.statistics.positive.max(axis=1), clients.samples)
     saturation = 1 - settings.beta ** (most / settings.tau)
     values = (settings.beta, settings.tau, settings.mu, settings.gamma)
     words = ", ".join(f"{value:.10g}" for value in values)

@@ -14,11 +14,10 @@ from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
 from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss
-from fedbb.losses.calibrated import Calibrated, Calibration
 from fedbb.losses.class_balanced import ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.focal import Focal
-from fedbb.losses.logit_calibrated import LogitCalibrated
+from fedbb.losses.logit_calibrated import Calibrated, Calibration, LogitCalibrated
 from fedbb.losses.pnb import PNB
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs, Penalty

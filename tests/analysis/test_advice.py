@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbb.analysis.advice import saturating_beta
-from fedbb.analysis.clients import mean_weights
 from fedbb.analysis.inspect import inspect
-from fedbb.analysis.settings import Settings
+from fedbb.analysis.measures import Settings, mean_weights
 from fedbb.imbalance.cases import effective_number
 from fedbb.methods import build_method
 from fedbb.partition.registry import Rule
@@ -46,7 +45,7 @@ def test_a_higher_saturation_gives_a_lower_beta():
 @pytest.mark.parametrize("labels", [tailed(), (tailed()[:, None] == np.arange(10)).astype(int)])
 def test_mu_makes_the_mean_weight_over_all_cases_one(labels):
     found = inspect(labels, Rule("label-skew", 5, 0.3))
-    advice, tally = found.advice, found.tally
+    advice, tally = found.advice, found.statistics
     weights = mean_weights(tally, Settings(advice.beta, advice.tau, advice.mu))
     cases = tally.samples if labels.ndim == 1 else tally.samples * 10
     assert (weights @ cases) / cases.sum() == pytest.approx(1.0, abs=0.01)

@@ -3,13 +3,9 @@
 import numpy as np
 import pytest
 
-from fedbb.analysis.cases import measure_cases
-from fedbb.analysis.classes import gini_of, ratio_of
-from fedbb.analysis.clients import measure_clients
 from fedbb.analysis.inspect import inspect
-from fedbb.analysis.labels import Labels, no_patterns
-from fedbb.analysis.settings import Settings
-from fedbb.analysis.tally import tally
+from fedbb.analysis.label_statistics import Labels, measure_labels, no_patterns
+from fedbb.analysis.measures import Settings, gini_of, measure_cases, measure_clients, ratio_of
 from fedbb.imbalance.cases import case_weights
 from fedbb.partition.registry import Rule
 from fedbb.records import Task
@@ -84,7 +80,7 @@ def test_every_reading_weighs_the_split_of_cifar10_as_was_worked_out_before():
     clients = found.clients
     sizes = [7615, 5142, 7498, 865, 2731, 6130, 6415, 3034, 6091, 4479]
     assert clients.samples.tolist() == sizes
-    assert found.tally.positive[0].tolist() == CLIENT_ZERO
+    assert found.statistics.positive[0].tolist() == CLIENT_ZERO
     expected = {
         "printed": [0.1] * 10,
         "count-std": [0.058, 0.044, 0.043, 0.403, 0.124, 0.046, 0.059, 0.108, 0.041, 0.074],
@@ -121,7 +117,7 @@ def test_a_beta_of_six_tenths_re_weights_nothing():
 
 def test_a_client_of_one_class_weighs_nothing_in_pnb():
     labels = Labels(Task.MULTICLASS, ("a", "b"), np.zeros(50, dtype=np.int32), no_patterns(2))
-    counted = tally(labels, np.zeros(50, dtype=np.int64), ("all",))
+    counted = measure_labels(labels, np.zeros(50, dtype=np.int64), ("all",))
     clients = measure_clients(counted, Settings())
     assert clients.loss_weight.tolist() == [0.0]
     assert clients.is_single.tolist() == [True]

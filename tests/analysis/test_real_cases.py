@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbb.analysis.inspect import Holders, examine
+from fedbb.analysis.inspect import ClientAssignment, examine
 from fedbb.analysis.label_columns import Layout
-from fedbb.analysis.label_table import read_labels
+from fedbb.analysis.label_readers import read_label_table
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "imbalance.md").read_text("utf-8")
@@ -69,7 +69,7 @@ def test_a_million_rows_take_less_than_ten_seconds(tmp_path):
         file.write("image,site," + ",".join(f"finding {place}" for place in range(14)) + "\n")
         file.writelines(f"{n}.png,site {n % 20},{kinds[k]}\n" for n, k in enumerate(chosen))
     start = time.process_time()
-    table = read_labels(path, Layout(clients="site"))
-    found = examine(table.labels, Holders(table.clients, table.owners), title="many")
+    table = read_label_table(path, Layout(clients="site"))
+    found = examine(table.labels, ClientAssignment(table.clients, table.owners), title="many")
     assert time.process_time() - start < 10
     assert found.samples == 1_000_000

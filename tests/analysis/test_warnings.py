@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedbb.analysis.inspect import inspect
-from fedbb.analysis.settings import Settings
+from fedbb.analysis.measures import Settings
 from fedbb.partition.registry import Rule
 
 

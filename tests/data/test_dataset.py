@@ -1,6 +1,11 @@
-import numpy as np
+from dataclasses import replace
 
-from fedbb.data.dataset import Augmentation, Dataset, Examples
+import numpy as np
+import pytest
+
+from fedbb.data.dataset import Dataset, Examples, check_dataset
+from fedbb.data.transforms import Augmentation
+from fedbb.errors import DataError
 from fedbb.records import Task
 
 
@@ -25,3 +30,79 @@ def test_an_augmentation_is_active_if_it_changes_anything() -> None:
     assert not Augmentation().active
     assert Augmentation(crop=1).active
     assert Augmentation(flip=True).active
+
+
+IMAGES = np.linspace(0, 1, 4 * 3 * 2 * 2, dtype=np.float32).reshape(4, 3, 2, 2)
+LABELS = np.array([0, 1, 2, 0])
+MARKS = np.array([[0, 1], [1, np.nan], [0, 0], [1, 1]], dtype=np.float32)
+
+
+def multiclass(**changes) -> Dataset:
+    train = Examples(IMAGES, LABELS, {"site": np.array(list("abab"))})
+    dataset = Dataset(
+        "made", Task.MULTICLASS, ("a", "b", "c"), train, train, (0.5,) * 3, (1.0,) * 3
+    )
+    return replace(dataset, **changes)
+
+
+def multilabel(labels=MARKS) -> Dataset:
+    train = Examples(IMAGES, labels)
+    return replace(multiclass(), task=Task.MULTILABEL, classes=("a", "b"), train=train, test=train)
+
+
+def test_a_sound_data_set_passes_as_it_is() -> None:
+    for dataset in (multiclass(), multilabel()):
+        assert check_dataset(dataset) is dataset
+
+
+def with_pixel(value: float) -> Examples:
+    images = IMAGES.copy()
+    images[2, 1, 0, 0] = value
+    return Examples(images, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": with_pixel(np.nan)}, "made train image 2 holds NaN"),
+        ({"test": with_pixel(-np.inf)}, "made test image 2 holds NaN or infinity"),
+        ({"train": Examples(IMAGES, np.array([0, 1, 3, 0]))}, "train label 2 is 3; .* 0 to 2"),
+        ({"test": Examples(IMAGES, np.array([0, -1, 1, 0]))}, "test label 1 is -1"),
+        ({"train": Examples(IMAGES, LABELS[:3])}, "4 images but 3 labels"),
+        ({"train": Examples(IMAGES, LABELS.astype(float))}, "labels are float64"),
+        ({"train": Examples(IMAGES, MARKS)}, "one whole number per image"),
+        ({"train": Examples(IMAGES[:0], LABELS[:0])}, "train set is empty"),
+        ({"test": Examples(IMAGES[:0], LABELS[:0])}, "test set is empty"),
+        ({"train": Examples(IMAGES[:, 0], LABELS)}, r"shape \(4, 2, 2\)"),
+        ({"train": Examples(IMAGES[:, :0], LABELS)}, r"shape \(4, 0, 2, 2\)"),
+        ({"train": Examples(IMAGES.astype(float), LABELS)}, "float64; allowed are uint8 and"),
+        ({"test": Examples(IMAGES[..., :1], LABELS)}, "trains on .* but tests on"),
+        ({"test": Examples(IMAGES.astype(np.uint8), LABELS)}, "but tests on uint8"),
+        (
+            {"train": Examples(IMAGES, LABELS, {"site": np.array(["a"])})},
+            "4 images but 1 column site",
+        ),
+        ({"classes": ()}, "no classes"),
+        ({"classes": ("a", "b", "a")}, "'a' twice"),
+        ({"mean": (0.5,)}, "each of 3 channels"),
+        ({"std": (1.0, np.nan, 1.0)}, "each of 3 channels"),
+        ({"std": (1.0, 0.0, 1.0)}, "above 0"),
+    ],
+)
+def test_what_does_not_fit_is_named(changes, message) -> None:
+    with pytest.raises(DataError, match=message):
+        check_dataset(multiclass(**changes))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.where(MARKS == 0, -1, MARKS), "label 0 of class 0 is -1; allowed are 0, 1 and NaN"),
+        (np.where(np.isnan(MARKS), 0.5, MARKS), "label 1 of class 1 is 0.5"),
+        (MARKS[:, :1], r"float32 of shape \(N, 2\)"),
+        (LABELS, r"float32 of shape \(N, 2\)"),
+    ],
+)
+def test_multi_label_marks_are_0_1_or_unknown(labels, message) -> None:
+    with pytest.raises(DataError, match=message):
+        check_dataset(multilabel(labels))

@@ -6,10 +6,10 @@ import pytest
 
 from fedbb.data.registry import (
     CATALOGUE,
+    cache_status,
     check_files,
     find_entry,
     get_dataset,
-    holding,
     load_dataset,
 )
 from fedbb.data.source import Source
@@ -27,7 +27,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_known() -> None:
 
 @pytest.mark.parametrize("name", ["digits", "digit-mosaic"])
 def test_embedded_data_is_always_there_and_whole(tmp_path, name) -> None:
-    assert holding(name, tmp_path).present
+    assert cache_status(name, tmp_path).present
     assert get_dataset(name, tmp_path).present
     assert check_files(name, tmp_path).size == 0
     assert load_dataset(name).task is CATALOGUE[name].task
@@ -39,7 +39,7 @@ def test_embedded_data_is_always_there_and_whole(tmp_path, name) -> None:
 
 @pytest.mark.parametrize("name", ["npz", "table", "nih-cxr14", "chexpert"])
 def test_a_users_own_data_cannot_be_got(tmp_path, name) -> None:
-    assert not holding(name).present
+    assert not cache_status(name).present
     for attempt in (get_dataset, check_files):
         with pytest.raises(DataError, match="your own files"):
             attempt(name, tmp_path)

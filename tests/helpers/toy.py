@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedbb.data.dataset import Augmentation, Dataset, Examples
+from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.transforms import Augmentation
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.blocks import run_slim

@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbb.imbalance.counts import count_groups, count_labels
+from fedbb._util.json import finite_or_none
+from fedbb.imbalance.counts import count_groups, count_labels, sum_by_group, to_array
 from fedbb.records import Task
+from helpers.columns import NA, Column
 
 quick = settings(deadline=None, max_examples=50)
 NAN = float("nan")
@@ -89,3 +92,38 @@ def test_counts_of_many_groups_are_those_of_each(data, task):
         assert found.samples == expected.samples
         assert found.positive.tolist() == expected.positive.tolist()
         assert found.negative.tolist() == expected.negative.tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([1, 2], "i", [1, 2]),
+        (torch.tensor([1, 2]), "i", [1, 2]),
+        (["b", "a"], "U", ["b", "a"]),
+        ([b"b", b"a"], "U", ["b", "a"]),
+        (Column(["b", "a"]), "U", ["b", "a"]),
+        (Column([2, 1]), "i", [2, 1]),
+        (Column([True, False]), "b", [True, False]),
+        (Column([2, NA]), "f", [2.0, None]),
+        (Column([2, None]), "f", [2.0, None]),
+    ],
+)
+def test_columns_of_any_kind_become_numbers_or_text(values, kind, expected):
+    found = to_array(values)
+    assert found.dtype.kind == kind
+    assert finite_or_none(found) == expected
+
+
+@pytest.mark.parametrize("values", [["a", 1], ["a", None], [NA, "a"], [object()], [1, {}]])
+def test_a_column_of_mixed_kinds_is_refused(values):
+    with pytest.raises(ValueError, match="label"):
+        to_array(Column(values))
+
+
+def test_sums_by_group_may_refer_to_rows_and_repeat_them():
+    values = np.array([[1.0, 0.0], [0.0, 2.0]])
+    groups = np.array([0, 2, 2])
+    found = sum_by_group(values, groups, 3, rows=np.array([0, 1, 0]), times=np.array([1, 2, 3]))
+    assert found.tolist() == [[1, 0], [0, 0], [3, 4]]
+    assert sum_by_group(values, np.array([1, 1]), 2).tolist() == [[0, 0], [1, 2]]
+    assert sum_by_group(np.zeros((2, 0)), np.array([0, 1]), 2).shape == (2, 0)

@@ -1,11 +1,16 @@
 """What PNBLoss can be built from, and what it refuses, by name."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 
+from fedbb.losses.class_balanced import CBLoss
+from fedbb.losses.logit_calibrated import FedLCLoss
 from fedbb.losses.pnb import PNB, PNBLoss
 from fedbb.records import LabelCounts, Task
+from helpers.columns import NA, Column
 
 NAN = float("nan")
 LABELS = [0, 0, 2, 1, 0]
@@ -25,6 +30,64 @@ def test_multiclass_targets_are_counted_from_lists_arrays_and_tensors(targets):
 def test_multilabel_targets_are_counted_from_lists_arrays_and_tensors(targets):
     loss = PNBLoss.from_targets(targets, task="multilabel")
     assert counts_of(loss) == ([0, 1, 1], [2, 1, 0], 2)
+
+
+ANIMALS = ["dog", "cat", "dog", "horse", "dog"]
+
+
+@pytest.mark.parametrize("loss", [PNBLoss, CBLoss, FedLCLoss])
+@pytest.mark.parametrize("wrap", [list, np.array, lambda names: np.array(names, object), Column])
+def test_text_targets_are_counted_by_sorted_class_names(loss, wrap):
+    made = loss.from_targets(wrap(ANIMALS))
+    assert made.class_names == ("cat", "dog", "horse")
+    assert made.counts.positive.tolist() == [1, 3, 1]
+    plain = loss.from_targets([1, 0, 1, 2, 1])
+    assert plain.class_names is None
+    logits, targets = torch.eye(3), torch.arange(3)
+    assert torch.equal(made(logits, targets), plain(logits, targets))
+
+
+def test_given_names_set_the_order_and_add_absent_classes():
+    loss = PNBLoss.from_targets(ANIMALS, classes=["horse", "ant", "dog", "cat"])
+    assert loss.class_names == ("horse", "ant", "dog", "cat")
+    assert loss.counts.positive.tolist() == [1, 0, 3, 1]
+    assert [row.name for row in loss.explain()] == ["horse", "ant", "dog", "cat"]
+    with pytest.raises(ValueError, match="label 'cat' is none of the 2 classes"):
+        PNBLoss.from_targets(ANIMALS, classes=["dog", "horse"])
+    with pytest.raises(ValueError, match="need the names of the classes, not their number"):
+        PNBLoss.from_targets(ANIMALS, classes=3)
+
+
+def test_nullable_numbers_are_counted_and_missing_ones_refused():
+    assert counts_of(PNBLoss.from_targets(Column([0, 2, 2]))) == ([1, 0, 2], [2, 3, 1], 3)
+    with pytest.raises(ValueError, match="must be whole numbers"):
+        PNBLoss.from_targets(Column([0, NA, 2]))
+    with pytest.raises(ValueError, match="label 1 is <NA> among text"):
+        PNBLoss.from_targets(Column(["a", NA]))
+    rows = Column([[0, 1], [NA, 1]])
+    assert counts_of(PNBLoss.from_targets(rows, task="multilabel")) == ([0, 2], [1, 0], 2)
+
+
+@pytest.mark.parametrize("loss", [PNBLoss, CBLoss, FedLCLoss])
+def test_from_targets_names_every_option_of_the_constructor(loss):
+    given = inspect.signature(loss.from_targets).parameters
+    assert all(one.kind is not inspect.Parameter.VAR_KEYWORD for one in given.values())
+    options = dict(inspect.signature(loss).parameters)
+    for name in ("positives", "negatives", "samples"):
+        options.pop(name, None)
+    assert {name: given[name].default for name in options} == {
+        name: option.default for name, option in options.items()
+    }
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_by_default_the_mean_weight_over_the_counts_is_one(task):
+    loss = PNBLoss([900, 90, 10], samples=1000, task=task)
+    cases = loss.counts.positive @ loss.positive_weight.double().numpy()
+    cases += loss.counts.negative @ loss.negative_weight.double().numpy()
+    whole = 1000 if task is Task.MULTICLASS else 3000
+    assert cases / whole == pytest.approx(1)
+    assert PNB().mu == 4.0
 
 
 def test_classes_absent_at_the_end_are_given_by_their_number():

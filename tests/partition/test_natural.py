@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbb.errors import DataError
-from fedbb.partition.natural import by_value, deal_values
+from fedbb.partition.natural import assign_groups, by_value
 
 SITES = np.array(["north", "south", "north", "east", "south", "north"])
 
@@ -22,21 +22,21 @@ def test_no_value_is_on_two_clients_and_no_client_is_empty(values, clients, seed
     array = np.array(values)
     if clients > len(set(values)):
         with pytest.raises(DataError, match="different values"):
-            deal_values(array, clients, seed)
+            assign_groups(array, clients, seed)
         return
-    owners = deal_values(array, clients, seed)
+    owners = assign_groups(array, clients, seed)
     assert set(owners.tolist()) == set(range(clients))
     assert all(len(set(owners[array == value].tolist())) == 1 for value in set(values))
-    assert np.array_equal(owners, deal_values(array, clients, seed))
+    assert np.array_equal(owners, assign_groups(array, clients, seed))
 
 
 def test_many_small_values_give_balanced_clients() -> None:
     patients = np.repeat(np.arange(200), np.arange(200) % 7 + 1).astype(str)
-    sizes = np.bincount(deal_values(patients, 5, seed=0))
+    sizes = np.bincount(assign_groups(patients, 5, seed=0))
     assert np.ptp(sizes) <= 1
 
 
-def test_equal_values_are_dealt_as_the_seed_says() -> None:
+def test_groups_of_equal_size_are_assigned_by_the_seed() -> None:
     patients = np.arange(40).astype(str)
-    deals = [deal_values(patients, 4, seed).tolist() for seed in (0, 0, 1)]
-    assert deals[0] == deals[1] != deals[2]
+    assigned = [assign_groups(patients, 4, seed).tolist() for seed in (0, 0, 1)]
+    assert assigned[0] == assigned[1] != assigned[2]

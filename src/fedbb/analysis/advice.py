@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from fedbb.analysis.clients import Clients, mean_weights
-from fedbb.analysis.settings import Settings
-from fedbb.analysis.tally import Tally
+from fedbb.analysis.label_statistics import LabelStatistics
+from fedbb.analysis.measures import Clients, Settings, mean_weights
 from fedbb.analysis.warnings import looks_random
 from fedbb.imbalance.clients import Reading
 from fedbb.records import FloatArray, IntArray, Task
@@ -42,11 +41,11 @@ class Advice:
         return given | ({"alpha_min": self.alpha_min} if self.alpha_min else {})
 
 
-def advise(tally: Tally, clients: Clients, settings: Settings) -> Advice:
+def advise(counts: LabelStatistics, clients: Clients, settings: Settings) -> Advice:
     """Return the settings that the rules make of these counts."""
-    beta, why_beta = _choose_beta(tally, settings.saturation)
+    beta, why_beta = _choose_beta(counts, settings.saturation)
     alpha_min, why_floor = _choose_floor(clients)
-    mu, why_mu = _choose_mu(tally, replace(settings, beta=beta, tau=1.0, mu=1.0))
+    mu, why_mu = _choose_mu(counts, Settings(beta=beta, mu=1.0))
     gamma, why_gamma = _choose_gamma(clients)
     reasons = (
         why_beta,
@@ -79,8 +78,8 @@ def middle_value(values: FloatArray, samples: IntArray) -> float:
     return float(values[order][np.searchsorted(passed, passed[-1] / 2)])
 
 
-def _choose_beta(tally: Tally, saturation: float) -> tuple[float, str]:
-    count = middle_value(tally.positive.max(axis=1), tally.samples)
+def _choose_beta(counts: LabelStatistics, saturation: float) -> tuple[float, str]:
+    count = middle_value(counts.positive.max(axis=1), counts.samples)
     beta = saturating_beta(count, saturation)
     reason = (
         f"β = {beta:.10g}: the largest class of a middling client, {count:g} cases, is then worth "
@@ -89,11 +88,11 @@ def _choose_beta(tally: Tally, saturation: float) -> tuple[float, str]:
     return beta, reason
 
 
-def _choose_mu(tally: Tally, settings: Settings) -> tuple[float, str]:
-    cases = tally.positive.sum(axis=1)
-    if tally.task is Task.MULTILABEL:
-        cases = cases + tally.negative.sum(axis=1)
-    weights = mean_weights(tally, settings)
+def _choose_mu(counts: LabelStatistics, settings: Settings) -> tuple[float, str]:
+    cases = counts.positive.sum(axis=1)
+    if counts.task is Task.MULTILABEL:
+        cases = cases + counts.negative.sum(axis=1)
+    weights = mean_weights(counts, settings)
     mean = float(weights @ cases / cases.sum()) if cases.sum() > 0 else 1.0
     if not mean > 0:
         return 1.0, "μ = 1: no client has a class with both cases, so PNB has nothing to scale"

@@ -1,24 +1,36 @@
-"""From labels and clients to the record of an inspection."""
+"""From labels and clients to an inspection: the three levels of imbalance, warnings and advice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedbb.analysis.advice import advise
-from fedbb.analysis.cases import Cases, measure_cases
-from fedbb.analysis.classes import measure_classes
-from fedbb.analysis.clients import measure_clients
-from fedbb.analysis.labels import Labels, from_array
-from fedbb.analysis.record import Inspection
-from fedbb.analysis.settings import Settings
-from fedbb.analysis.tally import Tally, name_clients, tally
-from fedbb.analysis.warnings import find_warnings
+from fedbb._util.json import finite_or_none
+from fedbb.analysis.advice import Advice, advise
+from fedbb.analysis.html import to_html
+from fedbb.analysis.label_statistics import (
+    Labels,
+    LabelStatistics,
+    from_array,
+    measure_labels,
+    name_clients,
+)
+from fedbb.analysis.measures import (
+    Cases,
+    Classes,
+    Clients,
+    Settings,
+    measure_cases,
+    measure_classes,
+    measure_clients,
+)
+from fedbb.analysis.warnings import Warning, find_warnings
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
+from fedbb.imbalance.counts import Values, to_array
 from fedbb.partition.registry import Rule, divide
 from fedbb.records import IntArray
 
@@ -26,8 +38,51 @@ PAPER = Settings()
 
 
 @dataclass(frozen=True, eq=False)
-class Holders:
-    """Who holds each sample (N,), by number, and who it is of, where that is known."""
+class Inspection:
+    """How imbalanced the labels of a federation are, level by level.
+
+    Attributes:
+        title: what was inspected.
+        statistics: counts by client and class, names of classes and clients.
+        settings: the hyper-parameters that were assumed.
+        cases: positives against negatives of each class, over all clients.
+        classes: classes against each other, over all clients.
+        clients: clients against each other.
+        warnings: what is likely to go wrong.
+        advice: hyper-parameters by rule, with reasons.
+        notes: how the labels were read.
+    """
+
+    title: str
+    statistics: LabelStatistics
+    settings: Settings
+    cases: Cases
+    classes: Classes
+    clients: Clients
+    warnings: tuple[Warning, ...]
+    advice: Advice
+    notes: tuple[str, ...] = ()
+
+    @property
+    def samples(self) -> int:
+        """Number of samples of all clients."""
+        return int(self.statistics.samples.sum())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as values JSON can hold; what is no finite number is None."""
+        # Files of before call the statistics by client and class the tally.
+        keys = {"statistics": "tally"}
+        names = [field.name for field in fields(self)]
+        plain = {keys.get(name, name): finite_or_none(getattr(self, name)) for name in names}
+        return {"samples": self.samples, **plain}
+
+    def _repr_html_(self) -> str:
+        return to_html(self)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientAssignment:
+    """The client of each sample (N,) by number, and its patient where that is known."""
 
     clients: tuple[str, ...]
     owners: IntArray
@@ -35,40 +90,56 @@ class Holders:
 
 
 def inspect(
-    labels: npt.ArrayLike | Labels,
-    clients: npt.ArrayLike | Rule | None = None,
+    labels: Values | Labels,
+    clients: Values | Rule | None = None,
     *,
     classes: Sequence[str] | None = None,
-    patients: npt.ArrayLike | None = None,
+    patients: Values | None = None,
     settings: Settings = PAPER,
 ) -> Inspection:
-    """Return how uneven these labels are: cases, classes and clients, with warnings and advice.
+    """Return how imbalanced these labels are: cases, classes and clients, warnings and advice.
+
+    >>> found = inspect(["cat", "dog", "cat"], clients=["a", "a", "b"])
+    >>> found.statistics.classes
+    ('cat', 'dog')
+    >>> found.statistics.positive
+    array([[1., 1.],
+           [1., 0.]])
 
     Args:
-        labels: class numbers or names (N,), or 0, 1 and NaN or −1 for unknown (N, C).
+        labels: class numbers or names (N,), or 0, 1 and NaN or −1 for unknown (N, C): a list, an
+            array, a tensor, or a column or frame of pandas.
         clients: the client of each sample (N,), or a rule to divide them by; None is one client.
-        classes: names of the classes.
+        classes: names of the classes; by default those of text labels or of a frame's columns,
+            else numbers.
         patients: the patient of each sample (N,), to see whether clients share any.
         settings: the hyper-parameters that PNB and CBR are shown with.
+
+    Returns:
+        The figures of the three levels, warnings and advice. A notebook displays it as tables;
+        `as_json()` returns all of it.
+
+    Raises:
+        DataError: labels, clients or patients of a wrong shape or with values that are not allowed.
     """
     known = labels if isinstance(labels, Labels) else from_array(labels, classes=classes)
-    names, owners = _holders(known, clients)
+    names, owners = _assign(known, clients)
     people = None if patients is None else _numbered(patients, len(known), "patients")[1]
-    return examine(known, Holders(names, owners, people), settings, title="labels")
+    return examine(known, ClientAssignment(names, owners, people), settings, title="labels")
 
 
 def examine(
     labels: Labels,
-    holders: Holders,
+    assignment: ClientAssignment,
     settings: Settings = PAPER,
     *,
     title: str,
     notes: tuple[str, ...] = (),
 ) -> Inspection:
-    """Return the inspection of labels whose holders are known."""
-    counted = tally(labels, holders.owners, holders.clients)
+    """Return the inspection of labels whose clients are known."""
+    counted = measure_labels(labels, assignment.owners, assignment.clients)
     clients = measure_clients(counted, settings)
-    shared = None if holders.patients is None else count_shared(holders)
+    shared = None if assignment.patients is None else count_shared(assignment)
     return Inspection(
         title,
         counted,
@@ -87,29 +158,24 @@ def divide_labels(labels: Labels, rule: Rule) -> tuple[tuple[str, ...], IntArray
     array = labels.as_array()
     nothing = np.empty((len(array), 0), dtype=np.uint8)
     made = divide(rule, Examples(nothing, array), labels.task)
-    owners = np.empty(len(array), dtype=np.int64)
-    for client, places in enumerate(made.clients):
-        owners[places] = client
-    return tuple(str(client) for client in range(len(made.clients))), owners
+    return tuple(str(client) for client in range(len(made.clients))), made.owners
 
 
-def count_shared(holders: Holders) -> IntArray:
-    """Return of each client how many of its patients another client has too."""
-    assert holders.patients is not None
-    pairs = np.unique(np.stack([holders.patients, holders.owners]), axis=1)
+def count_shared(assignment: ClientAssignment) -> IntArray:
+    """Return for each client how many of its patients another client has too."""
+    assert assignment.patients is not None
+    pairs = np.unique(np.stack([assignment.patients, assignment.owners]), axis=1)
     homes = np.bincount(pairs[0])
     shared = homes[pairs[0]] > 1
-    return np.bincount(pairs[1][shared], minlength=len(holders.clients)).astype(np.int64)
+    return np.bincount(pairs[1][shared], minlength=len(assignment.clients)).astype(np.int64)
 
 
-def _measure_whole(counted: Tally, settings: Settings) -> Cases:
+def _measure_whole(counted: LabelStatistics, settings: Settings) -> Cases:
     positive, negative = counted.positive.sum(axis=0), counted.negative.sum(axis=0)
     return measure_cases(positive, negative, counted.task, settings)
 
 
-def _holders(
-    labels: Labels, clients: npt.ArrayLike | Rule | None
-) -> tuple[tuple[str, ...], IntArray]:
+def _assign(labels: Labels, clients: Values | Rule | None) -> tuple[tuple[str, ...], IntArray]:
     if clients is None:
         return ("all",), np.zeros(len(labels), dtype=np.int64)
     if isinstance(clients, Rule):
@@ -117,8 +183,14 @@ def _holders(
     return _numbered(clients, len(labels), "clients")
 
 
-def _numbered(values: npt.ArrayLike, samples: int, what: str) -> tuple[tuple[str, ...], IntArray]:
-    array = np.asarray(values)
+def _numbered(values: Values, samples: int, what: str) -> tuple[tuple[str, ...], IntArray]:
+    try:
+        array = to_array(values)
+    except ValueError as error:
+        raise DataError(f"{what}: {error}") from error
     if array.shape != (samples,):
         raise DataError(f"{what} have shape {array.shape}; {samples} labels need ({samples},)")
+    missing = np.isnan(array) if array.dtype.kind == "f" else np.zeros(samples, dtype=bool)
+    if missing.any():
+        raise DataError(f"{what}: sample {int(missing.argmax())} has none")
     return name_clients(array)

@@ -1,4 +1,4 @@
-"""Which columns of a CSV file hold labels, clients, patients and names, asked for or guessed."""
+"""Which columns of a CSV file hold labels, clients, patients and row names, given or guessed."""
 
 from __future__ import annotations
 
@@ -6,28 +6,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedbb._util.names import nearest
-from fedbb.data.label_policy import Policy
+from fedbb.data.label_policy import CERTAIN, UNCERTAIN, Policy
+from fedbb.data.sets.chexpert import CLASSES
 from fedbb.errors import DataError
 from fedbb.records import Task
 
 CHEXPERT = "Enlarged Cardiomediastinum"
-"""A column only CheXpert's table has; its blanks and −1 are told by the paper's policy."""
+"""A column that only CheXpert's table has; its blanks and −1 follow the paper's policy."""
 
 _CLASS_NAMES = ("finding labels", "label", "labels", "class", "target")
 _IDENTITIES = ("image index", "path", "image", "image_id", "filename")
 _PATIENTS = ("patient id", "patient_id", "patient", "subject_id")
-_MARKS = {"0", "1", "-1", "0.0", "1.0", "-1.0"}
+_MARKS = {*CERTAIN, *UNCERTAIN}
 NEARLY = 0.9
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a CSV file keeps what, and how to read it; what is not said is guessed.
+    """The columns of a CSV file and how to read them; what is None or empty is guessed.
 
-    `labels` are columns of 0 and 1, or a single one of class names, several of them joined by
-    `separator`; names in `nothing` stand for no class. `identity` names each row, `patient` whom
-    it is of; an empty text keeps either from being guessed. The policies say what −1 and blanks of
-    0/1 columns mean; None is "zeros" for CheXpert's table and "refuse" for all others.
+    Attributes:
+        labels: columns of 0 and 1, or a single column of class names.
+        clients: column of the clients.
+        patient: column of the patients; an empty text means there is none.
+        identity: column that names each row; an empty text means there is none.
+        task: multi-class or multi-label, where a single column leaves it open.
+        uncertain: what −1 in a 0/1 column means; by default "zeros" for CheXpert's table and
+            "refuse" for all others.
+        blank: what a blank in a 0/1 column means; the default is that of `uncertain`.
+        separator: text between several class names in one value.
+        nothing: class names that stand for no class.
     """
 
     labels: tuple[str, ...] = ()
@@ -69,8 +77,6 @@ def _guess(
     layout: Layout, header: tuple[str, ...], rows: Sequence[Sequence[str]], where: str
 ) -> tuple[str, ...]:
     if CHEXPERT in header:
-        from fedbb.data.sets.chexpert import CLASSES
-
         return tuple(name for name in CLASSES if name in header)
     named = _first(header, _CLASS_NAMES)
     if named is not None:
@@ -83,7 +89,7 @@ def _guess(
     )
     if not marks:
         raise DataError(
-            f"{where}: no column of 0 and 1, and none called label or class; say by --label which "
+            f"{where}: no column of 0 and 1, and none called label or class; name by --label which "
             f"of these hold the labels: {', '.join(header)}"
         )
     return marks

@@ -1,4 +1,4 @@
-"""What is likely to go wrong with such clients and classes, in words."""
+"""Warnings about clients and classes with which training is likely to fail."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.analysis.clients import Clients
-from fedbb.analysis.settings import Settings
-from fedbb.analysis.tally import Tally
+from fedbb.analysis.label_statistics import LabelStatistics
+from fedbb.analysis.measures import Clients, Settings
 from fedbb.imbalance.cases import case_weights
 from fedbb.imbalance.classes import class_shares
 from fedbb.losses.pnb import SATURATED
 from fedbb.records import FloatArray, IntArray
 
 OVERWEIGHED = 10.0
-"""A client whose weight is this many times its part of the samples is warned of."""
+"""A client whose weight is this many times its share of the samples gets a warning."""
 RANDOM = 1.5
-"""Clients no farther from the whole than this many times chance are taken as drawn at random."""
+"""Clients no farther from the whole than this many times chance count as drawn at random."""
 NEARLY_ALL = 0.95
-"""What is so for classes of this part of a client's cases is taken to be so for the client."""
+"""What holds for the classes of this share of a client's cases holds for the client."""
 _NAMED = 4
 
 Level = Literal["case", "class", "client"]
@@ -38,24 +37,27 @@ class Warning:
 
 
 def find_warnings(
-    tally: Tally, clients: Clients, settings: Settings, patients: IntArray | None = None
+    counts: LabelStatistics,
+    clients: Clients,
+    settings: Settings,
+    patients: IntArray | None = None,
 ) -> tuple[Warning, ...]:
     """Return all that is found; `patients` (K,) counts those a client shares with another."""
     parts = (
-        _patients(tally.clients, patients),
-        _cases(tally, settings),
-        _classes(tally),
-        _clients(tally, clients, settings),
+        _patients(counts.clients, patients),
+        _cases(counts, settings),
+        _classes(counts),
+        _clients(counts, clients, settings),
     )
     return tuple(warning for part in parts for warning in part)
 
 
-def _cases(tally: Tally, settings: Settings) -> Iterator[Warning]:
-    alpha, _ = case_weights(tally.positive, tally.negative, beta=settings.beta, tau=settings.tau)
-    held = (tally.positive > 0) & (tally.negative > 0) & (tally.positive != tally.negative)
-    prevalence = class_shares(tally.positive, tally.positive + tally.negative)
+def _cases(counts: LabelStatistics, settings: Settings) -> Iterator[Warning]:
+    alpha, _ = case_weights(counts.positive, counts.negative, beta=settings.beta, tau=settings.tau)
+    held = (counts.positive > 0) & (counts.negative > 0) & (counts.positive != counts.negative)
+    prevalence = class_shares(counts.positive, counts.positive + counts.negative)
     beta = f"β = {settings.beta:.10g}" + ("" if settings.tau == 1 else f", τ = {settings.tau:g}")
-    flat = _clients_with(np.abs(alpha - 0.5) < SATURATED, tally.positive * held)
+    flat = _clients_with(np.abs(alpha - 0.5) < SATURATED, counts.positive * held)
     if 2 * flat >= len(held):
         yield Warning(
             "saturated",
@@ -63,7 +65,7 @@ def _cases(tally: Tally, settings: Settings) -> Iterator[Warning]:
             f"{beta} saturates at {_part(flat, held)}: α is one half there, and PNB is the "
             "plain loss times a constant",
         )
-    linear = _clients_with(np.abs(alpha - (1.0 - prevalence)) < SATURATED, tally.positive * held)
+    linear = _clients_with(np.abs(alpha - (1.0 - prevalence)) < SATURATED, counts.positive * held)
     if 2 * linear >= len(held):
         yield Warning(
             "unsmoothed",
@@ -86,29 +88,31 @@ def _part(number: int, held: npt.NDArray[np.bool_]) -> str:
     return f"{number} of {len(held)} clients" if len(held) > 1 else "these counts"
 
 
-def _classes(tally: Tally) -> Iterator[Warning]:
-    holders = (tally.positive > 0).sum(axis=0)
-    nobody = _names(tally.classes, holders == 0)
+def _classes(counts: LabelStatistics) -> Iterator[Warning]:
+    holders = (counts.positive > 0).sum(axis=0)
+    nobody = _names(counts.classes, holders == 0)
     if nobody:
         text = f"no sample is of {nobody}: nothing to learn from, and no AUC"
         yield Warning("class-absent", "class", text)
-    alone = _names(tally.classes, holders == 1)
-    if alone and len(tally.clients) > 1:
+    alone = _names(counts.classes, holders == 1)
+    if alone and len(counts.clients) > 1:
         yield Warning("class-alone", "class", f"only one client has a case of {alone}")
-    full = (tally.negative.sum(axis=0) == 0) & (holders > 0)
+    full = (counts.negative.sum(axis=0) == 0) & (holders > 0)
     if full.any():
-        text = f"every known label of {_names(tally.classes, full)} is positive: no AUC"
+        text = f"every known label of {_names(counts.classes, full)} is positive: no AUC"
         yield Warning("class-full", "class", text)
 
 
-def _clients(tally: Tally, clients: Clients, settings: Settings) -> Iterator[Warning]:
-    single = _names(clients.names, clients.is_single)
+def _clients(counts: LabelStatistics, clients: Clients, settings: Settings) -> Iterator[Warning]:
+    unlabelled = (counts.positive + counts.negative).sum(axis=1) == 0
+    idle = clients.is_single & ((clients.loss_weight == 0) | unlabelled)
+    single = _names(clients.names, idle)
     if single:
         yield Warning(
             "single-class",
             "client",
-            f"no class has both cases at {_client(single)}: PNB gives all of them weight 0, and "
-            "nothing is learned there (alpha_min above 0 changes that)",
+            f"no class has both cases at {_client(single)}: PNB gives all cases weight 0, so these "
+            "clients learn nothing (alpha_min above 0 changes that)",
         )
     small = _names(clients.names, clients.samples < settings.batch_size)
     if small:
@@ -118,7 +122,7 @@ def _clients(tally: Tally, clients: Clients, settings: Settings) -> Iterator[War
             f"fewer samples than a batch of {settings.batch_size} at {_client(small)}: one step an "
             "epoch, and none with drop_last",
         )
-    if len(tally.clients) > 1:
+    if len(counts.clients) > 1:
         yield from _weights(clients, settings)
 
 

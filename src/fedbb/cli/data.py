@@ -16,11 +16,11 @@ from fedbb.cli.common import Json, Quiet, print_json, progress_bar
 from fedbb.data.download import cache_folder
 from fedbb.data.registry import (
     CATALOGUE,
-    Holding,
+    CacheStatus,
+    cache_status,
     check_files,
     find_entry,
     get_dataset,
-    holding,
     load_dataset,
 )
 from fedbb.data.source import Source
@@ -98,7 +98,7 @@ def check(
 
 
 def _row(name: str) -> dict[str, Any]:
-    entry, held = CATALOGUE[name], holding(name)
+    entry, held = CATALOGUE[name], cache_status(name)
     return {
         "name": name,
         "task": None if entry.task is None else str(entry.task),
@@ -120,7 +120,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _tell(held: Holding, what: str, as_json: bool, quiet: bool) -> None:
+def _tell(held: CacheStatus, what: str, as_json: bool, quiet: bool) -> None:
     if as_json:
         files = [str(path) for path in held.files]
         print_json({"name": held.name, "present": held.present, "files": files, "bytes": held.size})

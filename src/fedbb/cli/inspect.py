@@ -89,7 +89,7 @@ def inspect(
     ) as advance:
         found = find(Request(source, layout, rule, partition, values or (), advance))
         result = examine(
-            found.labels, found.holders, found.settings, title=found.title, notes=found.notes
+            found.labels, found.assignment, found.settings, title=found.title, notes=found.notes
         )
     fragment = write_fragment(result.advice, found.data)
     if out is not None:

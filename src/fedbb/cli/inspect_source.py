@@ -12,18 +12,21 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from fedbb._util.names import nearest
+from fedbb._util.validation import explain_validation_error
 from fedbb.aggregation.weighting import ClientBalanced
-from fedbb.analysis.inspect import Holders, divide_labels
-from fedbb.analysis.label_arrays import read_arrays
+from fedbb.analysis.inspect import ClientAssignment, divide_labels
 from fedbb.analysis.label_columns import Layout
-from fedbb.analysis.label_table import LabelTable, read_labels
-from fedbb.analysis.labels import Labels, from_array
-from fedbb.analysis.settings import Settings
+from fedbb.analysis.label_readers import LabelTable, read_label_arrays, read_label_table
+from fedbb.analysis.label_statistics import Labels, from_array
+from fedbb.analysis.measures import Settings
 from fedbb.data.download import Progress
 from fedbb.data.registry import CATALOGUE
 from fedbb.errors import DataError, RecipeError
+from fedbb.losses.cross_entropy import ScaledCrossEntropy
+from fedbb.losses.logit_calibrated import Calibrated
 from fedbb.losses.pnb import PNB
-from fedbb.partition.natural import deal_values
+from fedbb.methods import Method
+from fedbb.partition.natural import assign_groups
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule
 from fedbb.recipes.check import check_recipe
@@ -37,7 +40,7 @@ ONE = ("all",)
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked to inspect, and how it is to be read and divided."""
+    """What the user asked to inspect, and how to read and divide it."""
 
     source: str
     layout: Layout
@@ -54,11 +57,11 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Labels and their holders, and the data as a recipe would name it, where one could."""
+    """Labels and their clients, and the data as a recipe would name it, where it can."""
 
     title: str
     labels: Labels
-    holders: Holders
+    assignment: ClientAssignment
     settings: Settings
     data: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
@@ -87,15 +90,15 @@ def find(request: Request) -> Found:
 
 def _from_table(request: Request, ending: str) -> Found:
     table = (
-        read_arrays(request.path, request.layout)
+        read_label_arrays(request.path, request.layout)
         if ending == "npz"
-        else read_labels(request.path, request.layout, request.progress)
+        else read_label_table(request.path, request.layout, request.progress)
     )
     clients, owners = _divide(table, request)
     return Found(
         request.path.name,
         table.labels,
-        Holders(clients, owners, table.patients),
+        ClientAssignment(clients, owners, table.patients),
         _settings(request.values, Settings()),
         _table_data(table, request, ending),
         _table_notes(table, ending),
@@ -106,7 +109,7 @@ def _divide(table: LabelTable, request: Request) -> tuple[tuple[str, ...], IntAr
     rule, samples = request.rule, len(table.labels)
     if request.partition is not None:
         partition = Partition.load(request.partition).check(table.labels.as_array())
-        return _owners(partition, samples)
+        return _client_names(partition), partition.owners
     if table.clients is None or table.owners is None:
         if rule is None:
             return ONE, np.zeros(samples, dtype=np.int64)
@@ -115,14 +118,11 @@ def _divide(table: LabelTable, request: Request) -> tuple[tuple[str, ...], IntAr
         return table.clients, table.owners
     values = np.array(table.clients)[table.owners]
     number = rule.clients or 1
-    return tuple(map(str, range(number))), deal_values(values, number, rule.seed or 0)
+    return tuple(map(str, range(number))), assign_groups(values, number, rule.seed or 0)
 
 
-def _owners(partition: Partition, samples: int) -> tuple[tuple[str, ...], IntArray]:
-    owners = np.empty(samples, dtype=np.int64)
-    for client, places in enumerate(partition.clients):
-        owners[places] = client
-    return tuple(str(client) for client in range(len(partition.clients))), owners
+def _client_names(partition: Partition) -> tuple[str, ...]:
+    return tuple(str(client) for client in range(len(partition.clients)))
 
 
 def _table_data(table: LabelTable, request: Request, ending: str) -> dict[str, Any] | None:
@@ -194,23 +194,34 @@ def _from_recipe(request: Request, recipe: Recipe) -> Found:
     federation = prepare(recipe, request.progress)
     dataset = federation.dataset
     labels = from_array(dataset.train.labels, dataset.task, dataset.classes)
-    clients, owners = _owners(federation.partition, len(labels))
+    clients, owners = _client_names(federation.partition), federation.partition.owners
     column = request.layout.patient or "patient"
     people = dataset.train.columns.get(column)
     patients = None if people is None else np.unique(people, return_inverse=True)[1]
-    settings = replace(Settings(), batch_size=recipe.local.batch_size)
-    if isinstance(method.loss, PNB):
-        settings = replace(settings, beta=method.loss.beta, tau=method.loss.tau, mu=method.loss.mu)
-    if isinstance(method.weighting, ClientBalanced):
-        settings = replace(settings, gamma=method.weighting.gamma, reading=method.weighting.reading)
+    settings = read_settings(method, recipe.local.batch_size)
     return Found(
         dataset.name,
         labels,
-        Holders(clients, owners, patients),
+        ClientAssignment(clients, owners, patients),
         _settings(request.values, settings),
         recipe.data.model_dump(exclude_defaults=True),
         dataset.notes,
     )
+
+
+def read_settings(method: Method, batch_size: int) -> Settings:
+    """Return the settings of a method's PNB and CBR; the paper's for the part it does not have."""
+    settings, loss = Settings(batch_size=batch_size), method.loss
+    if isinstance(loss, ScaledCrossEntropy):
+        loss = loss.like
+    if isinstance(loss, Calibrated):
+        settings = replace(settings, **vars(loss.calibration))
+        loss = loss.loss
+    if isinstance(loss, PNB):
+        settings = replace(settings, **vars(loss))
+    if isinstance(method.weighting, ClientBalanced):
+        settings = replace(settings, gamma=method.weighting.gamma, reading=method.weighting.reading)
+    return settings
 
 
 def _with_division(recipe: Recipe, request: Request) -> Recipe:
@@ -233,7 +244,7 @@ def _with_division(recipe: Recipe, request: Request) -> Recipe:
 
 
 def _dotted(values: Sequence[str]) -> list[str]:
-    """Return those settings that are of a recipe, such as data.long_tail=0.1."""
+    """Return the settings that belong to a recipe, such as data.long_tail=0.1."""
     return [value for value in values if "." in value.partition("=")[0]]
 
 
@@ -247,6 +258,10 @@ def _settings(values: Sequence[str], settings: Settings) -> Settings:
             raise RecipeError(f"--set {key} is unknown" + nearest(key, known))
     try:
         return TypeAdapter(Settings).validate_python({**vars(settings), **given})
-    except (ValidationError, ValueError) as error:
-        first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise RecipeError(f"--set: {str(first).removeprefix('Value error, ')}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        # An error of the whole record has no place; its message names the setting by itself.
+        reason = (
+            explain_validation_error(error, Settings) if first["loc"] else first["ctx"]["error"]
+        )
+        raise RecipeError(f"--set: {reason}") from error

@@ -1,25 +1,43 @@
-"""A user's CSV file as columns of text that know their lines."""
+"""CSV files: read whole, or part by part in constant memory; errors name the line.
+
+Line numbers are not kept. A message that needs one reads the file again.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
 
 from fedbb._util.names import nearest
+from fedbb.data.download import Progress
+from fedbb.data.label_policy import Policy, explain_label, label_values
 from fedbb.errors import DataError
+from fedbb.records import IntArray
+
+PART_ROWS = 10_000
+"""Rows read at a time: few enough for any memory, many enough to be quick."""
+
+Rows = list[list[str]]
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """The rows of a CSV file, each with the number of the line it ends on."""
+class CsvTable:
+    """The rows of a CSV file; blank lines are left out."""
 
     path: Path
     header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    lines: tuple[int, ...]
+    rows: Rows
 
     def column(self, name: str) -> list[str]:
         """Return the values of a column, without blanks around them."""
@@ -28,43 +46,145 @@ class Sheet:
         place = self.header.index(name)
         return [row[place].strip() for row in self.rows]
 
+    def line(self, row: int) -> int:
+        """Return the line of the file on which a row ends."""
+        return next(line for line, _ in islice(_records(self.path), row + 1, None))
+
     def place(self, row: int, column: str) -> str:
-        """Say where a value stands, for messages."""
-        return f"{self.path}: line {self.lines[row]}, column {column}"
+        """Return where a value is, for messages."""
+        return f"{self.path}: line {self.line(row)}, column {column}"
 
 
-def read_sheet(path: Path) -> Sheet:
-    """Read a CSV file in UTF-8, with or without a byte-order mark, with any line ends."""
+def read_csv(path: Path) -> CsvTable:
+    """Read a whole file; DataError names what is wrong and the line."""
+    with open_csv(path) as (header, parts):
+        rows = [row for part in parts for row in part]
+    if not rows:
+        raise DataError(f"{path} names its columns but has no rows")
+    return CsvTable(path, header, rows)
+
+
+@contextmanager
+def open_csv(
+    path: Path, progress: Progress | None = None
+) -> Iterator[tuple[tuple[str, ...], Iterator[Rows]]]:
+    """Yield the header and the rows, `PART_ROWS` at a time.
+
+    The file is plain or .gz, in UTF-8 with or without a byte-order mark, with any line ends.
+    `progress` is called with the bytes read so far and the size of the file.
+    """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            records = list(_records(file, path))
-    except (OSError, UnicodeDecodeError) as error:
+        with _open_text(path, progress) as (file, advance):
+            reader = csv.reader(file, strict=True)
+            records = _checked(reader, path)
+            header = tuple(name.strip() for name in next((row for row in records if row), []))
+            _check_header(header, path)
+
+            def parts() -> Iterator[Rows]:
+                while part := list(islice(records, PART_ROWS)):
+                    rows = [row for row in part if row]
+                    if any(len(row) != len(header) for row in rows):
+                        raise _wrong_width(path, len(header))
+                    advance()
+                    yield rows
+
+            yield header, parts()
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DataError(f"cannot read {path} as CSV in UTF-8: {error}") from error
-    if not records:
-        raise DataError(f"{path} is empty; its first line must name the columns")
-    (_, header), *rows = records
-    names = tuple(name.strip() for name in header)
-    _check(path, names, rows)
-    return Sheet(path, names, tuple(row for _, row in rows), tuple(line for line, _ in rows))
 
 
-def _records(file: TextIO, path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield (line, values) of each row that is not blank."""
-    reader = csv.reader(file, strict=True)
+def each_value(path: Path, column: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the value of each row; the file is read again."""
+    records = _records(path)
+    _, header = next(records)
+    place = [name.strip() for name in header].index(column)
+    for line, row in records:
+        yield line, row[place].strip()
+
+
+def find_line(path: Path, column: str, matches: Callable[[str], bool]) -> int:
+    """Return the first line on which the value of a column matches."""
+    return next((line for line, value in each_value(path, column) if matches(value)), 0)
+
+
+def read_class_column(
+    table: CsvTable, column: str, classes: tuple[str, ...]
+) -> tuple[tuple[str, ...], IntArray]:
+    """Return the classes, by default all that occur in alphabetical order, and labels (N,)."""
+    values = table.column(column)
+    if "" in values:
+        raise DataError(f"{table.place(values.index(''), column)}: there is no class name")
+    known = classes or tuple(sorted(set(values)))
+    number = {name: place for place, name in enumerate(known)}
+    for row, value in enumerate(values):
+        if value not in number:
+            raise DataError(
+                f"{table.place(row, column)}: {value!r} is no class" + nearest(value, known)
+            )
+    return known, np.array([number[value] for value in values], dtype=np.int64)
+
+
+def read_label_columns(
+    table: CsvTable, columns: tuple[str, ...], uncertain: Policy, blank: Policy
+) -> npt.NDArray[np.float32]:
+    """Return labels (N, C) of 0, 1 and, where a policy leaves a label unknown, NaN."""
+    meaning = label_values(uncertain, blank)
+    labels = np.empty((len(table.rows), len(columns)), dtype=np.float32)
+    for place, column in enumerate(columns):
+        values = table.column(column)
+        for row, value in enumerate(values):
+            if value not in meaning:
+                raise DataError(f"{table.place(row, column)}: {explain_label(value)}")
+        labels[:, place] = [meaning[value] for value in values]
+    return labels
+
+
+def _checked(reader: Any, path: Path) -> Iterator[list[str]]:
+    """Yield the rows of a reader; malformed CSV becomes a DataError with its line."""
     try:
-        for record in reader:
-            if record:
-                yield reader.line_num, tuple(record)
+        yield from reader
     except csv.Error as error:
         raise DataError(f"{path}: line {reader.line_num}: {error}") from error
 
 
-def _check(path: Path, names: tuple[str, ...], rows: list[tuple[int, tuple[str, ...]]]) -> None:
-    for name in names:
-        if names.count(name) > 1:
+def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, values) of the header and of each row that is not blank."""
+    with _open_text(path, None) as (file, _):
+        reader = csv.reader(file, strict=True)
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+
+
+def _check_header(header: tuple[str, ...], path: Path) -> None:
+    if not header:
+        raise DataError(f"{path} is empty; its first line must name the columns")
+    seen: set[str] = set()
+    for name in header:
+        if name in seen:
             raise DataError(f"{path}: line 1 names the column {name!r} twice")
-    if not rows:
-        raise DataError(f"{path} names its columns but has no rows")
-    for line, row in rows:
-        if len(row) != len(names):
-            raise DataError(f"{path}: line {line} has {len(row)} values for {len(names)} columns")
+        seen.add(name)
+
+
+def _wrong_width(path: Path, width: int) -> DataError:
+    for line, row in _records(path):
+        if len(row) != width:
+            return DataError(f"{path}: line {line} has {len(row)} values for {width} columns")
+    return DataError(f"{path} changed while it was read")
+
+
+@contextmanager
+def _open_text(
+    path: Path, progress: Progress | None
+) -> Iterator[tuple[TextIO, Callable[[], None]]]:
+    """Yield the text of a file, and a function that reports how far it has been read."""
+    size = path.stat().st_size
+    with path.open("rb") as raw:
+        stream: Any = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+
+        def advance() -> None:
+            if progress is not None:
+                progress(raw.tell(), size)
+
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as file:
+            yield file, advance

@@ -1,20 +1,26 @@
-"""Downloads into a cache folder: checked by SHA-256, written to a temporary name and renamed."""
+"""Files of data sets: the cache folder, downloads, checksums and atomic writes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from typing import BinaryIO
 from urllib.request import urlopen
 
-from fedbb.data.files import replacing
+from filelock import FileLock
+
+from fedbb._util import files
+from fedbb._util.files import TEMPORARY
 from fedbb.errors import DataError
 
 Progress = Callable[[int, int], None]
-"""Told after every piece: bytes so far, bytes in all."""
+"""Called with what is done so far and the whole, in bytes or in images."""
 
 _PIECE = 1 << 18
 _SECONDS = 60
@@ -31,11 +37,12 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class Supply:
-    """How the files of one data set are had and checked; each function takes the data set's folder.
+class Downloader:
+    """How the files of one data set are found, downloaded and verified.
 
-    `held` gives the paths in use, none when the data set is not there. `get` downloads, or takes
-    over the local file or folder it is given. `check` raises DataError at the first damaged file.
+    Each function takes the data set's folder. `held` returns the paths in use, or none if the data
+    set is missing. `get` downloads, or copies the local file or folder it is given. `check` raises
+    DataError at the first damaged file.
     """
 
     held: Callable[[Path], list[Path]]
@@ -82,6 +89,51 @@ def _pieces(file: RemoteFile) -> Iterator[bytes]:
                 yield piece
     except (OSError, HTTPException) as error:
         raise DataError(
-            f"cannot download {file.url}: {error}. Try again, or fetch it by other means and hand "
-            "over the local file"
+            f"cannot download {file.url}: {error}. Try again, or get it by other means and name "
+            "the local file"
         ) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of `path`, folders and all, once it is whole."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with files.replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def making_folder(path: Path) -> Iterator[Path | None]:
+    """Yield an empty folder that becomes `path` when the block ends.
+
+    It yields None if `path` exists, also if another process has just made it while this one waited
+    for the lock. What a killed process left unfinished is removed.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            if path.exists():
+                yield None
+                return
+            temporary = path.with_name(f".{path.name}{TEMPORARY}")
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            try:
+                yield temporary
+                temporary.replace(path)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""Every data set by name: what it is, how it is had, how it is loaded."""
+"""Every data set by name: what it is, where it comes from, how it is loaded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any, Literal
 
 from fedbb._util.names import nearest
 from fedbb.data.dataset import Dataset
-from fedbb.data.download import Progress, Supply
+from fedbb.data.download import Downloader, Progress
 from fedbb.data.sets import (
     chexpert,
     cifar,
-    cifar100,
     digit_mosaic,
     digits,
     fashion_mnist,
@@ -21,7 +20,6 @@ from fedbb.data.sets import (
     npz,
     table,
     tiny_imagenet,
-    tiny_imagenet_archive,
 )
 from fedbb.data.source import Source
 from fedbb.errors import DataError
@@ -36,7 +34,7 @@ class Entry:
     description: str
     origin: Literal["embedded", "download", "your files"]
     load: Callable[[Source], Dataset]
-    supply: Supply | None = None
+    downloader: Downloader | None = None
 
 
 CATALOGUE: Mapping[str, Entry] = {
@@ -57,28 +55,28 @@ CATALOGUE: Mapping[str, Entry] = {
         "70,000 grey images of clothing, 28 × 28 pixels, ten classes",
         "download",
         fashion_mnist.load,
-        fashion_mnist.SUPPLY,
+        fashion_mnist.DOWNLOADER,
     ),
     "cifar10": Entry(
         Task.MULTICLASS,
         "60,000 color images of 32 × 32 pixels, ten classes",
         "download",
-        cifar.load,
-        cifar.SUPPLY,
+        cifar.load_cifar10,
+        cifar.DOWNLOADER10,
     ),
     "cifar100": Entry(
         Task.MULTICLASS,
         "60,000 color images of 32 × 32 pixels, a hundred classes",
         "download",
-        cifar100.load,
-        cifar100.SUPPLY,
+        cifar.load_cifar100,
+        cifar.DOWNLOADER100,
     ),
     "tiny-imagenet": Entry(
         Task.MULTICLASS,
         "110,000 color images of 64 × 64 pixels, 200 classes",
         "download",
         tiny_imagenet.load,
-        tiny_imagenet_archive.SUPPLY,
+        tiny_imagenet.DOWNLOADER,
     ),
     "nih-cxr14": Entry(
         Task.MULTILABEL,
@@ -100,8 +98,8 @@ CATALOGUE: Mapping[str, Entry] = {
 
 
 @dataclass(frozen=True)
-class Holding:
-    """What this machine has of a data set: its files and their size in bytes."""
+class CacheStatus:
+    """The files of a data set on this machine, and their size in bytes."""
 
     name: str
     present: bool
@@ -135,14 +133,14 @@ def load_dataset(
     return entry.load(source)
 
 
-def holding(name: str, root: Path | None = None) -> Holding:
-    """Tell whether a data set can be loaded without a download, and what it takes on disk."""
+def cache_status(name: str, root: Path | None = None) -> CacheStatus:
+    """Return whether a data set can be loaded without a download, and its size on disk."""
     entry = find_entry(name)
-    if entry.supply is None:
-        return Holding(name, present=entry.origin == "embedded")
-    files = entry.supply.held(Source(name, root).folder)
+    if entry.downloader is None:
+        return CacheStatus(name, present=entry.origin == "embedded")
+    files = entry.downloader.held(Source(name, root).folder)
     size = sum(file.stat().st_size for file in files)
-    return Holding(name, bool(files), tuple(files), size)
+    return CacheStatus(name, bool(files), tuple(files), size)
 
 
 def get_dataset(
@@ -150,28 +148,28 @@ def get_dataset(
     root: Path | None = None,
     local: Path | None = None,
     progress: Progress | None = None,
-) -> Holding:
+) -> CacheStatus:
     """Put a data set into the cache, from the internet or from a local file or folder."""
-    supply = _supply(name)
-    if supply is not None and (local is not None or not holding(name, root).present):
-        supply.get(Source(name, root).folder, local, progress)
-    return holding(name, root)
+    downloader = _downloader(name)
+    if downloader is not None and (local is not None or not cache_status(name, root).present):
+        downloader.get(Source(name, root).folder, local, progress)
+    return cache_status(name, root)
 
 
-def check_files(name: str, root: Path | None = None) -> Holding:
+def check_files(name: str, root: Path | None = None) -> CacheStatus:
     """Verify the files of a data set by SHA-256; DataError names a damaged or missing one."""
-    supply = _supply(name)
-    found = holding(name, root)
+    downloader = _downloader(name)
+    found = cache_status(name, root)
     if not found.present:
         raise DataError(f"{name} is not in {Source(name, root).folder}; get it first")
-    if supply is not None:
-        supply.check(Source(name, root).folder)
+    if downloader is not None:
+        downloader.check(Source(name, root).folder)
     return found
 
 
-def _supply(name: str) -> Supply | None:
-    """Return how a data set is supplied, None if it is embedded; a user's own is refused."""
+def _downloader(name: str) -> Downloader | None:
+    """Return the downloader of a data set, None if it is embedded; a user's own is refused."""
     entry = find_entry(name)
     if entry.origin == "your files":
         raise DataError(f"{name} reads your own files: name them by path, there is nothing to get")
-    return entry.supply
+    return entry.downloader

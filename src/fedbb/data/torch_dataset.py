@@ -11,9 +11,8 @@ import numpy.typing as npt
 import torch
 
 from fedbb._util.names import nearest
-from fedbb.data.assemble import assemble
-from fedbb.data.dataset import Dataset, Examples
-from fedbb.data.layout import as_pixels
+from fedbb.data.dataset import Dataset, Examples, assemble
+from fedbb.data.transforms import as_pixels
 from fedbb.errors import DataError
 from fedbb.records import Task
 

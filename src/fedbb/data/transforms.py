@@ -1,9 +1,10 @@
-"""Random crops and mirrored images, drawn per sample and epoch, applied to whole batches."""
+"""Image arrays: memory layout, channel statistics, random augmentation and normalization."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedbb.data.dataset import Augmentation
-from fedbb.records import IntArray
+from fedbb.errors import DataError
+from fedbb.records import FloatArray, IntArray
+
+Layout = Literal["auto", "channels-first", "channels-last"]
+
+_CHANNELS = (1, 3)
+_CHUNK = 512
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes to a training image: crop after padding by so many pixels, mirror by half."""
+
+    crop: int = 0
+    flip: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any change to make."""
+        return self.crop > 0 or self.flip
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,3 +97,75 @@ def normalize(
     center = pixels.new_tensor(mean).view(-1, 1, 1)
     spread = pixels.new_tensor(std).view(-1, 1, 1)
     return pixels.sub_(center).div_(spread)
+
+
+def channel_statistics(images: npt.NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and population standard deviation per channel (the second axis of images).
+
+    uint8 pixels are taken as 0 to 1. A channel that never changes gets the spread 1, so that
+    dividing by it leaves the channel finite.
+    """
+    pixels = images.size / images.shape[1]
+    mean = sum((chunk.sum(axis=(0, 2, 3)) for chunk in _chunks(images)), np.zeros(1)) / pixels
+    centered = ((chunk - mean[:, None, None]) ** 2 for chunk in _chunks(images))
+    std = np.sqrt(sum((chunk.sum(axis=(0, 2, 3)) for chunk in centered), np.zeros(1)) / pixels)
+    std[std < 1e-12] = 1.0
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def _chunks(images: npt.NDArray[Any]) -> Iterator[FloatArray]:
+    """Yield float64 pieces, so that a large set is never held in float64 as a whole."""
+    scale = 255.0 if images.dtype == np.uint8 else 1.0
+    for start in range(0, len(images), _CHUNK):
+        yield images[start : start + _CHUNK].astype(np.float64) / scale
+
+
+def as_images(array: npt.NDArray[Any], layout: Layout, where: str) -> npt.NDArray[Any]:
+    """Return (N, channels, height, width) from (N, height, width) or either order of channels."""
+    if array.ndim == 3:
+        return as_pixels(array[:, None], where)
+    if array.ndim != 4:
+        raise DataError(
+            f"{where} has shape {array.shape}; allowed are (N, height, width), "
+            "(N, channels, height, width) and (N, height, width, channels)"
+        )
+    if _is_channels_last(array.shape, layout, where):
+        array = array.transpose(0, 3, 1, 2)
+    return as_pixels(array, where)
+
+
+def _is_channels_last(shape: tuple[int, ...], layout: Layout, where: str) -> bool:
+    """Tell the order by the axis of size 1 or 3; where both or neither fit, the user must say."""
+    first, last = shape[1] in _CHANNELS, shape[3] in _CHANNELS
+    if layout != "auto":
+        return layout == "channels-last"
+    if first == last:
+        raise DataError(
+            f"{where} has shape {shape}, which does not tell where the channels are; "
+            "set the layout to channels-first or channels-last"
+        )
+    return last
+
+
+def as_pixels(array: npt.NDArray[Any], where: str) -> npt.NDArray[Any]:
+    """Return the array as contiguous uint8 (whole numbers of 0 to 255) or float32 (the rest)."""
+    kind = array.dtype.kind
+    if kind == "b":
+        array = array.astype(np.uint8) * np.uint8(255)
+    elif kind in "iu" and array.dtype != np.uint8:
+        array = _whole_numbers(array, where)
+    elif kind == "f" and array.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
+    elif kind not in "iuf":
+        raise DataError(f"{where} holds {array.dtype}; images must be numbers")
+    return np.ascontiguousarray(array)
+
+
+def _whole_numbers(array: npt.NDArray[Any], where: str) -> npt.NDArray[np.uint8]:
+    if array.size and (array.min() < 0 or array.max() > 255):
+        raise DataError(
+            f"{where} holds {array.dtype} from {array.min()} to {array.max()}; whole numbers must "
+            "be 0 to 255, so give other ranges as float32"
+        )
+    return array.astype(np.uint8)

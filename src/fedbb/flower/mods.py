@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fedbb.aggregation.weighting import ClientBalanced
 from fedbb.imbalance.clients import Reading
-from fedbb.imbalance.counts import count_labels
-from fedbb.losses.counting import Values
+from fedbb.imbalance.counts import Values, count_labels
 from fedbb.records import LabelCounts, Task
 
 SAMPLES = "card-samples"

@@ -38,5 +38,6 @@ def class_factors(positive: npt.ArrayLike, *, beta: float, tau: float = 1.0) -> 
     """
     effective = effective_number(positive, beta, tau)
     inverse = np.divide(1.0, effective, out=np.zeros_like(effective), where=effective > 0)
-    total = inverse.sum()
-    return np.asarray(inverse * (inverse.size / total)) if total > 0 else inverse
+    total = inverse.sum(axis=-1, keepdims=True)
+    scale = np.divide(inverse.shape[-1], total, out=np.zeros_like(total), where=total > 0)
+    return np.asarray(inverse * scale)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from fedbb.imbalance.cases import check_smoothing
 from fedbb.imbalance.classes import class_factors
-from fedbb.losses.counting import TaskName, Values, complete_counts, count_targets
+from fedbb.imbalance.counts import Values
+from fedbb.losses.base import Loss
+from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
 from fedbb.losses.focal import check_focus, focal_multilabel
 from fedbb.losses.functional import (
     IGNORED,
     Reduction,
     check_classes,
     check_multiclass,
-    check_reduction,
     known_classes,
     multiclass_entries,
     one_hot,
@@ -34,7 +34,7 @@ SATURATED = 1e-3
 
 
 @dataclass(frozen=True)
-class ClassBalanced:
+class ClassBalanced(Loss):
     """Hyper-parameters of the class-balanced loss.
 
     `form` is what the weights are put on: softmax cross-entropy, one sigmoid for each class, or
@@ -53,14 +53,16 @@ class ClassBalanced:
             allowed = ", ".join(get_args(Form))
             raise ValueError(f"form must be one of {allowed}, not {self.form!r}")
 
-    def supports(self, task: Task) -> bool:
-        """Suit both tasks."""
-        return True
-
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return the loss for a client with these counts."""
-        options: dict[str, Any] = {"beta": self.beta, "form": self.form, "gamma": self.gamma}
-        return CBLoss(counts.positive, counts.negative, task=task, **options)
+        return CBLoss(
+            counts.positive,
+            counts.negative,
+            task=task,
+            beta=self.beta,
+            form=self.form,
+            gamma=self.gamma,
+        )
 
     def mean_weight(self, counts: LabelCounts, task: Task) -> float:
         """Return the mean weight of the cases of these counts; a focal factor is left out of it."""
@@ -70,7 +72,7 @@ class ClassBalanced:
         return float(weight @ cases / cases.sum()) if cases.sum() > 0 else 1.0
 
     def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
-        """Tell of a client that learns nothing, and of a β that re-weights nothing."""
+        """Report a client that learns nothing, and a β that re-weights nothing."""
         held = counts.positive[counts.positive > 0]
         if held.size == 0:
             return ["it holds no positive case, every weight is 0 and it learns nothing"]
@@ -80,7 +82,7 @@ class ClassBalanced:
         return []
 
 
-class CBLoss(nn.Module):
+class CBLoss(CountedLoss):
     """Class-balanced loss, a drop-in for CE (multi-class) and BCE (multi-label).
 
     The weights sum to the number of classes; an absent class weighs nothing. Multi-class samples
@@ -101,6 +103,9 @@ class CBLoss(nn.Module):
         gamma: exponent of the focal form.
         reduction: "mean" divides by the batch (for multi-label data, by the known entries), never
             by the sum of weights.
+
+    Raises:
+        ValueError: counts or hyper-parameters outside of their range.
     """
 
     weight: Tensor
@@ -117,14 +122,10 @@ class CBLoss(nn.Module):
         gamma: float = 1.0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
-        self.task = Task(task)
-        self.spec = ClassBalanced(beta, form, gamma)
-        self.counts = complete_counts(positives, negatives, samples, self.task)
-        self.reduction: Reduction = reduction
-        weight = torch.from_numpy(class_factors(self.counts.positive, beta=beta))
-        self.register_buffer("weight", weight.to(torch.get_default_dtype()))
+        spec = ClassBalanced(beta, form, gamma)
+        counts = complete_counts(positives, negatives, samples, Task(task))
+        super().__init__(spec, counts, Task(task), reduction)
+        self._keep("weight", class_factors(counts.positive, beta=beta))
 
     @classmethod
     def from_targets(
@@ -132,16 +133,41 @@ class CBLoss(nn.Module):
         targets: Values,
         *,
         task: TaskName = Task.MULTICLASS,
-        classes: int | None = None,
-        **options: Any,
+        classes: Classes = None,
+        form: Form = "softmax",
+        beta: float = 0.9999,
+        gamma: float = 1.0,
+        reduction: Reduction = "mean",
     ) -> CBLoss:
         """Count a training set's targets and return the loss for them.
 
-        `classes` is needed where the last classes may be absent from multi-class targets; `options`
-        are those of the constructor. Unknown labels, NaN or −100, count nowhere.
+        Args:
+            targets: class numbers or names (N,), or rows (N, C) of 0, 1 and NaN.
+            task: "multiclass" or "multilabel".
+            classes: number of classes or their names, needed where some may be absent.
+            form: see the constructor, as for the arguments that follow.
+            beta: smoothing.
+            gamma: exponent of the focal form.
+            reduction: "mean", "sum" or "none".
+
+        Returns:
+            The loss; `class_names` has the names of text classes, sorted unless given.
+
+        Raises:
+            ValueError: targets that cannot be counted.
         """
-        counts = count_targets(targets, task, classes)
-        return cls(counts.positive, counts.negative, task=task, **options)
+        counts, names = count_targets(targets, task, classes)
+        loss = cls(
+            counts.positive,
+            counts.negative,
+            task=task,
+            form=form,
+            beta=beta,
+            gamma=gamma,
+            reduction=reduction,
+        )
+        loss.class_names = names
+        return loss
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Score logits (N, C) against targets, (N,) or (N, C)."""
@@ -154,10 +180,6 @@ class CBLoss(nn.Module):
         else:
             entries = one_against_all(logits, targets, gamma, self.weight)
         return reduce(entries, targets, self.reduction)
-
-    def extra_repr(self) -> str:
-        """Name the task and hyper-parameters in the module's printed form."""
-        return f"task={self.task.value}, {self.spec}, reduction={self.reduction}"
 
 
 def one_against_all(logits: Tensor, targets: Tensor, gamma: float, weight: Tensor) -> Tensor:

@@ -32,28 +32,16 @@ class PlainLoss(nn.Module):
 
 
 @dataclass(frozen=True)
-class CrossEntropy:
-    """The plain loss, blind to a client's counts."""
-
-    def supports(self, task: Task) -> bool:
-        """Suit both tasks."""
-        return True
+class CrossEntropy(Loss):
+    """The plain loss, which does not depend on a client's counts."""
 
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return CE or BCE."""
         return PlainLoss(task)
 
-    def mean_weight(self, counts: LabelCounts, task: Task) -> float:
-        """Return one."""
-        return 1.0
-
-    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
-        """Return nothing: every client learns alike."""
-        return []
-
 
 @dataclass(frozen=True)
-class ScaledCrossEntropy:
+class ScaledCrossEntropy(Loss):
     """The plain loss times the mean weight that another loss would give this client.
 
     The control for a re-weighted loss: it takes the same step sizes and re-weights nothing.
@@ -62,7 +50,7 @@ class ScaledCrossEntropy:
     like: Loss
 
     def supports(self, task: Task) -> bool:
-        """Suit what the other loss suits."""
+        """Support what the other loss supports."""
         return self.like.supports(task)
 
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
@@ -74,5 +62,5 @@ class ScaledCrossEntropy:
         return self.like.mean_weight(counts, task)
 
     def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
-        """Return the other loss's remarks, since its step sizes are taken over."""
+        """Return the other loss's diagnostics, since its step sizes are used."""
         return self.like.diagnostics(counts, task)

@@ -1,4 +1,4 @@
-"""The table that shows how a loss came to its weights."""
+"""The table that shows how the counts lead to the weights of a loss."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class on its way from counts to what its cases are multiplied with."""
+    """One class: its counts, effective numbers, α and the weights of its cases."""
 
     name: str
     positives: float

@@ -1,4 +1,4 @@
-"""Focal loss (Lin et al. 2017): (1 − p)^γ times the plain loss, so right answers count less."""
+"""Focal loss (Lin et al. 2017): (1 − p)^γ times the plain loss; easy examples count less."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedbb.losses.counting import TaskName
+from fedbb.losses.base import Loss
+from fedbb.losses.counted import TaskName
 from fedbb.losses.functional import (
     Reduction,
     check_reduction,
@@ -22,7 +23,7 @@ from fedbb.records import LabelCounts, Task
 
 
 @dataclass(frozen=True)
-class Focal:
+class Focal(Loss):
     """Hyper-parameters of the focal loss.
 
     `alpha`, where given, weighs positive cases with α and negative ones with 1 − α. Softmax scores
@@ -38,11 +39,11 @@ class Focal:
             raise ValueError(f"alpha must be None or between 0 and 1, not {self.alpha}")
 
     def supports(self, task: Task) -> bool:
-        """Suit both tasks; with α, multi-label alone."""
+        """Support both tasks; with α, multi-label only."""
         return self.alpha is None or task is Task.MULTILABEL
 
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
-        """Return the loss, which is blind to a client's counts."""
+        """Return the loss, which does not depend on a client's counts."""
         return FocalLoss(gamma=self.gamma, alpha=self.alpha, task=task)
 
     def mean_weight(self, counts: LabelCounts, task: Task) -> float:
@@ -53,10 +54,6 @@ class Focal:
         weighted = self.alpha * positive + (1.0 - self.alpha) * negative
         return float(weighted / (positive + negative))
 
-    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
-        """Return nothing: every client learns alike."""
-        return []
-
 
 class FocalLoss(nn.Module):
     """Focal loss on logits, a drop-in for CE (multi-class) and BCE (multi-label).
@@ -66,11 +63,14 @@ class FocalLoss(nn.Module):
     0.1732...
 
     Args:
-        gamma: how fast right answers lose weight, at least 0; 0 is the plain loss.
+        gamma: how fast easy examples lose weight, at least 0; 0 is the plain loss.
         alpha: weight of positive cases, 1 − α that of negative ones; multi-label only.
         task: "multiclass" (targets are class numbers) or "multilabel" (targets (N, C) of 0, 1 and
             NaN for an unknown label, which then counts nowhere).
         reduction: "mean" divides by the number of known labels.
+
+    Raises:
+        ValueError: a value outside of its range, or `alpha` for a multi-class task.
     """
 
     def __init__(

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from fedbb.imbalance.cases import case_weights, check_smoothing, effective_number
 from fedbb.imbalance.classes import class_factors
-from fedbb.losses.counting import TaskName, Values, complete_counts, count_targets
+from fedbb.imbalance.counts import Values
+from fedbb.losses.base import Loss
+from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
 from fedbb.losses.explain import ClassRow, Explanation
 from fedbb.losses.functional import (
     Reduction,
     check_classes,
-    check_reduction,
     multiclass_entries,
     multilabel_entries,
     reduce,
@@ -24,23 +25,33 @@ from fedbb.losses.functional import (
 from fedbb.records import FloatArray, LabelCounts, Task
 
 ClassFactor = Literal["alpha", "effective"]
+Scale = float | Literal["unit"]
+"""A factor on the loss, or "unit" for the one that makes the mean weight one."""
 
 SATURATED = 1e-3
-"""Where every α is this near to one half, the loss is plain cross-entropy times a constant."""
+"""If every α is this near to one half, the loss is plain cross-entropy times a constant."""
 
 
 @dataclass(frozen=True)
-class PNB:
-    """Hyper-parameters of the PNB loss.
+class PNB(Loss):
+    """Hyper-parameters of the PNB loss; the defaults are the paper's.
 
-    `mu` multiplies the loss, hence the learning rate; "unit" makes the mean weight over a client's
-    counts one. `class_factor` is the factor between classes: the paper's second α⁺, or the inverse
-    effective number. α is kept within [alpha_min, 1 − alpha_min].
+    Args:
+        beta: smoothing of Eq. 3, in [0, 1).
+        tau: temperature that divides the counts.
+        mu: factor on the loss, hence on the learning rate; "unit" makes the mean weight over a
+            client's counts one.
+        class_factor: factor between classes: the paper's second α⁺, or the inverse effective
+            number.
+        alpha_min: α is kept within [alpha_min, 1 − alpha_min].
+
+    Raises:
+        ValueError: a value outside of its range.
     """
 
     beta: float = 0.9999
     tau: float = 1.0
-    mu: float | Literal["unit"] = 4.0
+    mu: Scale = 4.0
     class_factor: ClassFactor = "alpha"
     alpha_min: float = 0.0
 
@@ -56,20 +67,35 @@ class PNB:
         if not 0.0 <= self.alpha_min <= 0.5:
             raise ValueError(f"alpha_min must be in [0, 0.5], not {self.alpha_min}")
 
-    def supports(self, task: Task) -> bool:
-        """Suit both tasks."""
-        return True
-
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return the loss for a client with these counts."""
-        return _from_spec(self, counts, task, "mean")
+        return PNBLoss(
+            counts.positive,
+            counts.negative,
+            task=task,
+            beta=self.beta,
+            tau=self.tau,
+            mu=self.mu,
+            class_factor=self.class_factor,
+            alpha_min=self.alpha_min,
+        )
 
     def mean_weight(self, counts: LabelCounts, task: Task) -> float:
         """Return the mean factor on the cases of these counts, μ included."""
         return weigh(self, counts, task).mean
 
+    def mean_weights(self, positive: FloatArray, negative: FloatArray, task: Task) -> FloatArray:
+        """Return `mean_weight` of many clients at once."""
+        _, on_positive, on_negative = _factors(self, positive, negative, task)
+        total = (on_positive * positive + on_negative * negative).sum(axis=1)
+        cases = _cases(positive, negative, task)
+        mean = np.divide(total, cases, out=np.ones_like(total), where=cases > 0)
+        if self.mu == "unit":
+            return np.where(mean > 0, 1.0, 0.0)
+        return np.asarray(self.mu * mean)
+
     def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
-        """Tell of a client that learns nothing, and of a β that re-weights nothing."""
+        """Report a client that learns nothing, and a β that re-weights nothing."""
         weights = weigh(self, counts, task)
         if weights.mean == 0:
             return [
@@ -86,7 +112,7 @@ class PNB:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """α of each class, and what a positive and a negative case is multiplied with, μ included."""
+    """α of each class, and the factors on its positive and negative cases, μ included."""
 
     alpha_positive: FloatArray
     alpha_negative: FloatArray
@@ -97,35 +123,49 @@ class Weights:
 
 def weigh(spec: PNB, counts: LabelCounts, task: Task) -> Weights:
     """Return the weights of Eq. 6 or 8 for these counts, in float64."""
-    alpha, _ = case_weights(counts.positive, counts.negative, beta=spec.beta, tau=spec.tau)
-    alpha = np.clip(alpha, spec.alpha_min, 1.0 - spec.alpha_min)
-    factor = alpha
-    if spec.class_factor == "effective":
-        factor = class_factors(counts.positive, beta=spec.beta, tau=spec.tau)
-    if task is Task.MULTICLASS:
-        # Softmax scores the true class alone, so Eq. 8 has one factor and no negative cases.
-        positive, negative = factor, np.zeros_like(factor)
-        cases = counts.positive.sum()
-    else:
-        positive, negative = factor * alpha, factor * (1.0 - alpha)
-        cases = counts.positive.sum() + counts.negative.sum()
+    alpha, positive, negative = _factors(spec, counts.positive, counts.negative, task)
     total = positive @ counts.positive + negative @ counts.negative
+    cases = _cases(counts.positive, counts.negative, task)
     mean = float(total / cases) if cases > 0 else 1.0
     mu = _unit(mean) if spec.mu == "unit" else float(spec.mu)
     return Weights(alpha, 1.0 - alpha, mu * positive, mu * negative, mu * mean)
 
 
+def _factors(
+    spec: PNB, positive: FloatArray, negative: FloatArray, task: Task
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return α⁺ and the factors on positive and negative cases before μ, all (…, C)."""
+    alpha, _ = case_weights(positive, negative, beta=spec.beta, tau=spec.tau)
+    alpha = np.clip(alpha, spec.alpha_min, 1.0 - spec.alpha_min)
+    factor = alpha
+    if spec.class_factor == "effective":
+        factor = class_factors(positive, beta=spec.beta, tau=spec.tau)
+    if task is Task.MULTICLASS:
+        # Softmax scores the true class alone, so Eq. 8 has one factor and no negative cases.
+        return alpha, factor, np.zeros_like(factor)
+    return alpha, factor * alpha, factor * (1.0 - alpha)
+
+
+def _cases(positive: FloatArray, negative: FloatArray, task: Task) -> FloatArray:
+    """Return the number of cases that are scored, (…)."""
+    scored = positive.sum(axis=-1)
+    return np.asarray(scored if task is Task.MULTICLASS else scored + negative.sum(axis=-1))
+
+
 def _unit(mean: float) -> float:
-    """The factor that makes the mean one; cases that all weigh nothing cannot be scaled so."""
+    """Return the factor that makes the mean one; cases of weight zero cannot be scaled."""
     return 1.0 / mean if mean > 0 else 1.0
 
 
-class PNBLoss(nn.Module):
+class PNBLoss(CountedLoss):
     """Positive Negative Balanced loss, a drop-in for CE (multi-class) and BCE (multi-label).
 
+    The mean weight over the training data is one unless `mu` says otherwise, so that the learning
+    rate of cross-entropy keeps its meaning.
+
     >>> loss = PNBLoss([900, 90, 10])
-    >>> loss(torch.zeros(2, 3), torch.tensor([0, 2])).item()  # doctest: +ELLIPSIS
-    0.600...
+    >>> loss.positive_weight
+    tensor([0.5609, 4.9071, 5.3558])
 
     Args:
         positives: cases of each class in the training data, (C,).
@@ -135,10 +175,14 @@ class PNBLoss(nn.Module):
             NaN for an unknown label, which then counts nowhere).
         beta: smoothing of Eq. 3, in [0, 1): 0 re-weights nothing, towards 1 is inverse frequency.
         tau: temperature that divides the counts.
-        mu: factor on the loss; "unit" makes the mean weight over these counts one.
+        mu: factor on the loss; "unit" makes the mean weight over these counts one. The paper's
+            method takes 4.
         class_factor: "alpha" as in the paper, or "effective" for the inverse effective number.
         reduction: "mean" divides by the batch (and the classes), never by the sum of weights.
         alpha_min: keeps α within [alpha_min, 1 − alpha_min].
+
+    Raises:
+        ValueError: counts or hyper-parameters outside of their range.
     """
 
     alpha_positive: Tensor
@@ -155,22 +199,19 @@ class PNBLoss(nn.Module):
         task: TaskName = Task.MULTICLASS,
         beta: float = 0.9999,
         tau: float = 1.0,
-        mu: float | Literal["unit"] = 1.0,
+        mu: Scale = "unit",
         class_factor: ClassFactor = "alpha",
         reduction: Reduction = "mean",
         alpha_min: float = 0.0,
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
-        self.task = Task(task)
-        self.spec = PNB(beta, tau, mu, class_factor, alpha_min)
-        self.counts = complete_counts(positives, negatives, samples, self.task)
-        self.reduction: Reduction = reduction
-        weights = weigh(self.spec, self.counts, self.task)
-        self._register("alpha_positive", weights.alpha_positive)
-        self._register("alpha_negative", weights.alpha_negative)
-        self._register("positive_weight", weights.positive)
-        self._register("negative_weight", weights.negative)
+        spec = PNB(beta, tau, mu, class_factor, alpha_min)
+        counts = complete_counts(positives, negatives, samples, Task(task))
+        super().__init__(spec, counts, Task(task), reduction)
+        weights = weigh(spec, counts, self.task)
+        self._keep("alpha_positive", weights.alpha_positive)
+        self._keep("alpha_negative", weights.alpha_negative)
+        self._keep("positive_weight", weights.positive)
+        self._keep("negative_weight", weights.negative)
 
     @classmethod
     def from_targets(
@@ -178,16 +219,53 @@ class PNBLoss(nn.Module):
         targets: Values,
         *,
         task: TaskName = Task.MULTICLASS,
-        classes: int | None = None,
-        **options: Any,
+        classes: Classes = None,
+        beta: float = 0.9999,
+        tau: float = 1.0,
+        mu: Scale = "unit",
+        class_factor: ClassFactor = "alpha",
+        reduction: Reduction = "mean",
+        alpha_min: float = 0.0,
     ) -> PNBLoss:
         """Count a training set's targets and return the loss for them.
 
-        `classes` is needed where the last classes may be absent from multi-class targets; `options`
-        are those of the constructor. Unknown labels, NaN or −100, count nowhere.
+        >>> loss = PNBLoss.from_targets(["cat", "dog", "cat"])
+        >>> loss.class_names
+        ('cat', 'dog')
+
+        Args:
+            targets: class numbers or names (N,), or rows (N, C) of 0, 1 and NaN: a list, an array,
+                a tensor, or a column of pandas. Unknown labels, NaN or −100, count nowhere.
+            task: "multiclass" or "multilabel".
+            classes: number of classes or their names, needed where some may be absent.
+            beta: see the constructor, as for the arguments that follow.
+            tau: temperature.
+            mu: factor on the loss.
+            class_factor: "alpha" or "effective".
+            reduction: "mean", "sum" or "none".
+            alpha_min: least α.
+
+        Returns:
+            The loss. It takes class numbers; `class_names` has the name of each, sorted for text
+            targets unless `classes` gives an order.
+
+        Raises:
+            ValueError: targets that cannot be counted, or hyper-parameters outside of their range.
         """
-        counts = count_targets(targets, task, classes)
-        return cls(counts.positive, counts.negative, task=task, **options)
+        counts, names = count_targets(targets, task, classes)
+        loss = cls(
+            counts.positive,
+            counts.negative,
+            task=task,
+            beta=beta,
+            tau=tau,
+            mu=mu,
+            class_factor=class_factor,
+            reduction=reduction,
+            alpha_min=alpha_min,
+        )
+        loss.class_names = names
+        return loss
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Score logits (N, C) against targets, (N,) or (N, C)."""
@@ -200,10 +278,17 @@ class PNBLoss(nn.Module):
             )
         return reduce(entries, targets, self.reduction)
 
-    def explain(self, names: list[str] | tuple[str, ...] | None = None) -> Explanation:
-        """Return the way from counts to multipliers, a row for each class; prints as a table."""
+    def explain(self, names: Sequence[str] | None = None) -> Explanation:
+        """Return how the counts lead to the weights, a row for each class; prints as a table.
+
+        Args:
+            names: names of the classes; by default `class_names`, or their numbers.
+
+        Raises:
+            ValueError: a number of names that differs from the number of classes.
+        """
         counts, spec = self.counts, self.spec
-        names = names or [str(number) for number in range(len(counts.positive))]
+        names = names or self.class_names or [str(place) for place in range(len(counts.positive))]
         if len(names) != len(counts.positive):
             raise ValueError(f"{len(names)} names do not fit {len(counts.positive)} classes")
         weights = weigh(spec, counts, self.task)
@@ -220,24 +305,3 @@ class PNBLoss(nn.Module):
         )
         rows = zip(*columns, strict=True)
         return Explanation(tuple(ClassRow(row[0], *map(float, row[1:])) for row in rows))
-
-    def extra_repr(self) -> str:
-        """Name the task and hyper-parameters in the module's printed form."""
-        return f"task={self.task.value}, {self.spec}, reduction={self.reduction}"
-
-    def _register(self, name: str, values: FloatArray) -> None:
-        self.register_buffer(name, torch.from_numpy(values).to(torch.get_default_dtype()))
-
-
-def _from_spec(spec: PNB, counts: LabelCounts, task: Task, reduction: Reduction) -> PNBLoss:
-    return PNBLoss(
-        counts.positive,
-        counts.negative,
-        task=task,
-        beta=spec.beta,
-        tau=spec.tau,
-        mu=spec.mu,
-        class_factor=spec.class_factor,
-        alpha_min=spec.alpha_min,
-        reduction=reduction,
-    )

@@ -1,115 +1,143 @@
-"""Uneven clients drawn from Dirichlet shares: skewed in their labels, or in their sizes.
+"""Non-IID clients drawn from Dirichlet shares: skewed in their labels, or in their sizes.
 
-The draws use numpy's legacy generator. Label skew draws in the order of the public code of FedML,
-FedAlign, MOON and NIID-Bench, so the same seed gives the same split. Quantity skew does not: it
-draws the sizes before the order of the samples.
+Label skew draws from numpy's legacy generator in the order of the public codes (FedML, FedAlign,
+MOON, NIID-Bench), so that the same seed gives the same splits. Quantity skew draws the sizes before
+the order of the samples; its splits differ from theirs.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedbb.errors import DataError
 from fedbb.records import FloatArray, IntArray
+from fedbb.rng import stream
 
 _LARGEST = 1e100
 _SIZE_DRAWS = 10_000
-_DEALT = 20_000_000
+_ASSIGNED = 20_000_000
 
 
-@dataclass(frozen=True)
-class Skew:
-    """How uneven: the smaller the concentration (δ of the paper), the more."""
+def label_skew(
+    labels: IntArray, clients: int, concentration: float, min_samples: int = 10, seed: int = 0
+) -> IntArray:
+    """Return the client of each sample; every class is split by Dirichlet shares of its own.
 
-    clients: int
-    concentration: float
-    min_samples: int = 10
-    seed: int = 0
+    A client that already holds an average number of samples gets none of the further classes. The
+    split is drawn again until every client has `min_samples`.
 
+    Args:
+        labels: class numbers (N,) from 0.
+        clients: number of clients.
+        concentration: δ of the paper; the smaller, the more skewed.
+        min_samples: least number of samples of a client.
+        seed: of the draw, 0 to 2³² − 1.
 
-def label_skew(labels: IntArray, skew: Skew) -> IntArray:
-    """Return the client of each sample, every class being dealt out by shares of its own.
-
-    Clients that already hold an average number of samples get nothing of the further classes. All
-    is drawn anew until every client has its minimum.
+    Raises:
+        DataError: a value outside of its range, or a minimum that no draw reaches.
     """
-    _check(skew, len(labels))
+    _check(len(labels), clients, concentration, min_samples, seed)
     if labels.min() < 0:
         raise DataError(f"label {int(labels.argmin())} is {labels.min()}; classes count from 0")
-    rng = np.random.RandomState(skew.seed)
+    rng = np.random.RandomState(seed)
     members = [np.flatnonzero(labels == label) for label in range(int(labels.max()) + 1)]
     # Enough draws for any split that is likely at all, yet an end within seconds.
-    draws = min(max(_DEALT // len(labels), 100), 1000)
+    draws = min(max(_ASSIGNED // len(labels), 100), 1000)
     for _ in range(draws):
-        owners, sizes = _deal_classes(members, skew, rng)
-        if sizes.min() >= skew.min_samples:
+        owners, sizes = _split_classes(members, clients, concentration, rng)
+        if sizes.min() >= min_samples:
             return owners
-    raise _too_uneven("label-skew", skew, len(labels), draws)
+    raise _too_skewed(
+        f"label-skew with concentration {concentration:g}", clients, min_samples, len(labels), draws
+    )
 
 
-def _deal_classes(
-    members: list[IntArray], skew: Skew, rng: np.random.RandomState
+def dominant_label(labels: npt.NDArray[Any], seed: int) -> IntArray:
+    """Return for each row of labels (N, C) the class by which label skew assigns it.
+
+    It is one of the row's positive classes, each with equal probability, or C where there is none.
+    A client thus gets an image with the mean of its shares of the image's classes.
+    """
+    positive = labels == 1
+    keys = stream(seed, "partition", "deciding class").random(labels.shape)
+    chosen = np.where(positive, keys, -1.0).argmax(axis=1)
+    decided = np.where(positive.any(axis=1), chosen, labels.shape[1])
+    return np.asarray(decided, dtype=np.int64)
+
+
+def quantity_skew(
+    samples: int, clients: int, concentration: float, min_samples: int = 10, seed: int = 0
+) -> IntArray:
+    """Return the client of each sample; clients differ in size only, whatever the labels are.
+
+    The arguments and errors are those of `label_skew`, with the number of samples first.
+    """
+    _check(samples, clients, concentration, min_samples, seed)
+    rng = np.random.RandomState(seed)
+    for _ in range(_SIZE_DRAWS):
+        shares = _dirichlet(clients, concentration, rng)
+        if shares.min() * samples < min_samples:
+            continue
+        sizes = _cut(shares, samples)
+        # Rounding may cost a client one sample, so its size must suffice as well as its share.
+        if sizes.min() >= min_samples:
+            owners = np.empty(samples, dtype=np.int64)
+            owners[rng.permutation(samples)] = np.repeat(np.arange(clients), sizes)
+            return owners
+    raise _too_skewed(
+        f"quantity-skew with concentration {concentration:g}",
+        clients,
+        min_samples,
+        samples,
+        _SIZE_DRAWS,
+    )
+
+
+def _split_classes(
+    members: list[IntArray], clients: int, concentration: float, rng: np.random.RandomState
 ) -> tuple[IntArray, IntArray]:
     """Return one draw: the client of each sample, and the clients' sizes."""
     samples = sum(len(places) for places in members)
     owners = np.empty(samples, dtype=np.int64)
-    sizes = np.zeros(skew.clients, dtype=np.int64)
+    sizes = np.zeros(clients, dtype=np.int64)
     for places in members:
         shuffled = places.copy()
         rng.shuffle(shuffled)
-        shares = _open_shares(sizes < samples / skew.clients, skew, rng)
-        dealt = _cut(shares, len(places))
-        owners[shuffled] = np.repeat(np.arange(skew.clients), dealt)
-        sizes += dealt
+        shares = _open_shares(sizes < samples / clients, concentration, rng)
+        assigned = _cut(shares, len(places))
+        owners[shuffled] = np.repeat(np.arange(clients), assigned)
+        sizes += assigned
     return owners, sizes
 
 
 def _open_shares(
-    is_open: npt.NDArray[np.bool_], skew: Skew, rng: np.random.RandomState
+    is_open: npt.NDArray[np.bool_], concentration: float, rng: np.random.RandomState
 ) -> FloatArray:
     """Return Dirichlet shares, those of full clients set to zero and the rest scaled to one."""
-    shares = _dirichlet(skew, rng) * is_open
+    shares = _dirichlet(len(is_open), concentration, rng) * is_open
     total = shares.sum()
     if total > 0:
         return np.asarray(shares / total)
-    return _all_to_one(np.flatnonzero(is_open), skew, rng)
+    return _all_to_one(np.flatnonzero(is_open), len(is_open), rng)
 
 
-def quantity_skew(samples: int, skew: Skew) -> IntArray:
-    """Return the client of each sample; clients differ in size only, whatever the labels are."""
-    _check(skew, samples)
-    rng = np.random.RandomState(skew.seed)
-    for _ in range(_SIZE_DRAWS):
-        shares = _dirichlet(skew, rng)
-        if shares.min() * samples < skew.min_samples:
-            continue
-        sizes = _cut(shares, samples)
-        # Rounding may cost a client one sample, so its size must suffice as well as its share.
-        if sizes.min() >= skew.min_samples:
-            owners = np.empty(samples, dtype=np.int64)
-            owners[rng.permutation(samples)] = np.repeat(np.arange(skew.clients), sizes)
-            return owners
-    raise _too_uneven("quantity-skew", skew, samples, _SIZE_DRAWS)
-
-
-def _dirichlet(skew: Skew, rng: np.random.RandomState) -> FloatArray:
-    """Return shares that sum to one, also where floats cannot hold what they are made from."""
+def _dirichlet(clients: int, concentration: float, rng: np.random.RandomState) -> FloatArray:
+    """Return shares that sum to one, also where floats cannot hold the gamma draws behind them."""
     # Beyond this the gamma draws would overflow, and the shares are equal to the last digit anyway.
-    concentration = min(skew.concentration, _LARGEST)
-    shares = rng.dirichlet(np.full(skew.clients, concentration))
+    shares = rng.dirichlet(np.full(clients, min(concentration, _LARGEST)))
     if np.isfinite(shares).all():
         return shares
-    return _all_to_one(np.arange(skew.clients), skew, rng)
+    return _all_to_one(np.arange(clients), clients, rng)
 
 
-def _all_to_one(clients: IntArray, skew: Skew, rng: np.random.RandomState) -> FloatArray:
-    """Return what shares tend to as δ → 0: one of these clients, any of them, has all."""
-    shares = np.zeros(skew.clients)
-    shares[rng.choice(clients)] = 1.0
+def _all_to_one(chosen: IntArray, clients: int, rng: np.random.RandomState) -> FloatArray:
+    """Return the limit of the shares as δ → 0: one of the chosen clients, at random, has all."""
+    shares = np.zeros(clients)
+    shares[rng.choice(chosen)] = 1.0
     return shares
 
 
@@ -119,25 +147,25 @@ def _cut(shares: FloatArray, number: int) -> IntArray:
     return np.diff(ends, prepend=0, append=number)
 
 
-def _check(skew: Skew, samples: int) -> None:
-    if skew.clients < 1 or skew.min_samples < 1:
+def _check(samples: int, clients: int, concentration: float, min_samples: int, seed: int) -> None:
+    if clients < 1 or min_samples < 1:
         raise DataError(
-            f"clients is {skew.clients}, min_samples is {skew.min_samples}; both must be at least 1"
+            f"clients is {clients}, min_samples is {min_samples}; both must be at least 1"
         )
-    if not (skew.concentration > 0 and math.isfinite(skew.concentration)):
-        raise DataError(f"concentration is {skew.concentration}; it must be above 0 and finite")
-    if not 0 <= skew.seed < 2**32:
-        raise DataError(f"the partition's seed is {skew.seed}; allowed are 0 to {2**32 - 1}")
-    if skew.clients * skew.min_samples > samples:
+    if not (concentration > 0 and math.isfinite(concentration)):
+        raise DataError(f"concentration is {concentration}; it must be above 0 and finite")
+    if not 0 <= seed < 2**32:
+        raise DataError(f"the partition's seed is {seed}; allowed are 0 to {2**32 - 1}")
+    if clients * min_samples > samples:
         raise DataError(
-            f"{skew.clients} clients of at least {skew.min_samples} samples need "
-            f"{skew.clients * skew.min_samples}; there are {samples}"
+            f"{clients} clients of at least {min_samples} samples need "
+            f"{clients * min_samples}; there are {samples}"
         )
 
 
-def _too_uneven(kind: str, skew: Skew, samples: int, draws: int) -> DataError:
+def _too_skewed(what: str, clients: int, min_samples: int, samples: int, draws: int) -> DataError:
     return DataError(
-        f"{kind} with concentration {skew.concentration:g} left one of {skew.clients} clients with "
-        f"fewer than {skew.min_samples} of {samples} samples in all of {draws} draws; raise "
-        "concentration, lower min_samples, take fewer clients, or another seed"
+        f"{what} left one of {clients} clients with fewer than {min_samples} of {samples} samples "
+        f"in all of {draws} draws; raise concentration, lower min_samples, take fewer clients, or "
+        "another seed"
     )

@@ -1,4 +1,4 @@
-"""Clients alike: shuffled samples in equal parts."""
+"""IID clients: shuffled samples in equal parts."""
 
 from __future__ import annotations
 

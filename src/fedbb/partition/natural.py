@@ -1,4 +1,4 @@
-"""Clients as they are found: by site, patient, or another column of the data."""
+"""Natural clients: by site, patient, or another column of the data."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def by_value(values: npt.NDArray[np.str_]) -> IntArray:
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
-def deal_values(values: npt.NDArray[np.str_], clients: int, seed: int) -> IntArray:
-    """Return the client of each sample, whole values dealt to so many clients of balanced sizes.
+def assign_groups(values: npt.NDArray[np.str_], clients: int, seed: int) -> IntArray:
+    """Return the client of each sample; whole groups go to `clients` clients of balanced sizes.
 
-    The largest value not yet dealt goes to the smallest client; equal ones go in a drawn order.
+    A group is all samples of one value. The largest remaining group goes to the smallest client;
+    groups of equal size are taken in a random order.
     """
     groups = by_value(values)
     sizes = np.bincount(groups)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.data.files import replacing
+from fedbb.data.download import replacing
 from fedbb.errors import DataError
 from fedbb.records import IntArray
 
@@ -22,9 +22,13 @@ _FORMAT = "fedbb partition 1"
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Sorted places of each client's examples, and the labels and rule they were made for.
+    """Which examples each client has, and the labels and rule the partition was made for.
 
-    `fingerprint` is that of the labels, so that a partition is not used with other data by mistake.
+    Attributes:
+        clients: sorted places of each client's examples; every example has exactly one client.
+        samples: number of examples.
+        fingerprint: SHA-256 of the labels, so that a partition is not used with other data.
+        rule: how it was made.
     """
 
     clients: tuple[IntArray, ...]
@@ -36,6 +40,14 @@ class Partition:
     def sizes(self) -> list[int]:
         """Number of examples of each client."""
         return [len(places) for places in self.clients]
+
+    @property
+    def owners(self) -> IntArray:
+        """The client of each example, (N,)."""
+        owners = np.empty(self.samples, dtype=np.int64)
+        for client, places in enumerate(self.clients):
+            owners[places] = client
+        return owners
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Partition) and self._content() == other._content()

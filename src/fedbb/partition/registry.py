@@ -10,10 +10,9 @@ from fedbb._util.constraints import STRICT_TABLE, Count, Positive, Seed
 from fedbb._util.names import nearest
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
-from fedbb.partition.dirichlet import Skew, label_skew, quantity_skew
+from fedbb.partition.dirichlet import dominant_label, label_skew, quantity_skew
 from fedbb.partition.iid import even_parts
-from fedbb.partition.multilabel import deciding_classes
-from fedbb.partition.natural import by_value, deal_values
+from fedbb.partition.natural import assign_groups, by_value
 from fedbb.partition.partition import Partition, from_owners
 from fedbb.partition.skew import measure_skew
 from fedbb.records import IntArray, Task
@@ -114,19 +113,19 @@ def _record(rule: Rule, kind: Kind) -> dict[str, str | int | float]:
 def _by_labels(rule: Rule, examples: Examples, task: Task) -> IntArray:
     labels = examples.labels
     if task is Task.MULTILABEL:
-        labels = deciding_classes(labels, _seed(rule))
-    return label_skew(labels, _skew(rule))
+        labels = dominant_label(labels, _seed(rule))
+    return label_skew(labels, *_skew(rule))
 
 
 def _by_quantity(rule: Rule, examples: Examples, task: Task) -> IntArray:
-    return quantity_skew(len(examples), _skew(rule))
+    return quantity_skew(len(examples), *_skew(rule))
 
 
-def _skew(rule: Rule) -> Skew:
+def _skew(rule: Rule) -> tuple[int, float, int, int]:
     assert rule.clients is not None
     assert rule.concentration is not None
     assert rule.min_samples is not None
-    return Skew(rule.clients, rule.concentration, rule.min_samples, _seed(rule))
+    return rule.clients, rule.concentration, rule.min_samples, _seed(rule)
 
 
 def _seed(rule: Rule) -> int:
@@ -148,7 +147,7 @@ def _by_column(rule: Rule, examples: Examples, task: Task) -> IntArray:
     values = examples.columns[rule.column]
     if rule.clients is None:
         return by_value(values)
-    return deal_values(values, rule.clients, _seed(rule))
+    return assign_groups(values, rule.clients, _seed(rule))
 
 
 KINDS: Mapping[str, Kind] = {

@@ -1,4 +1,4 @@
-"""How far a partition's clients are from having the labels of the whole."""
+"""Label skew: how far the clients' label distributions are from that of all samples."""
 
 from __future__ import annotations
 
@@ -8,38 +8,55 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedbb.imbalance.counts import sum_by_group
 from fedbb.records import FloatArray, IntArray
 
 
 def measure_skew(labels: npt.NDArray[Any], clients: Sequence[IntArray]) -> float:
-    """Return the mean distance of the clients' label mixes from that of all samples, in [0, 1).
+    """Return the mean total variation distance of the clients from all samples, in [0, 1).
 
-    The distance is that of total variation, ½ Σ|p_k − p|, and clients count by their sizes: it is
-    the share of samples that would need other labels for all clients to be alike. Clients drawn
-    at random are not quite at 0, the less so the smaller they are.
+    Clients count by their sizes: the result is the share of samples that would need other labels
+    for all clients to be alike. Clients drawn at random are not exactly at 0, and the smaller they
+    are, the farther from it.
+
+    Args:
+        labels: class numbers (N,), or rows (N, C) of 0, 1 and NaN.
+        clients: the places of each client's samples.
 
     >>> measure_skew(np.array([0, 0, 1, 1]), [np.array([0, 1]), np.array([2, 3])])
     0.5
     """
-    rows = _rows(labels)
     sizes = np.array([len(places) for places in clients], dtype=np.float64)
-    mass = _masses(rows, clients)
-    distances = np.abs(mass / sizes[:, np.newaxis] - mass.sum(axis=0) / sizes.sum()).sum(axis=1) / 2
+    rows = _rows(labels)[np.concatenate(clients)]
+    owner = np.repeat(np.arange(len(clients)), [len(places) for places in clients])
+    mass = class_mass(rows, owner, len(clients))
+    distances = total_variation(mass / sizes[:, np.newaxis], mass.sum(axis=0) / sizes.sum())
     return float(np.dot(distances, sizes) / sizes.sum())
 
 
-def _masses(rows: npt.NDArray[np.bool_], clients: Sequence[IntArray]) -> FloatArray:
-    """Return how many samples each client has of each class, (K, C + 1), one of two for half each.
+def total_variation(shares: FloatArray, whole: FloatArray) -> FloatArray:
+    """Return ½ Σ|p_k − p| of each client's label shares (K, C) and those of the whole (C,)."""
+    return np.asarray(np.abs(shares - whole).sum(axis=1) / 2)
 
-    The last place is for samples without any class.
+
+def class_mass(
+    has: npt.NDArray[np.bool_],
+    groups: IntArray,
+    number: int,
+    *,
+    rows: IntArray | None = None,
+    times: npt.NDArray[Any] | None = None,
+) -> FloatArray:
+    """Return how many samples of each class the groups have, (number, C + 1).
+
+    A sample of several classes counts in equal parts for each; the last column is for samples
+    without a class. The arguments are those of `sum_by_group`, `has` being its values.
     """
-    rows = rows[np.concatenate(clients)]
-    owner = np.repeat(np.arange(len(clients)), [len(places) for places in clients])
-    number = rows.sum(axis=1)
-    parts = 1.0 / np.maximum(number, 1)
-    columns = [*(parts * column for column in rows.T), number == 0]
-    added = [np.bincount(owner, column, minlength=len(clients)) for column in columns]
-    return np.stack(added, axis=1)
+    classes = has.sum(axis=1) if rows is None else has.sum(axis=1)[rows]
+    weight = np.ones(len(groups)) if times is None else times
+    parts = weight / np.maximum(classes, 1)
+    without = np.bincount(groups, weights=weight * (classes == 0), minlength=number)
+    return np.column_stack([sum_by_group(has, groups, number, rows=rows, times=parts), without])
 
 
 def _rows(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -50,7 +50,7 @@ Progress = Callable[[int, int], None]
 class Estimate:
     """What unfinished cells still ask for, by name: seconds of a round, and rounds left.
 
-    `unknown` tells why some have no seconds.
+    `unknown` says why some have no seconds.
     """
 
     per_round: Mapping[str, float]
@@ -63,7 +63,7 @@ class Estimate:
         return {name: self.left[name] * taken for name, taken in self.per_round.items()}
 
     def wall(self, workers: int) -> float:
-        """Return the seconds until all are finished, so many at a time, the longest first."""
+        """Return the seconds until all are finished, this many at a time, the longest first."""
         return wall_time(self.seconds.values(), workers)
 
 
@@ -80,11 +80,11 @@ def estimate(grid: Grid, out: Path, progress: Progress | None = None) -> Estimat
     new = {kind: recipe for kind, recipe in wanted.items() if kind not in known}
     measured, unknown = _measure(new, progress)
     known |= measured
-    told = {cell.name: kind_of(cell.recipe) for cell in missing}
+    kinds = {cell.name: kind_of(cell.recipe) for cell in missing}
     return Estimate(
-        per_round={name: known[kind] for name, kind in told.items() if kind in known},
-        left={name: found[name].of - found[name].rounds for name in told},
-        unknown={name: unknown[kind] for name, kind in told.items() if kind in unknown},
+        per_round={name: known[kind] for name, kind in kinds.items() if kind in known},
+        left={name: found[name].of - found[name].rounds for name in kinds},
+        unknown={name: unknown[kind] for name, kind in kinds.items() if kind in unknown},
     )
 
 
@@ -103,7 +103,7 @@ def _evidence(cells: Sequence[Cell], found: Mapping[str, CellStatus]) -> dict[st
 def _measure(
     recipes: Mapping[str, Recipe], progress: Progress | None
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the seconds of a round for each kind of recipe, and why some cannot be told."""
+    """Return the seconds of a round for each kind of recipe, and why some cannot be measured."""
     measured: dict[str, float] = {}
     unknown: dict[str, str] = {}
     meter = Meter()
@@ -119,7 +119,7 @@ def _measure(
 
 
 def wall_time(seconds: Iterable[float], workers: int) -> float:
-    """Return when the last of these pieces of work ends, the longest begun first.
+    """Return when the last of these pieces of work ends, the longest started first.
 
     >>> wall_time([5.0, 3.0, 3.0, 1.0], 2)
     6.0
@@ -131,14 +131,14 @@ def wall_time(seconds: Iterable[float], workers: int) -> float:
 
 
 def kind_of(recipe: Recipe) -> str:
-    """Return what all cells share whose rounds take equally long."""
+    """Return what is common to all cells whose rounds take equally long."""
     return recipe.decisive.model_dump_json(
         exclude={"name": True, "seed": True, "rounds": {"number": True}}
     )
 
 
 def data_of(recipe: Recipe) -> str:
-    """Return what recipes share that load the same images."""
+    """Return what is common to recipes that load the same images."""
     return recipe.data.model_dump_json(exclude={"partition"})
 
 
@@ -174,9 +174,9 @@ class Meter:
 
 
 class Forecast:
-    """Starts from an estimate; rounds that are heard of tell better what others of their kind take.
+    """Remaining time of a grid, from an estimate that finished rounds of the same kind improve.
 
-    Cells whose cost cannot be told count for nothing until one of them has told it.
+    Cells of unknown cost count for nothing until one of them has finished a round.
     """
 
     def __init__(self, grid: Grid, estimate: Estimate, workers: int) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.download import Progress
-from fedbb.data.holdout import hold_out
 from fedbb.data.longtail import long_tail
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
+from fedbb.data.splits import hold_out
 from fedbb.errors import RecipeError
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import Method

@@ -1,4 +1,4 @@
-"""Running a grid into a folder: what is finished is kept, what is missing runs side by side."""
+"""Running a grid into a folder: finished cells are kept, the others run in parallel."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run_grid(
 ) -> Generator[tuple[Cell, RunEvent], None, None]:
     """Run or go on with all cells that are not finished, and yield what happens to each.
 
-    Cells that failed are tried again. With `seconds` by cell the longest are begun first, so that
+    Cells that failed are tried again. With `seconds` by cell the longest are started first, so that
     the processes end at about the same time. A cell that fails does not stop the others.
     """
     with _hold(out):
@@ -71,12 +71,12 @@ def run_grid(
 def _run(cells: Sequence[Cell], out: Path, workers: int | None) -> Iterator[tuple[Cell, RunEvent]]:
     by_path = {out / cell.name: cell for cell in cells}
     jobs = [(cell.recipe, path) for path, cell in by_path.items()]
-    for news in run_jobs(jobs, workers):
-        if news.kind is EventKind.BEGUN:
-            forget_failure(news.path)
-        elif news.kind is EventKind.FAILED:
-            note_failure(news.path, news.message)
-        yield by_path[news.path], news
+    for event in run_jobs(jobs, workers):
+        if event.kind is EventKind.BEGUN:
+            forget_failure(event.path)
+        elif event.kind is EventKind.FAILED:
+            note_failure(event.path, event.message)
+        yield by_path[event.path], event
 
 
 def _status(cell: Cell, path: Path) -> CellStatus:
@@ -97,7 +97,7 @@ def _status(cell: Cell, path: Path) -> CellStatus:
 
 
 def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
-    """Tell whether the run has its end; one whose summary is damaged gets it anew."""
+    """Tell whether the run is finished; one whose summary is damaged is finished again."""
     try:
         return rounds == of and "sha256" in folder.read_json("summary.json")
     except (RunError, TypeError):

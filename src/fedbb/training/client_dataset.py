@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedbb.data.dataset import Augmentation, Dataset
-from fedbb.data.transforms import apply, draw, normalize
+from fedbb.data.dataset import Dataset
+from fedbb.data.transforms import Augmentation, apply, draw, normalize
 from fedbb.imbalance.counts import count_groups, count_labels
 from fedbb.records import IntArray, LabelCounts
 from fedbb.rng import stream

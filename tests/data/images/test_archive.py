@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 
-from fedbb.data.images.archive import Folder, TarArchive, ZipArchive, open_bundle, read_text
+from fedbb.data.images.archive import Folder, TarArchive, ZipArchive, open_archive, read_text
 from fedbb.errors import DataError
 
 FILES = {"set/b.txt": b"second", "set/a.txt": "früh".encode(), "set/deep/er/c.bin": b"\xff"}
@@ -45,7 +45,7 @@ def bundle(request, tmp_path):
         "tar.gz": lambda: tar(tmp_path / "a.tar.gz"),
         "zip": lambda: zipped(tmp_path / "a.zip"),
     }
-    return open_bundle(made[request.param]())
+    return open_archive(made[request.param]())
 
 
 def test_files_are_named_and_read_alike_wherever_they_are(bundle) -> None:
@@ -65,7 +65,7 @@ def test_a_missing_file_and_text_of_another_encoding_are_refused_by_name(bundle)
 
 
 def test_a_link_in_an_archive_is_no_file(tmp_path) -> None:
-    archive = open_bundle(tar(tmp_path / "a.tar.gz"))
+    archive = open_archive(tar(tmp_path / "a.tar.gz"))
     assert "set/link" not in archive.names()
     with pytest.raises(DataError, match="holds no set/link"):
         read_text(archive, "set/link")
@@ -81,9 +81,9 @@ def test_the_stamps_change_with_a_file(bundle) -> None:
 
 
 def test_the_kind_is_told_by_content_not_by_name(tmp_path) -> None:
-    assert isinstance(open_bundle(zipped(tmp_path / "a.tar.gz")), ZipArchive)
-    assert isinstance(open_bundle(tar(tmp_path / "a.zip")), TarArchive)
-    assert isinstance(open_bundle(tmp_path), Folder)
+    assert isinstance(open_archive(zipped(tmp_path / "a.tar.gz")), ZipArchive)
+    assert isinstance(open_archive(tar(tmp_path / "a.zip")), TarArchive)
+    assert isinstance(open_archive(tmp_path), Folder)
 
 
 @pytest.mark.parametrize("make", [tar, zipped])
@@ -93,6 +93,6 @@ def test_a_damaged_archive_is_refused_with_its_name(tmp_path, make) -> None:
     for length in range(0, len(whole) - 1, 7):
         path.write_bytes(whole[:length])
         with pytest.raises(DataError, match=r"packed|holds no"):
-            read_text(open_bundle(path), "set/deep/er/c.bin")
+            read_text(open_archive(path), "set/deep/er/c.bin")
     with pytest.raises(DataError, match="nowhere"):
-        open_bundle(tmp_path / "nowhere")
+        open_archive(tmp_path / "nowhere")

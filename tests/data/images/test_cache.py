@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedbb.data.images.archive import Folder, open_bundle
+from fedbb.data.images.archive import Folder, open_archive
 from fedbb.data.images.cache import decode_once, fingerprint
-from fedbb.data.images.decode import Form
-from fedbb.data.images.loader import Request, read_gallery
-from fedbb.data.statistics import channel_statistics
+from fedbb.data.images.decode import ImageFormat, Request, decode_all
+from fedbb.data.transforms import channel_statistics
 from fedbb.errors import DataError
+from helpers import image_files
 
-FORM = Form(3, None)
+FORMAT = ImageFormat(3, None)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 def request(folder, numbers=range(9), **fields) -> Request:
     names = tuple(f"{number}.png" for number in numbers)
-    return Request(Folder(folder), names, fields.pop("form", FORM), **fields)
+    return image_files.request(Folder(folder), names, fields.pop("wanted", FORMAT), **fields)
 
 
 def kept_in(cache) -> list:
@@ -45,7 +45,7 @@ def untouchable(done: int, whole: int) -> None:
 
 
 def test_images_are_decoded_once_and_then_mapped_from_disk(folder, tmp_path) -> None:
-    plain = read_gallery(request(folder))
+    plain = decode_all(request(folder))
     first = decode_once(request(folder), tmp_path / "cache")
     second = decode_once(request(folder, progress=untouchable), tmp_path / "cache")
     for made in (first, second):
@@ -61,7 +61,7 @@ def test_images_are_decoded_once_and_then_mapped_from_disk(folder, tmp_path) -> 
 def test_skipped_images_leave_no_gap(folder, tmp_path, bad) -> None:
     for number in bad:
         (folder / f"{number}.png").write_bytes(b"no image")
-    plain = read_gallery(request(folder, unreadable="skip"))
+    plain = decode_all(request(folder, unreadable="skip"))
     for _ in range(2):
         made = decode_once(request(folder, unreadable="skip"), tmp_path / "cache")
         assert np.array_equal(made.images, plain.images)
@@ -83,9 +83,9 @@ def test_whatever_changes_the_result_changes_the_key(folder) -> None:
         fingerprint(request(folder)),
         fingerprint(request(folder, range(8))),
         fingerprint(request(folder, reversed(range(9)))),
-        fingerprint(request(folder, form=Form(1, None))),
-        fingerprint(request(folder, form=Form(3, (2, 2)))),
-        fingerprint(request(folder, form=Form(3, (2, 2), "box"))),
+        fingerprint(request(folder, wanted=ImageFormat(1, None))),
+        fingerprint(request(folder, wanted=ImageFormat(3, (2, 2)))),
+        fingerprint(request(folder, wanted=ImageFormat(3, (2, 2), "box"))),
         fingerprint(request(folder, unreadable="skip")),
     ]
     os.utime(folder / "3.png", ns=(1, 1))
@@ -149,10 +149,10 @@ def test_skipped_images_of_an_archive_are_named_in_the_order_asked_for(folder, t
     with tarfile.open(tmp_path / "all.tar", "w") as archive:
         for name in reversed(names):
             archive.add(folder / name, name)
-    asked = Request(open_bundle(tmp_path / "all.tar"), names, FORM, "skip")
+    asked = image_files.request(open_archive(tmp_path / "all.tar"), names, FORMAT, "skip")
     made = decode_once(asked, tmp_path / "cache")
-    assert made.skipped == read_gallery(asked).skipped == ("2.png", "5.png")
-    assert np.array_equal(made.images, read_gallery(asked).images)
+    assert made.skipped == decode_all(asked).skipped == ("2.png", "5.png")
+    assert np.array_equal(made.images, decode_all(asked).images)
 
 
 def test_a_cache_that_cannot_be_written_is_told(folder, tmp_path) -> None:

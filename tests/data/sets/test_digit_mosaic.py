@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedbb.data.check import check_dataset
+from fedbb.data.dataset import check_dataset
 from fedbb.data.registry import load_dataset
 from fedbb.data.sets.digit_mosaic import COMMONEST, RAREST, cell_shares
 from fedbb.data.sets.digits import split_digits

@@ -1,7 +1,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from fedbb.data.check import check_dataset
+from fedbb.data.dataset import check_dataset
 from fedbb.data.registry import load_dataset
 
 TEST_BEGINS = [4, 9, 4, 6, 3, 6, 9, 4, 7, 3, 0, 2, 3, 6, 4, 1, 5, 0, 8, 0]

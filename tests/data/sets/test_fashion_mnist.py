@@ -1,16 +1,20 @@
 import gzip
 import hashlib
 import shutil
+import struct
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from fedbb.data.download import RemoteFile
-from fedbb.data.registry import check_files, get_dataset, holding, load_dataset
+from fedbb.data.registry import cache_status, check_files, get_dataset, load_dataset
 from fedbb.data.sets import fashion_mnist
-from fedbb.data.sets.fashion_mnist import DEBIAN, PARTS, Part, read_folder, unpack
-from fedbb.data.statistics import channel_statistics
+from fedbb.data.sets.fashion_mnist import DEBIAN, PARTS, Part, parse_idx, read_folder, unpack
+from fedbb.data.transforms import channel_statistics
 from fedbb.errors import DataError
 
 needs_debian = pytest.mark.skipif(
@@ -49,7 +53,7 @@ def test_files_are_read_from_a_folder_as_they_are(small) -> None:
 def test_a_folder_can_be_named_or_taken_over_into_the_cache(small, tmp_path) -> None:
     root = tmp_path / "cache"
     assert len(load_dataset("fashion-mnist", root=root, path=small).train) == 6
-    assert not holding("fashion-mnist", root).present
+    assert not cache_status("fashion-mnist", root).present
     with pytest.raises(DataError, match="get it first"):
         check_files("fashion-mnist", root)
     with pytest.raises(DataError, match="fedbb data get fashion-mnist"):
@@ -134,3 +138,41 @@ def test_the_real_data_set_is_what_it_should_be(tmp_path) -> None:
     assert dataset.mean == pytest.approx(mean, abs=1e-12)
     assert dataset.std == pytest.approx(std, abs=1e-12)
     assert check_files("fashion-mnist", tmp_path).present
+
+
+def idx(array: np.ndarray) -> bytes:
+    return (
+        bytes([0, 0, 8, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
+
+
+@given(arrays.arrays(np.uint8, arrays.array_shapes(max_dims=4)))
+def test_an_array_comes_back_equal(array) -> None:
+    assert np.array_equal(parse_idx(idx(array), "x"), array)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_an_array_or_refused_by_name(content) -> None:
+    try:
+        assert parse_idx(content, "some.gz").dtype == np.uint8
+    except DataError as error:
+        assert "some.gz" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no idx file"),
+        (bytes([0, 0, 9, 1, 0, 0, 0, 1, 7]), "no idx file of unsigned bytes"),
+        (bytes([0, 0, 8, 3, 0, 0, 0, 1]), "ends inside its header"),
+        (idx(np.zeros(5, np.uint8))[:-1], r"says \(5,\) but holds 4 bytes"),
+        (idx(np.zeros(5, np.uint8)) + b"x", r"says \(5,\) but holds 6 bytes"),
+        # 2³² · 2³² would be 0 in 64 bits, just what is left of the file.
+        (bytes([0, 0, 8, 4]) + struct.pack(">4I", 2**31, 2**31, 2, 2), "but holds 0 bytes"),
+    ],
+)
+def test_a_damaged_file_is_refused(content, message) -> None:
+    with pytest.raises(DataError, match=message):
+        parse_idx(content, "x")

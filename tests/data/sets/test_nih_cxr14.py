@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedbb.data.csv_table import read_sheet
+from fedbb.data.csv_table import read_csv
 from fedbb.data.registry import load_dataset
-from fedbb.data.sets.nih_cxr14_films import read_findings
-from fedbb.data.sets.nih_cxr14_options import CLASSES
+from fedbb.data.sets.nih_cxr14 import CLASSES, read_findings
 from fedbb.errors import DataError
 from fedbb.records import Task
 from helpers.small_run import one_round
@@ -60,7 +59,7 @@ def films_of(examples) -> list[int]:
 
 
 def test_findings_become_fourteen_columns_and_no_finding_a_row_of_zeros(tmp_path) -> None:
-    labels = read_findings(read_sheet(table(tmp_path / "a.csv")))
+    labels = read_findings(read_csv(table(tmp_path / "a.csv")))
     assert labels.shape == (8, 14)
     told = [[CLASSES[place] for place in np.flatnonzero(row)] for row in labels]
     assert told[:4] == [
@@ -76,7 +75,7 @@ def test_findings_become_fourteen_columns_and_no_finding_a_row_of_zeros(tmp_path
 def test_an_unknown_finding_is_refused_with_its_line(tmp_path, wrong) -> None:
     path = table(tmp_path / "a.csv", ["Mass", wrong], NAMES[:2])
     with pytest.raises(DataError, match=r"a\.csv: line 3, column Finding Labels: .*is no finding"):
-        read_findings(read_sheet(path))
+        read_findings(read_csv(path))
 
 
 def test_the_published_lists_divide_the_films(folder, tmp_path) -> None:
@@ -153,7 +152,7 @@ def test_caps_draw_a_part_of_each_side_in_order(folder, tmp_path) -> None:
 def arrays(tmp_path):
     """Eight films as arrays, their classes in another order, and a table of the split."""
     order = CLASSES[::-1]
-    labels = read_findings(read_sheet(table(tmp_path / "a.csv")))[:, ::-1]
+    labels = read_findings(read_csv(table(tmp_path / "a.csv")))[:, ::-1]
     fields = {
         "images": np.repeat(np.arange(8, dtype=np.uint8) * 10, 36).reshape(8, 6, 6),
         "labels": labels.astype(np.uint8),
@@ -179,7 +178,7 @@ def test_arrays_are_divided_by_a_table_and_val_is_left_out(arrays, tmp_path) -> 
     assert made.notes == ("2 films are in neither part of the split, so left out",)
     assert made.train.columns["patient"].tolist() == ["1", "1", "2", "2"]
     assert made.train.images.shape == (4, 1, 6, 6)
-    assert made.train.labels.tolist() == read_findings(read_sheet(tmp_path / "a.csv"))[:4].tolist()
+    assert made.train.labels.tolist() == read_findings(read_csv(tmp_path / "a.csv"))[:4].tolist()
     with pytest.raises(DataError, match=r"line 6, column split: the split is 'val'"):
         load_dataset("nih-cxr14", path=arrays(), options={**options, "leave_out": []})
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedbb.data.registry import load_dataset
-from fedbb.data.sets.nih_cxr14_options import CLASSES
+from fedbb.data.sets.nih_cxr14 import CLASSES
 from fedbb.partition.registry import Rule, divide
 from helpers.small_run import one_round
 

@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedbb.data.csv_table import read_csv
+from fedbb.data.images import loader
 from fedbb.data.registry import load_dataset
+from fedbb.data.sets.table import TableOptions, request_images
+from fedbb.data.source import Source
 from fedbb.errors import DataError
 from fedbb.partition.registry import Rule, divide
 from fedbb.records import Task
@@ -118,9 +122,9 @@ def test_images_are_by_default_beside_the_csv(folder) -> None:
             "line 2, column animal: 'dog' is no class",
         ),
         ({"class_column": "animal", "size": 0}, "size is 0"),
-        ({"class_column": "animal", "channels": 2}, "option channels is 2"),
+        ({"class_column": "animal", "channels": 2}, "option channels = 2"),
         ({"class_column": "animal", "test_share": 1.0}, "share to hold out is 1.0"),
-        ({"class_column": "animal", "unreadable": "maybe"}, "option unreadable is 'maybe'"),
+        ({"class_column": "animal", "unreadable": "maybe"}, "option unreadable = 'maybe'"),
         ({"class_column": "animal", "colour": 1}, "'colour' is unknown"),
     ],
 )
@@ -132,3 +136,86 @@ def test_an_option_that_does_not_fit_is_refused_by_name(folder, options, message
 def test_a_path_is_needed() -> None:
     with pytest.raises(DataError, match="needs a path: the CSV file"):
         load_dataset("table", options={"class_column": "animal"})
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Three good images, one cut short, one of another size, and one missing."""
+    for number in range(3):
+        Image.fromarray(np.full((4, 5), number, np.uint8)).save(tmp_path / f"{number}.png")
+    Image.fromarray(np.zeros((4, 6), np.uint8)).save(tmp_path / "wide.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "0.png").read_bytes()[:40])
+    return tmp_path
+
+
+def read(folder, names: list[str], policy="refuse", channels=1, size=None):
+    (folder / "labels.csv").write_text("\n".join(["image", *names]))
+    table = read_csv(folder / "labels.csv")
+    options = TableOptions(unreadable=policy, channels=channels, size=size)
+    source = Source("table", root=folder / "cache")
+    return loader.load_images(request_images(table, options), source)
+
+
+def test_images_come_in_the_order_of_the_rows(mixed) -> None:
+    made = read(mixed, ["2.png", "0.png", "1.png"])
+    assert made.images[:, 0, 0, 0].tolist() == [2, 0, 1]
+    assert made.rows.tolist() == [0, 1, 2]
+    assert made.notes() == ()
+
+
+@pytest.mark.parametrize("bad", ["cut.png", "wide.png", "missing.png"])
+def test_an_image_that_cannot_be_used_is_refused_with_file_and_line(mixed, bad) -> None:
+    with pytest.raises(DataError, match=rf"labels\.csv: line 3, column image: image .*{bad}"):
+        read(mixed, ["0.png", bad, "1.png"])
+
+
+def test_unusable_images_are_skipped_and_counted_if_so_wished(mixed) -> None:
+    names = ["cut.png", "1.png", "wide.png", "missing.png", "2.png"]
+    made = read(mixed, names, "skip")
+    assert made.rows.tolist() == [1, 4]
+    assert made.images[:, 0, 0, 0].tolist() == [1, 2]
+    expected = "3 unreadable images skipped: cut.png, wide.png, missing.png"
+    assert made.notes() == (expected,)
+
+
+def test_with_a_size_all_images_fit(mixed) -> None:
+    made = read(mixed, ["0.png", "wide.png"], channels=3, size=8)
+    assert made.images.shape == (2, 3, 8, 8)
+
+
+def test_a_long_list_of_skipped_images_is_cut(mixed) -> None:
+    made = read(mixed, ["0.png", *(f"lost {number}.png" for number in range(9))], "skip")
+    note = (
+        "9 unreadable images skipped: lost 0.png, lost 1.png, lost 2.png, lost 3.png, lost 4.png, …"
+    )
+    assert made.notes() == (note,)
+
+
+def test_no_readable_image_at_all_is_refused(mixed) -> None:
+    with pytest.raises(DataError, match="none of its 2 images can be read"):
+        read(mixed, ["cut.png", "missing.png"], "skip")
+
+
+def test_an_image_named_twice_is_refused_with_both_lines(mixed) -> None:
+    with pytest.raises(DataError, match=r"line 4, column image: 0\.png is on line 2 too"):
+        read(mixed, ["0.png", "1.png", "0.png"])
+
+
+def test_a_blank_name_is_refused_with_its_line(mixed) -> None:
+    with pytest.raises(DataError, match="line 3, column image: there is no file name"):
+        read(mixed, ["0.png", '" "'])
+
+
+def test_many_images_are_kept_decoded_and_come_out_the_same(mixed, monkeypatch) -> None:
+    names = ["2.png", "cut.png", "0.png", "missing.png", "1.png"]
+    plain = read(mixed, names, "skip")
+    monkeypatch.setattr(loader, "MANY", 5)
+    for _ in range(2):
+        kept = read(mixed, names, "skip")
+        assert isinstance(kept.images, np.memmap)
+        assert np.array_equal(kept.images, plain.images)
+        assert kept.rows.tolist() == plain.rows.tolist()
+        assert kept.notes() == plain.notes()
+    assert len(list((mixed / "cache" / "table" / "decoded").glob("[!.]*"))) == 1
+    with pytest.raises(DataError, match=r"labels\.csv: line 3, column image: image .*cut\.png"):
+        read(mixed, names)

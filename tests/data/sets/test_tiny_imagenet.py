@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedbb.data.files import sha256_of
-from fedbb.data.registry import check_files, get_dataset, holding, load_dataset
-from fedbb.data.sets import tiny_imagenet_archive
+from fedbb.data.download import sha256_of
+from fedbb.data.registry import cache_status, check_files, get_dataset, load_dataset
+from fedbb.data.sets import tiny_imagenet
 from fedbb.errors import DataError
 from helpers.small_run import one_round
 
@@ -81,7 +81,7 @@ def test_an_archive_gives_what_its_folder_gives(folder, tmp_path, name) -> None:
     shutil.rmtree(folder)
     packed = load_dataset("tiny-imagenet", root=root, path=archive)
     found = get_dataset("tiny-imagenet", root, local=archive)
-    assert check_files("tiny-imagenet", root) == found == holding("tiny-imagenet", root)
+    assert check_files("tiny-imagenet", root) == found == cache_status("tiny-imagenet", root)
     archive.unlink()
     kept = load_dataset("tiny-imagenet", root=root)
     for dataset in (packed, kept):
@@ -146,7 +146,7 @@ def test_only_an_archive_in_the_layout_is_taken_over(folder, tmp_path) -> None:
     (folder / "wnids.txt").unlink()
     with pytest.raises(DataError, match="not in the layout"):
         get_dataset("tiny-imagenet", tmp_path, local=pack(folder, "a.zip"))
-    assert not holding("tiny-imagenet", tmp_path).present
+    assert not cache_status("tiny-imagenet", tmp_path).present
     with pytest.raises(DataError, match="fedbb data get tiny-imagenet"):
         load_dataset("tiny-imagenet", root=tmp_path)
     with pytest.raises(DataError, match="size is 0"):
@@ -155,12 +155,12 @@ def test_only_an_archive_in_the_layout_is_taken_over(folder, tmp_path) -> None:
 
 def test_a_download_must_be_the_official_archive(folder, tmp_path, monkeypatch) -> None:
     archive = pack(folder, "tiny-imagenet-200.zip")
-    remote = replace(tiny_imagenet_archive.OFFICIAL, url=archive.as_uri())
-    monkeypatch.setattr(tiny_imagenet_archive, "OFFICIAL", remote)
+    remote = replace(tiny_imagenet.OFFICIAL, url=archive.as_uri())
+    monkeypatch.setattr(tiny_imagenet, "OFFICIAL", remote)
     with pytest.raises(DataError, match="Nothing was kept"):
         get_dataset("tiny-imagenet", tmp_path / "cache")
     known = replace(remote, size=archive.stat().st_size, sha256=sha256_of(archive))
-    monkeypatch.setattr(tiny_imagenet_archive, "OFFICIAL", known)
+    monkeypatch.setattr(tiny_imagenet, "OFFICIAL", known)
     assert get_dataset("tiny-imagenet", tmp_path / "cache").present
     stored = tmp_path / "cache" / "tiny-imagenet"
     assert sorted(path.name for path in stored.iterdir()) == ["archive", "archive.json"]

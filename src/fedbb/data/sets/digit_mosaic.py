@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb.data.dataset import Dataset, Examples
-from fedbb.data.options import read_options
 from fedbb.data.sets.digits import CLASSES, split_digits
-from fedbb.data.source import Source
-from fedbb.data.statistics import channel_statistics
+from fedbb.data.source import Source, read_options
+from fedbb.data.transforms import channel_statistics
 from fedbb.errors import DataError
 from fedbb.records import FloatArray, IntArray, Task
 from fedbb.rng import stream

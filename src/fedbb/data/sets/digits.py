@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedbb.data.dataset import Dataset, Examples
-from fedbb.data.options import NoOptions, read_options
-from fedbb.data.source import Source
-from fedbb.data.statistics import channel_statistics
+from fedbb.data.source import NoOptions, Source, read_options
+from fedbb.data.transforms import channel_statistics
 from fedbb.records import IntArray, Task
 from fedbb.rng import stream
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
+import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb.data.dataset import Dataset, Examples
-from fedbb.data.download import Progress, RemoteFile, Supply, download
-from fedbb.data.files import replacing
-from fedbb.data.options import NoOptions, read_options
-from fedbb.data.sets.idx import parse_idx
-from fedbb.data.source import Source
+from fedbb.data.download import Downloader, Progress, RemoteFile, download, replacing
+from fedbb.data.source import NoOptions, Source, read_options
 from fedbb.errors import DataError
 from fedbb.records import Task
 
@@ -37,6 +36,7 @@ MEAN, STD = (0.2860405969887955,), (0.3530242445149223,)
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package dataset-fashion-mnist puts the files."""
 
+_UNSIGNED_BYTE = 0x08
 _ORIGIN = "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"
 
 
@@ -44,8 +44,8 @@ _ORIGIN = "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fash
 class Part:
     """One idx.gz file, and what it unpacks to.
 
-    The official files and Debian's are packed at different times and so differ in a few bytes, but
-    unpack to the same; that is what counts.
+    The official files and Debian's were compressed at different times and differ in a few bytes,
+    but decompress to the same content, which is what the SHA-256 is of.
     """
 
     remote: RemoteFile
@@ -128,6 +128,22 @@ def unpack(path: Path, part: Part) -> bytes:
     return content
 
 
+def parse_idx(content: bytes, where: str) -> npt.NDArray[np.uint8]:
+    """Return the array of a decompressed idx file; its length must match the header."""
+    if len(content) < 4 or content[:3] != bytes([0, 0, _UNSIGNED_BYTE]):
+        raise DataError(
+            f"{where} is no idx file of unsigned bytes: it begins {content[:4].hex()!r}"
+        )
+    dimensions = content[3]
+    start = 4 + 4 * dimensions
+    if len(content) < start:
+        raise DataError(f"{where} ends inside its header")
+    shape = struct.unpack(f">{dimensions}I", content[4:start])
+    if math.prod(shape) != len(content) - start:
+        raise DataError(f"{where} says {shape} but holds {len(content) - start} bytes")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
 def _paths(folder: Path) -> list[Path]:
     """Return the four files if all are in the folder, else none."""
     paths = [folder / part.remote.name for part in PARTS.values()]
@@ -155,4 +171,4 @@ def _check(folder: Path) -> None:
         unpack(place / part.remote.name, part)
 
 
-SUPPLY = Supply(_held, _get, _check)
+DOWNLOADER = Downloader(_held, _get, _check)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.names import nearest
-from fedbb.data.assemble import assemble
-from fedbb.data.check import check_examples
-from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.dataset import Dataset, Examples, assemble, check_examples
 from fedbb.data.label_policy import REPLACEMENT, Policy
-from fedbb.data.layout import Layout, as_images
-from fedbb.data.options import read_options
-from fedbb.data.source import Source
-from fedbb.data.splitting import split_by_share, split_by_values
+from fedbb.data.source import Source, read_options
+from fedbb.data.splits import split_by_share, split_by_values
+from fedbb.data.transforms import Layout, as_images
 from fedbb.errors import DataError
 from fedbb.records import Task
 
-Archive = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, npt.NDArray[Any]]
 
 _FAULTS = (
     OSError,
@@ -47,8 +44,8 @@ class NpzOptions:
     """How to read the arrays.
 
     Test examples are `test_images` and `test_labels` if the file has them; else those that its
-    array `split` calls test (what `leave_out` names is used nowhere); else a share, drawn so that
-    no value of the column `group` is on both sides. `uncertain` tells what a multi-label −1 means.
+    array `split` marks as test (values in `leave_out` are not used); else a random share in which
+    no value of the column `group` is in both parts. `uncertain` is the policy for a multi-label −1.
     """
 
     layout: Layout = "auto"
@@ -63,14 +60,16 @@ def load(source: Source) -> Dataset:
     options = read_options(NpzOptions, source)
     if source.path is None:
         raise DataError(f"{source.name} data needs a path: the .npz file to read")
-    archive = read_archive(source.path)
-    task, classes = _describe(archive, source.path)
-    whole = _examples(archive, "", options, classes, source.path)
+    arrays = read_npz(source.path, ("images", "labels"))
+    if ("test_images" in arrays) != ("test_labels" in arrays):
+        raise DataError(f"{source.path}: test_images and test_labels must come together")
+    task, classes = _describe(arrays, source.path)
+    whole = _examples(arrays, "", options, classes, source.path)
     check_examples(whole, task, len(classes), str(source.path))
-    if "test_images" in archive:
-        train, test = whole, _examples(archive, "test_", options, classes, source.path)
-    elif "split" in archive:
-        sides = archive["split"].astype(str).tolist()
+    if "test_images" in arrays:
+        train, test = whole, _examples(arrays, "test_", options, classes, source.path)
+    elif "split" in arrays:
+        sides = arrays["split"].astype(str).tolist()
         train, test = split_by_values(
             whole, sides, options.leave_out, lambda row: f"{source.path}: split[{row}]"
         )
@@ -79,8 +78,13 @@ def load(source: Source) -> Dataset:
     return assemble(source.path.stem, task, classes, train, test)
 
 
-def read_archive(path: Path) -> Archive:
-    """Return the arrays of a file; pickled ones are refused, since reading them runs code."""
+def read_npz(
+    path: Path, needed: Sequence[str], optional: Sequence[str] | None = None
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays `needed`, and those of `optional` that the file has; None means all.
+
+    Pickled arrays are refused, since reading them runs code.
+    """
     try:
         # Given an open file, numpy cannot leave it open where the archive is damaged.
         with path.open("rb") as file:
@@ -88,37 +92,37 @@ def read_archive(path: Path) -> Archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("it holds a single array, not named ones")
             with archive:
-                arrays = {name: archive[name] for name in archive.files}
+                held = archive.files
+                wanted = held if optional is None else {*needed, *optional}
+                arrays = {name: archive[name] for name in held if name in wanted}
     except _FAULTS as error:
         raise DataError(f"cannot read {path} as .npz: {error}") from error
-    for name in ("images", "labels"):
+    for name in needed:
         if name not in arrays:
-            raise DataError(f"{path}: no array {name!r}" + nearest(name, arrays))
-    if ("test_images" in arrays) != ("test_labels" in arrays):
-        raise DataError(f"{path}: test_images and test_labels must come together")
+            raise DataError(f"{path}: no array {name!r}" + nearest(name, held))
     return arrays
 
 
-def _describe(archive: Archive, path: Path) -> tuple[Task, tuple[str, ...]]:
+def _describe(arrays: Arrays, path: Path) -> tuple[Task, tuple[str, ...]]:
     """Return the task, by the shape of the labels, and the names of the classes."""
-    labels = archive["labels"]
+    labels = arrays["labels"]
     if labels.ndim not in (1, 2):
         raise DataError(f"{path}: labels have shape {labels.shape}; allowed are (N,) and (N, C)")
     task = Task.MULTICLASS if labels.ndim == 1 else Task.MULTILABEL
-    if "classes" in archive:
-        return task, tuple(archive["classes"].astype(str).tolist())
+    if "classes" in arrays:
+        return task, tuple(arrays["classes"].astype(str).tolist())
     if task is Task.MULTILABEL:
         return task, tuple(str(number) for number in range(labels.shape[1]))
     if labels.dtype.kind == "U":
         return task, tuple(np.unique(labels).tolist())
-    return task, tuple(str(number) for number in range(_highest(archive, path) + 1))
+    return task, tuple(str(number) for number in range(_highest(arrays, path) + 1))
 
 
-def _highest(archive: Archive, path: Path) -> int:
+def _highest(arrays: Arrays, path: Path) -> int:
     """Return the highest class number in any of the label arrays."""
     highest = 0
     for name in ("labels", "test_labels"):
-        labels = archive.get(name, np.zeros(1, dtype=np.int64))
+        labels = arrays.get(name, np.zeros(1, dtype=np.int64))
         if labels.dtype.kind not in "iu" or not labels.size:
             raise DataError(
                 f"{path}: {name} is {labels.dtype} of shape {labels.shape}; multi-class labels are "
@@ -129,15 +133,15 @@ def _highest(archive: Archive, path: Path) -> int:
 
 
 def _examples(
-    archive: Archive, prefix: str, options: NpzOptions, classes: tuple[str, ...], path: Path
+    arrays: Arrays, prefix: str, options: NpzOptions, classes: tuple[str, ...], path: Path
 ) -> Examples:
     """Return the examples of this prefix; other 1-D arrays of their length are columns."""
     where = f"{path}: {prefix}images"
-    images = as_images(archive[f"{prefix}images"], options.layout, where)
-    labels = _labels(archive[f"{prefix}labels"], options, classes, f"{path}: {prefix}labels")
+    images = as_images(arrays[f"{prefix}images"], options.layout, where)
+    labels = _labels(arrays[f"{prefix}labels"], options, classes, f"{path}: {prefix}labels")
     columns = {
         name.removeprefix(prefix): values.astype(str)
-        for name, values in archive.items()
+        for name, values in arrays.items()
         if name.startswith(prefix)
         and name not in _RESERVED
         and values.shape == (len(images),)

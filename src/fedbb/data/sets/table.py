@@ -9,17 +9,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.data.assemble import assemble
-from fedbb.data.csv_table import Sheet, read_sheet
-from fedbb.data.dataset import Dataset, Examples
-from fedbb.data.images.decode import Form
-from fedbb.data.images.loader import Unreadable
+from fedbb.data.csv_table import CsvTable, read_class_column, read_csv, read_label_columns
+from fedbb.data.dataset import Dataset, Examples, assemble
+from fedbb.data.images.archive import Folder
+from fedbb.data.images.decode import ImageFormat, ImageSource, Request, Unreadable
+from fedbb.data.images.loader import load_images
 from fedbb.data.label_policy import Policy
-from fedbb.data.options import read_options
-from fedbb.data.sets.table_images import read_images, request_images
-from fedbb.data.sets.table_labels import read_class_column, read_label_columns
-from fedbb.data.source import Source
-from fedbb.data.splitting import split_by_share, split_by_values
+from fedbb.data.source import Source, read_options
+from fedbb.data.splits import split_by_share, split_by_values
 from fedbb.errors import DataError
 from fedbb.records import IntArray, Task
 
@@ -58,31 +55,29 @@ def load(source: Source) -> Dataset:
     options = read_options(TableOptions, source)
     if source.path is None:
         raise DataError(f"{source.name} data needs a path: the CSV file to read")
-    sheet = read_sheet(source.path)
-    task, classes, labels = _labels(sheet, options)
-    columns = {name: np.array(sheet.column(name)) for name in _column_names(options)}
-    folder = options.images or source.path.parent
-    request = request_images(
-        sheet, options.image_column, folder, _form(options), options.unreadable
-    )
-    gallery = read_images(request, source)
-    rows = gallery.rows
+    table = read_csv(source.path)
+    task, classes, labels = _labels(table, options)
+    columns = {name: np.array(table.column(name)) for name in _column_names(options)}
+    decoded = load_images(request_images(table, options), source)
+    rows = decoded.rows
     kept = {name: values[rows] for name, values in columns.items()}
-    examples = Examples(gallery.images, labels[rows], kept)
-    train, test = _split(examples, rows, sheet, options, source.seed)
+    examples = Examples(decoded.images, labels[rows], kept)
+    train, test = _split(examples, rows, table, options, source.seed)
     dataset = assemble(source.path.stem, task, classes, train, test)
-    return replace(dataset, notes=gallery.notes())
+    return replace(dataset, notes=decoded.notes())
 
 
-def _labels(sheet: Sheet, options: TableOptions) -> tuple[Task, tuple[str, ...], npt.NDArray[Any]]:
+def _labels(
+    table: CsvTable, options: TableOptions
+) -> tuple[Task, tuple[str, ...], npt.NDArray[Any]]:
     if bool(options.label_columns) == (options.class_column is not None):
         raise DataError(
-            f"{sheet.path}: say where the labels are, by either label_columns or class_column"
+            f"{table.path}: say where the labels are, by either label_columns or class_column"
         )
     if options.class_column is not None:
-        classes, labels = read_class_column(sheet, options.class_column, options.classes)
+        classes, labels = read_class_column(table, options.class_column, options.classes)
         return Task.MULTICLASS, classes, labels
-    marks = read_label_columns(sheet, options.label_columns, options.uncertain, options.blank)
+    marks = read_label_columns(table, options.label_columns, options.uncertain, options.blank)
     return Task.MULTILABEL, options.label_columns, marks
 
 
@@ -91,26 +86,50 @@ def _column_names(options: TableOptions) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _form(options: TableOptions) -> Form:
+def _image_format(options: TableOptions) -> ImageFormat:
     size = options.size
     if isinstance(size, int):
         size = (size, size)
     if size is not None and min(size) < 1:
         raise DataError(f"table data: size is {options.size}; height and width are at least 1")
-    return Form(options.channels, size)
+    return ImageFormat(options.channels, size)
 
 
 def _split(
-    examples: Examples, rows: IntArray, sheet: Sheet, options: TableOptions, seed: int
+    examples: Examples, rows: IntArray, table: CsvTable, options: TableOptions, seed: int
 ) -> tuple[Examples, Examples]:
-    """Return (train, test) of the examples that stand in these rows of the sheet."""
+    """Return (train, test) of the examples that stand in these rows of the table."""
     column = options.split_column
     if column is None:
         return split_by_share(examples, options.test_share, options.group, seed)
-    values = sheet.column(column)
+    values = table.column(column)
     return split_by_values(
         examples,
         [values[row] for row in rows],
         options.leave_out,
-        lambda place: sheet.place(int(rows[place]), column),
+        lambda place: table.place(int(rows[place]), column),
     )
+
+
+def request_images(table: CsvTable, options: TableOptions) -> Request:
+    """Return the request for the files that the image column names."""
+    column = options.image_column
+    archive = Folder(options.images or table.path.parent)
+    images = ImageSource(archive, _image_format(options), options.unreadable)
+    names = tuple(_file_names(table, column))
+    return Request(images, names, lambda row: table.place(row, column))
+
+
+def _file_names(table: CsvTable, column: str) -> list[str]:
+    """Return the file names; a blank or repeated one is refused."""
+    names = table.column(column)
+    first: dict[str, int] = {}
+    for row, name in enumerate(names):
+        if not name:
+            raise DataError(f"{table.place(row, column)}: there is no file name")
+        if name in first:
+            raise DataError(
+                f"{table.place(row, column)}: {name} is on line {table.line(first[name])} too"
+            )
+        first[name] = row
+    return names

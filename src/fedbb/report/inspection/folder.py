@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fedbb.analysis.record import Inspection
+from fedbb.analysis.inspect import Inspection
 from fedbb.report.inspection.page import write_inspection
 from fedbb.report.inspection.sheets import write_sheets, write_text
 

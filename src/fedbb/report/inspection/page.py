@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedbb.analysis.record import Inspection, as_plain
-from fedbb.analysis.shorten import ends
+from fedbb._util.json import finite_or_none
+from fedbb.analysis.html import first_and_last
+from fedbb.analysis.inspect import Inspection
 from fedbb.records import FloatArray
 from fedbb.report.inspection.page_words import headline, level_words
 from fedbb.report.site.shell import Page, read_part, write_page
@@ -34,33 +35,33 @@ def write_inspection(found: Inspection, fragment: str, path: Path) -> Path:
 
 def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
     """Return all that the page shows, as plain values; classes and clients by size."""
-    tally, clients = found.tally, found.clients
-    kept_classes = _kept(tally.positive.sum(axis=0), CLASSES)
+    statistics, clients = found.statistics, found.clients
+    kept_classes = _kept(statistics.positive.sum(axis=0), CLASSES)
     kept_clients = _kept(clients.samples.astype(np.float64), CLIENTS)
     return {
         "format": "fedbb-inspection-1",
-        "task": str(tally.task),
+        "task": str(statistics.task),
         "headline": headline(found),
         "notes": list(found.notes),
         "words": level_words(found),
-        "settings": as_plain(found.settings),
+        "settings": finite_or_none(found.settings),
         "warnings": [[warning.level, warning.text] for warning in found.warnings],
         "advice": {"reasons": list(found.advice.reasons), "fragment": fragment},
         "advised": {"beta": found.advice.beta, "tau": 1.0, "gamma": found.advice.gamma},
         "left_out": [
-            len(tally.classes) - len(kept_classes),
-            len(tally.clients) - len(kept_clients),
+            len(statistics.classes) - len(kept_classes),
+            len(statistics.clients) - len(kept_clients),
         ],
-        "classes": [tally.classes[place] for place in kept_classes],
-        "clients": [tally.clients[place] for place in kept_clients],
+        "classes": [statistics.classes[place] for place in kept_classes],
+        "clients": [statistics.clients[place] for place in kept_clients],
         "class_places": kept_classes,
-        "holders": (tally.positive[:, kept_classes] > 0).sum(axis=0).tolist(),
+        "holders": (statistics.positive[:, kept_classes] > 0).sum(axis=0).tolist(),
         "total": [
-            _whole(tally.positive.sum(axis=0)),
-            _whole(tally.negative.sum(axis=0)),
+            _whole(statistics.positive.sum(axis=0)),
+            _whole(statistics.negative.sum(axis=0)),
         ],
         "held": _held(found, kept_clients),
-        "map": [_whole(row) for row in tally.positive[np.ix_(kept_clients, kept_classes)]],
+        "map": [_whole(row) for row in statistics.positive[np.ix_(kept_clients, kept_classes)]],
         "samples": clients.samples[kept_clients].tolist(),
         "all_samples": clients.samples.tolist(),
         "places": kept_clients,
@@ -71,25 +72,28 @@ def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
         "noise": _rounded(clients.noise[kept_clients]),
         "absent": clients.absent[kept_clients].tolist(),
         "together": _together(found, kept_classes),
-        "sets": as_plain(found.classes.sets),
+        "sets": finite_or_none(found.classes.sets),
     }
 
 
 def _kept(sizes: FloatArray, most: int) -> list[int]:
     """Return the places of the largest and smallest, by size."""
-    return ends(np.argsort(-sizes, kind="stable").tolist(), most)
+    return first_and_last(np.argsort(-sizes, kind="stable").tolist(), most)
 
 
 def _held(found: Inspection, kept: list[int]) -> list[list[list[int]]] | None:
     """Return the cases of each drawn client, unless they would make the page too large."""
-    tally = found.tally
-    if len(kept) * len(tally.classes) > MOST_CELLS:
+    statistics = found.statistics
+    if len(kept) * len(statistics.classes) > MOST_CELLS:
         return None
-    return [[_whole(tally.positive[client]), _whole(tally.negative[client])] for client in kept]
+    return [
+        [_whole(statistics.positive[client]), _whole(statistics.negative[client])]
+        for client in kept
+    ]
 
 
 def _together(found: Inspection, kept: list[int]) -> list[list[int]] | None:
-    table = found.tally.together
+    table = found.statistics.together
     if table is None:
         return None
     return [_whole(row) for row in table[np.ix_(kept, kept)]]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from fedbb.analysis.classes import gini_of, ratio_of
-from fedbb.analysis.record import Inspection
+from fedbb.analysis.inspect import Inspection
+from fedbb.analysis.measures import gini_of, ratio_of
 from fedbb.analysis.warnings import mean_distance
 from fedbb.records import Task
 
 
 def headline(found: Inspection) -> str:
     """Return what was looked at, in one sentence."""
-    each = "one each" if found.tally.task is Task.MULTICLASS else "any number each"
-    classes, clients = len(found.tally.classes), len(found.tally.clients)
+    each = "one each" if found.statistics.task is Task.MULTICLASS else "any number each"
+    classes, clients = len(found.statistics.classes), len(found.statistics.clients)
     return (
         f"{found.samples:,} samples of {classes:,} classes ({each}), held by {clients:,} "
         f"client{'s' if clients != 1 else ''}."
@@ -25,7 +25,7 @@ def level_words(found: Inspection) -> dict[str, list[str]]:
 
 def _cases(found: Inspection) -> list[str]:
     cases = found.cases
-    if found.tally.task is Task.MULTICLASS:
+    if found.statistics.task is Task.MULTICLASS:
         before, after = cases.raw[0].max(), cases.classed[0].max()
         return [
             f"The class with the largest part of the loss has {before:.1%} of it in plain "
@@ -47,7 +47,7 @@ def _classes(found: Inspection) -> list[str]:
         f"{classes.gini:.3f}, entropy {classes.entropy:.2f} bits: as uneven as "
         f"{classes.effective:.1f} equal classes."
     ]
-    if found.tally.task is Task.MULTILABEL:
+    if found.statistics.task is Task.MULTILABEL:
         ratios = ", ".join(f"{ratio_of(stage):.1f}" for stage in stages)
         ginis = ", ".join(f"{gini_of(stage):.2f}" for stage in stages)
         words.append(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbb._util.files import replacing
-from fedbb.analysis.record import Inspection
+from fedbb.analysis.inspect import Inspection
 from fedbb.errors import RunError
 from fedbb.imbalance.clients import READINGS
 from fedbb.report.text import to_bytes
@@ -47,7 +47,7 @@ def classes(found: Inspection) -> list[Sequence[Any]]:
     head += [f"{stage}_{case}" for stage in _STAGES for case in ("positive", "negative")]
     stages = [row for stage in _STAGES for row in getattr(cases, stage)]
     columns = (
-        found.tally.classes,
+        found.statistics.classes,
         cases.positive.astype(int).tolist(),
         cases.negative.astype(int).tolist(),
         shares.shares.tolist(),
@@ -86,6 +86,6 @@ def clients(found: Inspection) -> list[Sequence[Any]]:
 
 def counts(found: Inspection) -> Iterable[Sequence[Any]]:
     """Yield the positive cases of each client and class."""
-    yield ["client", *found.tally.classes]
-    for name, row in zip(found.tally.clients, found.tally.positive, strict=True):
+    yield ["client", *found.statistics.classes]
+    for name, row in zip(found.statistics.clients, found.statistics.positive, strict=True):
         yield [name, *row.astype(int).tolist()]

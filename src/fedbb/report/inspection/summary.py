@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fedbb.analysis.record import Inspection
-from fedbb.analysis.shorten import ends
+from fedbb.analysis.html import first_and_last
+from fedbb.analysis.inspect import Inspection
 from fedbb.analysis.warnings import mean_distance
 from fedbb.records import FloatArray, Task
 from fedbb.report.plots.canvas import shorten
@@ -27,15 +27,16 @@ def print_summary(found: Inspection, console: Console) -> None:
 
 def summary(found: Inspection) -> Iterator[RenderableType]:
     """Yield the parts of the screen from top to bottom."""
-    task = "one class each" if found.tally.task is Task.MULTICLASS else "any classes each"
+    task = "one class each" if found.statistics.task is Task.MULTICLASS else "any classes each"
+    clients = len(found.statistics.clients)
     yield Text.assemble(
         (shorten(found.title, 60), "bold"),
-        f": {found.samples:,} samples ({task}), {len(found.tally.classes):,} classes, "
-        f"{len(found.tally.clients):,} client{'s' if len(found.tally.clients) != 1 else ''}",
+        f": {found.samples:,} samples ({task}), {len(found.statistics.classes):,} classes, "
+        f"{clients:,} client{'s' if clients != 1 else ''}",
     )
     yield Text(_class_line(found))
     yield _class_table(found)
-    if len(found.tally.clients) > 1:
+    if clients > 1:
         yield Text(_client_line(found))
         yield _client_table(found)
     yield from _warnings(found)
@@ -56,15 +57,15 @@ def _class_line(found: Inspection) -> str:
 
 
 def _class_table(found: Inspection) -> Table:
-    cases, task = found.cases, found.tally.task
+    cases, task = found.cases, found.statistics.task
     table = _table("class", "pos. A", "neg. B", "E(A)", "E(B)", "α⁺", "loss %", "PNB %")
-    order = sorted(range(len(found.tally.classes)), key=lambda place: -cases.positive[place])
-    shown = ends(order, CLASSES)
+    order = sorted(range(len(found.statistics.classes)), key=lambda place: -cases.positive[place])
+    shown = first_and_last(order, CLASSES)
     for row, place in enumerate(shown):
         if len(shown) < len(order) and row == CLASSES - CLASSES // 2:
             table.add_row(f"… {len(order) - len(shown):,} more", *["…"] * 7, style="dim")
         table.add_row(
-            escape(shorten(found.tally.classes[place], NAME)),
+            escape(shorten(found.statistics.classes[place], NAME)),
             f"{cases.positive[place]:,.0f}",
             f"{cases.negative[place]:,.0f}",
             _effective(cases.effective_positive[place]),
@@ -100,7 +101,7 @@ def _client_table(found: Inspection) -> Table:
     clients, reading = found.clients, found.settings.reading
     table = _table("client", "samples", "absent", "distance", "R", "FedAvg", "CBR", "PNB weight")
     order = sorted(range(len(clients.names)), key=lambda place: -int(clients.samples[place]))
-    shown = ends(order, CLIENTS)
+    shown = first_and_last(order, CLIENTS)
     for row, place in enumerate(shown):
         if len(shown) < len(order) and row == CLIENTS - CLIENTS // 2:
             table.add_row(f"… {len(order) - len(shown):,} more", *["…"] * 7, style="dim")

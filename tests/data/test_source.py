@@ -3,8 +3,7 @@ from typing import Literal
 
 import pytest
 
-from fedbb.data.options import NoOptions, read_options
-from fedbb.data.source import Source
+from fedbb.data.source import NoOptions, Source, read_options
 from fedbb.errors import DataError
 
 
@@ -30,9 +29,9 @@ def test_what_is_not_said_has_its_default() -> None:
     ("options", "message"),
     [
         ({"shere": 0.1}, "made data: option 'shere' is unknown; did you mean share"),
-        ({"share": "much"}, "made data: option share is 'much'"),
-        ({"policy": "ignore"}, "made data: option policy is 'ignore'.*'refuse' or 'skip'"),
-        ({"names": ["a", 1]}, r"made data: option names\.1 is 1"),
+        ({"share": "much"}, "made data: option share = 'much'"),
+        ({"policy": "ignore"}, "made data: option policy = 'ignore'.*'refuse' or 'skip'"),
+        ({"names": ["a", 1]}, r"made data: option names\.2 = 1"),
     ],
 )
 def test_a_wrong_option_is_named(options, message) -> None:

@@ -1,4 +1,4 @@
-"""An inspection as a short piece of HTML, which notebooks show in the place of its name."""
+"""An inspection as a short piece of HTML, which notebooks display."""
 
 from __future__ import annotations
 
@@ -6,24 +6,37 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from fedbb.analysis.shorten import ends
-
 if TYPE_CHECKING:
-    from fedbb.analysis.record import Inspection
+    from fedbb.analysis.inspect import Inspection
 
 _ROWS = 12
 
 
+def first_and_last(places: Sequence[int], most: int) -> list[int]:
+    """Return at most `most` places: the first ones and, one fewer if odd, the last ones.
+
+    A long list is shortened in its middle, since the extremes are what one looks for.
+
+    >>> first_and_last(range(10), 5)
+    [0, 1, 2, 8, 9]
+    """
+    if len(places) <= most:
+        return list(places)
+    front = most - most // 2
+    return [*places[:front], *places[len(places) - most // 2 :]]
+
+
 def to_html(found: Inspection) -> str:
     """Return the classes, the clients, warnings and advice as tables and lists."""
-    diagnostics = [warning.text for warning in found.warnings]
+    held = found.statistics
+    warnings = [warning.text for warning in found.warnings]
     return "\n".join(
         [
             f"<h4>{escape(found.title)}: {found.samples:,} samples, "
-            f"{len(found.tally.clients)} clients, {len(found.tally.classes)} classes</h4>",
+            f"{len(held.clients)} clients, {len(held.classes)} classes</h4>",
             _classes(found),
             _clients(found),
-            _list("Warnings", diagnostics),
+            _list("Warnings", warnings),
             _list("Advice", found.advice.reasons),
         ]
     )
@@ -31,17 +44,17 @@ def to_html(found: Inspection) -> str:
 
 def _classes(found: Inspection) -> str:
     cases = found.cases
-    order = sorted(range(len(found.tally.classes)), key=lambda place: -cases.positive[place])
+    order = sorted(range(len(found.statistics.classes)), key=lambda place: -cases.positive[place])
     rows = [
         (
-            found.tally.classes[place],
+            found.statistics.classes[place],
             f"{cases.positive[place]:,.0f}",
             f"{cases.negative[place]:,.0f}",
             f"{cases.alpha_positive[place]:.4f}",
             f"{cases.raw[:, place].sum():.2%}",
             f"{cases.classed[:, place].sum():.2%}",
         )
-        for place in ends(order, _ROWS)
+        for place in first_and_last(order, _ROWS)
     ]
     return _table(("class", "A", "B", "α⁺", "of the loss", "with PNB"), rows)
 
@@ -58,7 +71,7 @@ def _clients(found: Inspection) -> str:
             f"{clients.by_size[place]:.2%}",
             f"{clients.weights[reading][place]:.2%}",
         )
-        for place in ends(order, _ROWS)
+        for place in first_and_last(order, _ROWS)
     ]
     return _table(("client", "samples", "distance", "R", "FedAvg", "CBR"), rows)
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbb.analysis.inspect import Holders, count_shared, inspect
-from fedbb.analysis.settings import Settings
+from fedbb.analysis.inspect import ClientAssignment, count_shared, inspect
+from fedbb.analysis.measures import Settings
 from fedbb.imbalance.clients import READINGS
 from reference import inspection as slow
 
@@ -28,7 +28,7 @@ smoothing = st.tuples(st.floats(0.1, 0.999), st.floats(0.5, 20.0))
 def look(rows, owners, beta=0.9, tau=1.0, gamma=1.0):
     labels = np.array([[np.nan if mark is None else mark for mark in row] for row in rows])
     found = inspect(labels, owners, settings=Settings(beta=beta, tau=tau, gamma=gamma))
-    place = {int(name): number for number, name in enumerate(found.tally.clients)}
+    place = {int(name): number for number, name in enumerate(found.statistics.clients)}
     return found, [place[owner] for owner in owners]
 
 
@@ -36,14 +36,14 @@ def look(rows, owners, beta=0.9, tau=1.0, gamma=1.0):
 def test_counts_mixes_and_distances_are_those_of_the_loops(table):
     rows, owners, _ = table
     found, owners = look(rows, owners)
-    clients, classes = found.tally.positive.shape
+    clients, classes = found.statistics.positive.shape
     positive, negative = slow.counts(rows, owners, clients, classes)
-    assert found.tally.positive.tolist() == positive
-    assert found.tally.negative.tolist() == negative
+    assert found.statistics.positive.tolist() == positive
+    assert found.statistics.negative.tolist() == negative
     whole = slow.mix(rows, classes)
     for client in range(clients):
         own = slow.mix([row for row, at in zip(rows, owners, strict=True) if at == client], classes)
-        assert found.tally.mixes[client] == pytest.approx(own)
+        assert found.statistics.mixes[client] == pytest.approx(own)
         assert found.clients.distance[client] == pytest.approx(slow.distance(own, whole), abs=1e-12)
         assert found.clients.samples[client] == owners.count(client)
 
@@ -81,14 +81,14 @@ def test_figures_of_classes_and_their_sets_are_those_of_the_loops(table):
     assert classes.sets.rare_samples == sum(size for size in sets.values() if size < 10)
     listed = {frozenset(map(int, each.classes)): each.samples for each in classes.sets.largest}
     assert listed.items() <= sets.items()
-    assert found.tally.together.tolist() == slow.together(rows, len(rows[0]))
+    assert found.statistics.together.tolist() == slow.together(rows, len(rows[0]))
 
 
 @given(tables(), st.floats(0, 1))
 def test_dispersions_and_weights_are_those_of_the_loops(table, gamma):
     rows, owners, _ = table
     found, _ = look(rows, owners, gamma=gamma)
-    tally, clients = found.tally, found.clients
+    tally, clients = found.statistics, found.clients
     for reading in READINGS:
         spreads = [
             slow.spread(a, b, reading)
@@ -108,7 +108,7 @@ def test_dispersions_and_weights_are_those_of_the_loops(table, gamma):
 @given(tables())
 def test_patients_on_several_clients_are_counted_as_by_the_loops(table):
     _, owners, patients = table
-    holders = Holders(("a", "b", "c", "d"), np.array(owners), np.array(patients))
+    holders = ClientAssignment(("a", "b", "c", "d"), np.array(owners), np.array(patients))
     assert count_shared(holders).tolist() == slow.shared_patients(patients, owners, 4)
 
 
@@ -119,11 +119,11 @@ def test_multiclass_figures_are_those_of_the_loops(pairs, numbers):
     found = inspect(labels, owners, settings=Settings(*numbers))
     classes = max(labels) + 1
     rows = [[int(label == place) for place in range(classes)] for label in labels]
-    place = {int(name): number for number, name in enumerate(found.tally.clients)}
+    place = {int(name): number for number, name in enumerate(found.statistics.clients)}
     owners = [place[owner] for owner in owners]
     positive, negative = slow.counts(rows, owners, len(place), classes)
-    assert found.tally.positive.tolist() == positive
-    assert found.tally.negative.tolist() == negative
+    assert found.statistics.positive.tolist() == positive
+    assert found.statistics.negative.tolist() == negative
     whole = slow.mix(rows, classes)
     for client in range(len(place)):
         own = slow.mix([row for row, at in zip(rows, owners, strict=True) if at == client], classes)

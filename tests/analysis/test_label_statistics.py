@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.analysis.labels import from_array, number_rows
+from fedbb.analysis.label_statistics import from_array, number_rows
 from fedbb.errors import DataError
 
 
@@ -42,7 +42,7 @@ def test_minus_one_is_unknown_and_names_are_sorted():
         ([["a"]], {}, "numbers 0 and 1"),
         ([[0, 1]], {"classes": ["a"]}, "1 classes"),
         ([0, 1], {"task": "multilabel"}, "multiclass"),
-        ([object()], {}, "whole numbers"),
+        ([object()], {}, "numbers or text"),
     ],
 )
 def test_labels_that_cannot_be_are_refused_with_their_place(labels, options, words):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbb.analysis.label_columns import Layout
-from fedbb.analysis.label_table import read_labels
+from fedbb.analysis.label_readers import read_label_arrays, read_label_table
 from fedbb.errors import DataError
 from fedbb.records import Task
 
@@ -22,26 +22,26 @@ def write(folder, text, name="labels.csv", encoding="utf-8"):
 
 def refusal(folder, text, layout=None):
     with pytest.raises(DataError) as caught:
-        read_labels(write(folder, text), layout)
+        read_label_table(write(folder, text), layout)
     return str(caught.value)
 
 
 def test_a_column_of_names_is_multiclass_in_alphabetical_order(tmp_path):
-    table = read_labels(write(tmp_path, "image,label,site\na,dog,X\nb,cat,Y\nc,dog,X\n"))
+    table = read_label_table(write(tmp_path, "image,label,site\na,dog,X\nb,cat,Y\nc,dog,X\n"))
     assert table.labels.task is Task.MULTICLASS
     assert table.labels.classes == ("cat", "dog")
     assert table.labels.pattern.tolist() == [1, 0, 1]
 
 
 def test_a_column_of_numbers_counts_from_zero_and_keeps_the_gaps(tmp_path):
-    table = read_labels(write(tmp_path, "label\n10\n2\n2\n"))
+    table = read_label_table(write(tmp_path, "label\n10\n2\n2\n"))
     assert table.labels.classes == tuple(map(str, range(11)))
     assert table.labels.pattern.tolist() == [10, 2, 2]
 
 
 def test_joined_names_are_multilabel_and_no_finding_is_no_class(tmp_path):
     text = "Image Index,Finding Labels,Patient ID\na,No Finding,1\nb,Mass|Hernia,1\nc,Mass,2\n"
-    table = read_labels(write(tmp_path, text))
+    table = read_label_table(write(tmp_path, text))
     assert table.labels.classes == ("Hernia", "Mass")
     assert table.labels.as_array().tolist() == [[0, 0], [1, 1], [0, 1]]
     assert table.patients.tolist() == [0, 0, 1]
@@ -49,7 +49,7 @@ def test_joined_names_are_multilabel_and_no_finding_is_no_class(tmp_path):
 
 def test_columns_of_zero_and_one_are_found_by_themselves(tmp_path):
     text = "image,site,age,mass,hernia\na,X,50,0,1\nb,Y,60,1.0,0\n"
-    table = read_labels(write(tmp_path, text), Layout(clients="site"))
+    table = read_label_table(write(tmp_path, text), Layout(clients="site"))
     assert table.labels.classes == ("mass", "hernia")
     assert table.labels.as_array().tolist() == [[0, 1], [1, 0]]
     assert table.clients == ("X", "Y")
@@ -68,22 +68,22 @@ CHEXPERT = (
 def test_chexperts_uncertain_labels_go_by_policy_and_its_blanks_are_zero(
     tmp_path, uncertain, edema
 ):
-    table = read_labels(write(tmp_path, CHEXPERT), Layout(uncertain=uncertain))
+    table = read_label_table(write(tmp_path, CHEXPERT), Layout(uncertain=uncertain))
     assert table.labels.classes == ("Enlarged Cardiomediastinum", "Edema")
     expected = np.array([[0, edema], [1, 0]])
     assert np.array_equal(table.labels.as_array(), expected, equal_nan=True)
 
 
 def test_blanks_may_be_left_unknown(tmp_path):
-    table = read_labels(write(tmp_path, CHEXPERT), Layout(blank="ignore", uncertain="ones"))
+    table = read_label_table(write(tmp_path, CHEXPERT), Layout(blank="ignore", uncertain="ones"))
     assert np.isnan(table.labels.as_array()[0, 0])
 
 
 def test_a_single_column_of_marks_is_multilabel_if_so_told(tmp_path):
     path = write(tmp_path, "id,hernia\na,0\nb,1\n")
     layout = Layout(labels=("hernia",), task=Task.MULTILABEL)
-    assert read_labels(path, layout).labels.as_array().tolist() == [[0], [1]]
-    assert read_labels(path, Layout(labels=("hernia",))).labels.task is Task.MULTICLASS
+    assert read_label_table(path, layout).labels.as_array().tolist() == [[0], [1]]
+    assert read_label_table(path, Layout(labels=("hernia",))).labels.task is Task.MULTICLASS
 
 
 def test_byte_order_mark_line_ends_quotes_blank_lines_and_gzip_make_no_difference(tmp_path):
@@ -92,27 +92,29 @@ def test_byte_order_mark_line_ends_quotes_blank_lines_and_gzip_make_no_differenc
     packed = tmp_path / "labels.csv.gz"
     packed.write_bytes(gzip.compress(other.encode()))
     for path in (write(tmp_path, plain), write(tmp_path, other, "other.csv"), packed):
-        table = read_labels(path)
+        table = read_label_table(path)
         assert table.labels.classes == ("x, y", "z")
         assert table.labels.pattern.tolist() == [0, 1]
 
 
 def test_blanks_around_values_make_no_difference(tmp_path):
-    table = read_labels(write(tmp_path, "label,site\na , X\n a,X \nb,Y\n"), Layout(clients="site"))
+    table = read_label_table(
+        write(tmp_path, "label,site\na , X\n a,X \nb,Y\n"), Layout(clients="site")
+    )
     assert table.labels.pattern.tolist() == [0, 0, 1]
     assert table.owners.tolist() == [0, 0, 1]
 
 
 def test_one_row_is_enough(tmp_path):
-    assert len(read_labels(write(tmp_path, "label\ncat\n")).labels) == 1
+    assert len(read_label_table(write(tmp_path, "label\ncat\n")).labels) == 1
 
 
 def test_ten_thousand_classes_are_read_in_either_form(tmp_path):
     many = "label\n" + "".join(f"class {number}\n" for number in range(10_000))
-    assert len(read_labels(write(tmp_path, many)).labels.classes) == 10_000
+    assert len(read_label_table(write(tmp_path, many)).labels.classes) == 10_000
     head = ",".join(f"c{number}" for number in range(10_000))
     row = ",".join("01"[number % 2] for number in range(10_000))
-    table = read_labels(write(tmp_path, f"{head}\n{row}\n{row}\n"))
+    table = read_label_table(write(tmp_path, f"{head}\n{row}\n{row}\n"))
     assert table.labels.patterns.shape == (1, 10_000)
     assert table.labels.patterns.sum() == 5_000
 
@@ -157,7 +159,7 @@ def test_a_missing_column_is_refused_with_the_nearest_name(tmp_path):
     path = write(tmp_path, "image,label,site\na,x,1\n")
     for layout in (Layout(clients="sites"), Layout(labels=("lable",)), Layout(patient="patient")):
         with pytest.raises(DataError, match=r"no column .*image, label, site"):
-            read_labels(path, layout)
+            read_label_table(path, layout)
 
 
 def test_a_name_on_two_lines_is_refused_with_both(tmp_path):
@@ -168,7 +170,7 @@ def test_a_name_on_two_lines_is_refused_with_both(tmp_path):
 
 def test_names_may_repeat_where_no_column_names_the_rows(tmp_path):
     path = write(tmp_path, "image,label\na,x\na,y\n")
-    assert len(read_labels(path, Layout(identity="")).labels) == 2
+    assert len(read_label_table(path, Layout(identity="")).labels) == 2
 
 
 def test_a_row_without_a_client_is_refused(tmp_path):
@@ -178,13 +180,13 @@ def test_a_row_without_a_client_is_refused(tmp_path):
 
 def test_files_that_are_no_text_or_not_there_are_refused(tmp_path):
     with pytest.raises(DataError, match="UTF-8"):
-        read_labels(write(tmp_path, "label\ncafé\n", encoding="latin-1"))
+        read_label_table(write(tmp_path, "label\ncafé\n", encoding="latin-1"))
     with pytest.raises(DataError, match="cannot read"):
-        read_labels(tmp_path / "nowhere.csv")
+        read_label_table(tmp_path / "nowhere.csv")
     broken = tmp_path / "broken.csv.gz"
     broken.write_bytes(gzip.compress(b"label\nx\n" * 1000)[:-9])
     with pytest.raises(DataError, match="cannot read"):
-        read_labels(broken)
+        read_label_table(broken)
 
 
 @settings(max_examples=40)
@@ -203,7 +205,7 @@ def test_whatever_the_names_are_they_come_back(tmp_path_factory, pairs):
         path.write_bytes(target.getvalue().encode())
     except UnicodeEncodeError:
         return
-    table = read_labels(path, Layout(labels=("label",), clients="site", task=Task.MULTICLASS))
+    table = read_label_table(path, Layout(labels=("label",), clients="site", task=Task.MULTICLASS))
     back = [table.labels.classes[place] for place in table.labels.pattern]
     assert back == [name.strip() for name, _ in rows]
     assert [int(table.clients[place]) for place in table.owners] == [site for _, site in rows]
@@ -215,7 +217,7 @@ def test_memory_grows_by_a_few_bytes_a_row(tmp_path):
         path = write(tmp_path, f"image,site,a,b,c\n{rows}")
         del rows
         tracemalloc.start()
-        read_labels(path, Layout(clients="site"))
+        read_label_table(path, Layout(clients="site"))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -227,5 +229,42 @@ def test_memory_grows_by_a_few_bytes_a_row(tmp_path):
 def test_progress_is_told_up_to_the_size_of_the_file(tmp_path):
     path = write(tmp_path, "label\n" + "x\n" * 30_000)
     heard = []
-    read_labels(path, progress=lambda done, whole: heard.append((done, whole)))
+    read_label_table(path, progress=lambda done, whole: heard.append((done, whole)))
     assert heard[-1] == (path.stat().st_size,) * 2
+
+
+def test_labels_classes_clients_and_patients_are_read_and_images_are_not_needed(tmp_path):
+    path = tmp_path / "labels.npz"
+    np.savez(path, labels=[0, 1, 1], classes=["x", "y", "z"], site=["B", "A", "B"], who=[5, 5, 6])
+    table = read_label_arrays(path, Layout(clients="site", patient="who"))
+    assert table.labels.classes == ("x", "y", "z")
+    assert table.clients == ("A", "B")
+    assert table.owners.tolist() == [1, 0, 1]
+    assert table.patients.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "layout", "words"),
+    [
+        ({"label": [0]}, Layout(), "did you mean label"),
+        ({"labels": [0, 1], "site": ["a"]}, Layout(clients="site"), r"site has shape \(1,\)"),
+        ({"labels": [0, 1]}, Layout(clients="site"), "no array 'site'"),
+        ({"labels": [[0, 3]]}, Layout(), "label 0, class 1 is 3"),
+        ({"labels": np.array([{}])}, Layout(), "cannot read"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(tmp_path, arrays, layout, words):
+    path = tmp_path / "labels.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(DataError, match=words):
+        read_label_arrays(path, layout)
+
+
+def test_a_file_that_is_no_archive_is_refused(tmp_path):
+    path = tmp_path / "labels.npz"
+    path.write_bytes(b"no archive")
+    with pytest.raises(DataError, match="cannot read"):
+        read_label_arrays(path)
+    np.save(tmp_path / "single.npy", np.zeros(3))
+    with pytest.raises(DataError, match="cannot read"):
+        read_label_arrays(tmp_path / "single.npy")

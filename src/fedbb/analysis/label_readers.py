@@ -1,0 +1,246 @@
+"""Labels of CSV and .npz files.
+
+A CSV file is read part by part: what is kept is a number or two for each row, and each different
+text of a label column is interpreted once.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbb.analysis.label_columns import Layout, complete
+from fedbb.analysis.label_statistics import (
+    UNKNOWN,
+    Labels,
+    Marks,
+    from_array,
+    from_marks,
+    name_clients,
+    natural_order,
+    no_patterns,
+)
+from fedbb.data.csv_table import Rows, each_value, find_line, open_csv
+from fedbb.data.download import Progress
+from fedbb.data.label_policy import CERTAIN, UNCERTAIN, explain_label, label_values
+from fedbb.data.sets.npz import read_npz
+from fedbb.errors import DataError
+from fedbb.records import IntArray, Task
+
+MOST_CLASSES = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable:
+    """Labels of a file, with the client and the patient of each row where it names them."""
+
+    labels: Labels
+    layout: Layout
+    clients: tuple[str, ...] | None = None
+    owners: IntArray | None = None
+    patients: IntArray | None = None
+
+
+def read_label_arrays(path: Path | str, layout: Layout | None = None) -> LabelTable:
+    """Read `labels` of an .npz file, `classes` if there, and the arrays that the layout names.
+
+    No other array of the file is read.
+    """
+    path, layout = Path(path), layout or Layout()
+    label = layout.labels[0] if layout.labels else "labels"
+    wanted = [name for name in (label, layout.clients, layout.patient) if name]
+    arrays = read_npz(path, wanted, optional=("classes",))
+    classes = arrays["classes"].astype(str).tolist() if "classes" in arrays else None
+    try:
+        labels = from_array(arrays[label], layout.task, classes)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    for name in wanted[1:]:
+        if arrays[name].shape != (len(labels),):
+            raise DataError(
+                f"{path}: {name} has shape {arrays[name].shape}; {len(labels)} labels need as many"
+            )
+    names, owners = name_clients(arrays[layout.clients]) if layout.clients else (None, None)
+    patients = name_clients(arrays[layout.patient])[1] if layout.patient else None
+    return LabelTable(labels, layout, names, owners, patients)
+
+
+def read_label_table(
+    path: Path | str, layout: Layout | None = None, progress: Progress | None = None
+) -> LabelTable:
+    """Read the labels of a CSV file, plain or .gz; DataError names the line of what is wrong."""
+    path, layout = Path(path), layout or Layout()
+    with open_csv(path, progress) as (header, parts):
+        first = next(parts, [])
+        if not first:
+            raise DataError(f"{path} names its columns but has no rows")
+        layout = complete(layout, header, first, str(path))
+        columns = _columns(layout, header)
+        hashes = array("q")
+        for rows in chain([first], parts):
+            for column in columns.values():
+                column.add(rows)
+            if layout.identity:
+                hashes.extend(hash(row[header.index(layout.identity)].strip()) for row in rows)
+    if layout.identity:
+        _refuse_doubles(path, layout.identity, np.frombuffer(hashes, dtype=np.int64))
+    labels = _read_values(columns["labels"].values, columns["labels"].as_array(), layout, path)
+    clients, owners = _read_clients(columns.get("clients"), path, layout.clients)
+    patients = columns["patient"].as_array() if "patient" in columns else None
+    return LabelTable(labels, layout, clients, owners, patients)
+
+
+class _Numbering(dict[Hashable, int]):
+    """Numbers values in the order they come."""
+
+    def __missing__(self, key: Hashable) -> int:
+        self[key] = number = len(self)
+        return number
+
+
+class _Column:
+    """One column, or several taken together, as numbers of their different values."""
+
+    def __init__(self, take: Callable[[list[str]], Any]) -> None:
+        self.take = take
+        self.values = _Numbering()
+        self.numbers = array("i")
+
+    def add(self, rows: Rows) -> None:
+        """Number the values of further rows."""
+        self.numbers.extend(map(self.values.__getitem__, map(self.take, rows)))
+
+    def as_array(self) -> IntArray:
+        """Return the number of each row's value."""
+        return np.frombuffer(self.numbers, dtype=np.int32).astype(np.int64)
+
+
+def _columns(layout: Layout, header: tuple[str, ...]) -> dict[str, _Column]:
+    """Return what to keep of each row."""
+    places = [header.index(name) for name in layout.labels]
+    columns = {"labels": _Column(itemgetter(*places))}
+    for what, name in (("clients", layout.clients), ("patient", layout.patient)):
+        if name:
+            columns[what] = _Column(itemgetter(header.index(name)))
+    return columns
+
+
+def _read_clients(
+    column: _Column | None, path: Path, name: str | None
+) -> tuple[tuple[str, ...] | None, IntArray | None]:
+    """Return the clients in order of their names, and the client of each row."""
+    if column is None or name is None:
+        return None, None
+    texts = [str(value).strip() for value in column.values]
+    if "" in texts:
+        line = find_line(path, name, lambda value: not value)
+        raise DataError(f"{path}: line {line}, column {name}: there is no client")
+    found = list(dict.fromkeys(texts))
+    names = [found[place] for place in natural_order(found)]
+    place = {text: number for number, text in enumerate(names)}
+    return tuple(names), np.array([place[text] for text in texts])[column.as_array()]
+
+
+def _refuse_doubles(path: Path, column: str, hashes: IntArray) -> None:
+    """Refuse a name that two rows have; equal hashes only call for a closer look."""
+    ordered = np.sort(hashes)
+    doubled = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+    if not doubled:
+        return
+    lines: dict[str, int] = {}
+    for line, value in each_value(path, column):
+        if hash(value) in doubled:
+            if value in lines:
+                raise DataError(
+                    f"{path}: line {line}, column {column}: {value!r} is on line {lines[value]} "
+                    "already; name another column by --id, or none by --id ''"
+                )
+            lines[value] = line
+
+
+def _read_values(
+    values: Mapping[Hashable, int], numbers: IntArray, layout: Layout, path: Path
+) -> Labels:
+    """Return the labels of all rows from their different values and the number of each row's."""
+    if len(layout.labels) > 1:
+        rows = [tuple(map(str.strip, value)) for value in values if isinstance(value, tuple)]
+        return _expand(layout.labels, _read_marks(rows, layout, path), numbers)
+    texts = [str(value).strip() for value in values]
+    if layout.task is Task.MULTILABEL and set(texts) <= {*CERTAIN, *UNCERTAIN, ""}:
+        marks = _read_marks([(text,) for text in texts], layout, path)
+        return _expand(layout.labels, marks, numbers)
+    joined = layout.task is None and any(layout.separator in text for text in texts)
+    if layout.task is Task.MULTILABEL or joined:
+        return _expand(*_read_joined(texts, layout), numbers)
+    return _read_classes(texts, numbers, layout, path)
+
+
+def _expand(classes: Sequence[str], marks: Marks, numbers: IntArray) -> Labels:
+    """Return the labels of all rows from those of the different values; equal ones become one."""
+    if not classes:
+        raise DataError("there is no class: every sample's label stands for no class")
+    few = from_marks(classes, marks)
+    return Labels(few.task, few.classes, few.pattern[numbers], few.patterns)
+
+
+def _read_marks(rows: Sequence[tuple[str, ...]], layout: Layout, path: Path) -> Marks:
+    values = label_values(layout.uncertain or "refuse", layout.blank or "refuse")
+    meaning = {text: UNKNOWN if math.isnan(value) else int(value) for text, value in values.items()}
+    marks = np.empty((len(rows), len(layout.labels)), dtype=np.int8)
+    for number, row in enumerate(rows):
+        for place, text in enumerate(row):
+            if text not in meaning:
+                raise _refusal(text, layout.labels[place], path)
+        marks[number] = [meaning[text] for text in row]
+    return marks
+
+
+def _refusal(text: str, column: str, path: Path) -> DataError:
+    line = find_line(path, column, lambda value: value == text)
+    return DataError(f"{path}: line {line}, column {column}: {explain_label(text, option='--')}")
+
+
+def _read_joined(texts: Sequence[str], layout: Layout) -> tuple[tuple[str, ...], Marks]:
+    parts = [{part.strip() for part in text.split(layout.separator)} for text in texts]
+    nothing = {"", *layout.nothing}
+    classes = tuple(sorted(set[str]().union(*parts) - nothing))
+    place = {name: number for number, name in enumerate(classes)}
+    marks = np.zeros((len(texts), len(classes)), dtype=np.int8)
+    for number, names in enumerate(parts):
+        marks[number, [place[name] for name in names - nothing]] = 1
+    return classes, marks
+
+
+def _read_classes(texts: Sequence[str], numbers: IntArray, layout: Layout, path: Path) -> Labels:
+    column = layout.labels[0]
+    if "" in texts:
+        line = find_line(path, column, lambda value: not value)
+        raise DataError(f"{path}: line {line}, column {column}: there is no class")
+    classes = _order_classes(texts)
+    if len(classes) > MOST_CLASSES:
+        raise DataError(
+            f"{path}: column {column} has {len(classes):,} different values, more than the "
+            f"{MOST_CLASSES:,} classes allowed; is it the column of the labels?"
+        )
+    place = {name: number for number, name in enumerate(classes)}
+    pattern = np.array([place[text] for text in texts], dtype=np.int32)[numbers]
+    return Labels(Task.MULTICLASS, classes, pattern, no_patterns(len(classes)))
+
+
+def _order_classes(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the classes in order; whole numbers count from 0, whether all of them occur or not."""
+    found = list(dict.fromkeys(texts))
+    names = [found[place] for place in natural_order(found)]
+    if all(name.isascii() and name.isdigit() and name == str(int(name)) for name in names):
+        highest = int(names[-1])
+        if highest < max(2 * len(names), 1000):
+            return tuple(str(number) for number in range(highest + 1))
+    return tuple(names)
