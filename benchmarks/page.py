@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks import results
 from benchmarks.child import ROOT
 from benchmarks.figure import draw
+from fedbb.report.table import make_table, to_markdown
 
 NAMES = {"small-cnn": "small CNN", "resnet11": "ResNet-11", "resnet56": "ResNet-56"}
 MISSING = "*Not measured yet.*"
@@ -47,8 +48,7 @@ def fill(text: str, name: str, content: str) -> str:
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return a table of Markdown."""
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return to_markdown(make_table(head, rows, words=len(head)), escaped=False).rstrip("\n")
 
 
 def rounds(result: Result) -> str:

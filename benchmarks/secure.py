@@ -22,14 +22,18 @@ import numpy as np
 
 from benchmarks import results
 from benchmarks.page import MISSING, fill, table
-from fedbb.secagg.bfv.client import EncryptedParty
-from fedbb.secagg.bfv.server import EncryptedSum
-from fedbb.secagg.masked.client import MaskedParty
-from fedbb.secagg.masked.server import MaskedSum
+from fedbb.secagg.bfv.client import BfvSumClient
+from fedbb.secagg.bfv.server import BfvSumServer
+from fedbb.secagg.masked.client import MaskedSumClient
+from fedbb.secagg.masked.server import MaskedSumServer
 from fedbb.secagg.primitives.keys import Identity
-from fedbb.secagg.protocol.journal import FileJournal
+from fedbb.secagg.protocol.replay_guard import FileJournal
 from fedbb.secagg.protocol.roster import Roster
-from fedbb.secagg.secure_aggregation import Party, Question, SecureSum
+from fedbb.secagg.protocol.secure_aggregation import (
+    SecureAggregation,
+    SecureAggregationClient,
+    SumRequest,
+)
 
 CLIENTS = (5, 10, 50)
 NUMBERS = 600_000
@@ -82,10 +86,10 @@ class Turn:
 
 
 @dataclass
-class MeasuredWire:
+class MeasuredTransport:
     """Asks parties in this process and counts; one may vanish when a stage begins."""
 
-    parties: Mapping[int, Party]
+    parties: Mapping[int, SecureAggregationClient]
     vectors: Mapping[int, np.ndarray]
     turn: Turn
     vanishing: tuple[str, int] | None = None
@@ -114,9 +118,9 @@ def measure(clients: int, numbers: int, repeats: int) -> dict[str, Any]:
     counts = {client: rng.integers(1, 2**40, STATISTICS) for client in range(clients)}
     with tempfile.TemporaryDirectory() as scratch:
         journals = {client: FileJournal(Path(scratch) / str(client)) for client in range(clients)}
-        masked = {c: MaskedParty(c, identities[c], roster, journals[c]) for c in range(clients)}
-        hidden = {c: EncryptedParty(c, identities[c], roster, journals[c]) for c in range(clients)}
-        masks, bfv = MaskedSum(roster, server), EncryptedSum(roster, server)
+        masked = {c: MaskedSumClient(c, identities[c], roster, journals[c]) for c in range(clients)}
+        hidden = {c: BfvSumClient(c, identities[c], roster, journals[c]) for c in range(clients)}
+        masks, bfv = MaskedSumServer(roster, server), BfvSumServer(roster, server)
         gone = ("masked", clients // 2)
         kinds: dict[str, Callable[[int], Turn]] = {
             "plain": lambda _: plain(change, clients),
@@ -141,8 +145,8 @@ def in_turns(kinds: Mapping[str, Callable[[int], Turn]], repeats: int) -> dict[s
 
 
 def secure(
-    secure_sum: SecureSum,
-    parties: Mapping[int, Party],
+    aggregation: SecureAggregation,
+    parties: Mapping[int, SecureAggregationClient],
     vectors: Mapping[int, np.ndarray],
     run: str,
     vanishing: tuple[str, int] | None = None,
@@ -150,10 +154,10 @@ def secure(
     """Return what a secure sum took, once its result is seen to be right."""
     turn = Turn()
     first = vectors[0]
-    question = Question(run, 1, len(first), whole=first.dtype == np.int64)
-    wire = MeasuredWire(parties, vectors, turn, vanishing)
+    request = SumRequest(run, 1, len(first), whole=first.dtype == np.int64)
+    transport = MeasuredTransport(parties, vectors, turn, vanishing)
     began = time.perf_counter()
-    total = secure_sum(question, sorted(parties), wire)
+    total = aggregation(request, sorted(parties), transport)
     turn.whole = time.perf_counter() - began
     expected = sum(vectors[client] for client in total.clients)
     if np.abs(total.values - expected).max() > len(parties) * 2.0**-41 + 1e-9:

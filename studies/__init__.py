@@ -1,1 +1,1 @@
-"""The study on real data: its grids, and how their results are kept."""
+"""The study on real data: its grids, and how their results are stored."""

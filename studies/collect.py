@@ -1,6 +1,6 @@
-"""Keeps the finished cells of a study in a few small files: scores, classes, curves, origin.
+"""Stores the finished cells of a study in a few small files: scores, classes, curves, origin.
 
-What stands there already is kept where its run folder is gone, so that no cell is run twice.
+Stored cells stay where their run folder is gone, so that no cell is run twice.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 
 from fedbb._util.files import replacing
 from fedbb.recipes.grid.grid import Cell, Grid, read_grid
-from fedbb.report.grid_runs import CellRun, State, finished_run, read_cells
-from fedbb.report.result import RunResult
-from fedbb.report.tables import summary_of
-from studies.kept import RESULTS, Row, read_rows
+from fedbb.report.results import RunResult, summary_of
+from fedbb.report.sweep.cell_runs import CellRun, finished_run, read_cells
+from fedbb.runs.sweep import State
+from studies.stored import RESULTS, Row, read_rows
 
 TABLES = ("cells", "classes", "curves", "diverged")
 NO_NUMBER = "the loss is "
-"""What the message of a run says that diverged; other failures may pass and are not kept."""
+"""Part of the message of a run that diverged; other failures may pass and are not stored."""
 
 DIGITS = 5
 
@@ -34,7 +34,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("runs", type=Path, nargs="?", help="where the cells' folders lie")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--note", help="a word on how they were run, for about.json")
-    parser.add_argument("--missing", action="store_true", help="print --only for what is not kept")
+    parser.add_argument(
+        "--missing", action="store_true", help="print --only for what is not stored"
+    )
     options = parser.parse_args(words)
     out = options.results / options.grid.stem
     if options.runs is not None:
@@ -44,10 +46,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def collect(path: Path, runs: Path, out: Path, note: str | None = None) -> None:
-    """Write what a grid's finished cells gave, beside what is kept of others."""
-    kept = {name: read_rows(out / f"{name}.csv") for name in TABLES}
+    """Write the results of a grid's finished cells, beside those stored before."""
+    stored = {name: read_rows(out / f"{name}.csv") for name in TABLES}
     folders = [folder.name for folder in runs.iterdir() if folder.is_dir()]
-    grid = _with_seeds(path, [row["cell"] for row in kept["cells"]] + folders)
+    grid = _with_seeds(path, [row["cell"] for row in stored["cells"]] + folders)
     all_cells = read_cells(grid, runs)
     found = [cell for cell in all_cells if cell.state is State.FINISHED]
     failed = [cell for cell in all_cells if cell.state is State.FAILED]
@@ -59,24 +61,28 @@ def collect(path: Path, runs: Path, out: Path, note: str | None = None) -> None:
     }
     out.mkdir(parents=True, exist_ok=True)
     for name in TABLES:
-        rows = _merge(grid, kept[name], made[name])
-        if rows or kept[name]:
+        rows = _merge(grid, stored[name], made[name])
+        if rows or stored[name]:
             write_rows(out / f"{name}.csv", rows)
     _about(out, path, grid, found, note)
 
 
 def missing(path: Path, out: Path) -> list[Cell]:
-    """Return the cells of a grid that nothing is kept of."""
-    kept = {row["cell"] for name in ("cells", "diverged") for row in read_rows(out / f"{name}.csv")}
-    return [cell for cell in read_grid(path).cells if cell.name not in kept]
+    """Return the cells of a grid without stored results."""
+    stored = {
+        row["cell"] for name in ("cells", "diverged") for row in read_rows(out / f"{name}.csv")
+    }
+    return [cell for cell in read_grid(path).cells if cell.name not in stored]
 
 
 def _with_seeds(path: Path, names: Iterable[str]) -> Grid:
-    """Return the grid with its own seeds and those that names of cells tell of."""
+    """Return the grid with its own seeds and those in the names of cells."""
     own = read_grid(path)
     parts = [part for name in names for part in name.split("_")]
-    told = {int(part[4:]) for part in parts if part.startswith("seed") and part[4:].isdigit()}
-    return read_grid(path, seeds=sorted(told | {cell.seed for cell in own.cells}))
+    found_seeds = {
+        int(part[4:]) for part in parts if part.startswith("seed") and part[4:].isdigit()
+    }
+    return read_grid(path, seeds=sorted(found_seeds | {cell.seed for cell in own.cells}))
 
 
 def _cell_row(found: CellRun) -> Row:
@@ -120,11 +126,11 @@ def _round(value: float) -> float | str:
     return "" if math.isnan(value) else round(float(value), DIGITS)
 
 
-def _merge(grid: Grid, kept: Sequence[Row], made: Sequence[Row]) -> list[Row]:
+def _merge(grid: Grid, stored: Sequence[Row], made: Sequence[Row]) -> list[Row]:
     """Return the rows in the grid's order, new ones in place of old, none of cells it has not."""
     order = {cell.name: place for place, cell in enumerate(grid.cells)}
     fresh = {row["cell"] for row in made}
-    old = [row for row in kept if row["cell"] in order and row["cell"] not in fresh]
+    old = [row for row in stored if row["cell"] in order and row["cell"] not in fresh]
     return sorted([*old, *made], key=lambda row: order[row["cell"]])
 
 

@@ -24,9 +24,9 @@ from fedbb.report.plots.canvas import (
     save_png,
     themed,
 )
-from fedbb.report.spread import spread_of
-from studies.kept import RESULTS, ROOT, Kept, read_kept
-from studies.tables import spelled
+from fedbb.report.statistics import spread_of
+from studies.stored import RESULTS, ROOT, StoredGrid, read_stored
+from studies.tables import measure_title
 
 FIGURES = ROOT / "docs" / "figures"
 METHODS = {
@@ -53,7 +53,7 @@ BY_RATE = {
 
 
 def main() -> None:
-    """Draw the figures of all grids that something is kept of."""
+    """Draw the figures of all grids with stored results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--out", type=Path, default=FIGURES)
@@ -61,41 +61,42 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for drawings, draw in ((BY_ROW, by_row), (BY_RATE, by_rate)):
         for name, (measure, title) in drawings.items():
-            kept = read_kept(name, options.results)
-            if kept is not None:
+            stored = read_stored(name, options.results)
+            if stored is not None:
                 path = options.out / f"study-{name}.png"
-                save_png(draw(kept, measure, title), path)
+                save_png(draw(stored, measure, title), path)
                 print("written to", path)
 
 
 @themed
-def by_row(kept: Kept, measure: str, title: str) -> Figure:
+def by_row(stored: StoredGrid, measure: str, title: str) -> Figure:
     """Draw a measure of every row, a panel for each column; small dots are seeds."""
-    labels = kept.grid.axes[kept.grid.rows]
-    places = kept.places()
+    labels = stored.grid.axes[stored.grid.rows]
+    places = stored.places()
     width = WIDTH * max(1.0, 0.55 * len(places) + 0.35)
     keys = [
         Line2D([], [], color=color, marker=marker, label=kind, linestyle="", markersize=6.0)
         for kind, (marker, color) in KINDS.items()
         if kind in map(_kind, labels)
     ]
-    told = _dots(kept, "large ones")
+    note = _dots(stored, "large ones")
     if len(places) > 1:
-        told += "; each panel has its own scale"
-    heading = Heading(title, told, keys)
+        note += "; each panel has its own scale"
+    heading = Heading(title, note, keys)
     titles = [", ".join(at.values()) for at in places]
     figure, panels = new_panels(heading, 0.24 * len(labels) + 0.6, titles, width)
     for number, (axes, at) in enumerate(zip(panels, places, strict=True)):
         notes: list[tuple[int, list[float], str]] = []
         for height, label in enumerate(labels):
-            values = [100 * v for v in kept.scores(measure, {kept.grid.rows: label, **at}).values()]
+            spot = {stored.grid.rows: label, **at}
+            values = [100 * value for value in stored.scores(measure, spot).values()]
             if len(values) > 1:
                 dots = [height] * len(values)
                 axes.plot(values, dots, "o", color=MUTED, markersize=2.5, zorder=3)
             if values:
                 (marker, color), mean = KINDS[_kind(label)], spread_of(values).mean
                 axes.plot([mean], [height], marker, color=color, markersize=6.0)
-            if lost := kept.count_diverged({kept.grid.rows: label, **at}):
+            if lost := stored.count_diverged(spot):
                 notes.append((height, values, f"{lost} diverged"))
         for height, values, note in notes:
             _note(axes, height, values, note)
@@ -110,24 +111,24 @@ def by_row(kept: Kept, measure: str, title: str) -> Figure:
 
 
 @themed
-def by_rate(kept: Kept, measure: str, title: str) -> Figure:
+def by_rate(stored: StoredGrid, measure: str, title: str) -> Figure:
     """Draw a measure over the learning rates, a line for each row; small dots are seeds."""
-    (axis,) = kept.grid.columns
-    rates, labels = kept.grid.axes[axis], kept.grid.axes[kept.grid.rows]
+    (axis,) = stored.grid.columns
+    rates, labels = stored.grid.axes[axis], stored.grid.axes[stored.grid.rows]
     keys = []
     for label in labels:
         marker, color = METHODS[label]
         keys.append(Line2D([], [], color=color, marker=marker, label=label, markersize=5.0))
-    lost = Counter((row[axis], row[kept.grid.rows]) for row in kept.diverged)
-    told = [f"{label} {number} at {rate}" for (rate, label), number in lost.items()]
-    notes = [_dots(kept, "lines"), *([f"diverged: {'; '.join(told)}"] if told else [])]
+    lost = Counter((row[axis], row[stored.grid.rows]) for row in stored.diverged)
+    diverged = [f"{label} {number} at {rate}" for (rate, label), number in lost.items()]
+    notes = [_dots(stored, "lines"), *([f"diverged: {'; '.join(diverged)}"] if diverged else [])]
     heading = Heading(title, "\n".join(notes), keys)
     figure, (axes,) = new_panels(heading, 2.6, [""], 1.5 * WIDTH)
     for number, (key, label) in enumerate(zip(keys, labels, strict=True)):
         points, aside = [], APART * (number - (len(labels) - 1) / 2)
         for place, rate in enumerate(rates):
-            at = {kept.grid.rows: label, axis: rate}
-            values = [100 * value for value in kept.scores(measure, at).values()]
+            at = {stored.grid.rows: label, axis: rate}
+            values = [100 * value for value in stored.scores(measure, at).values()]
             dots = [place + aside] * len(values)
             axes.plot(dots, values, "o", color=key.get_color(), markersize=2.5)
             if values:
@@ -145,9 +146,9 @@ def by_rate(kept: Kept, measure: str, title: str) -> Figure:
     return figure
 
 
-def _dots(kept: Kept, means: str) -> str:
+def _dots(stored: StoredGrid, means: str) -> str:
     """Tell what the dots are, and what has too few seeds for them."""
-    seeds = Counter(tuple(row[axis] for axis in kept.grid.axes) for row in kept.cells)
+    seeds = Counter(tuple(row[axis] for axis in stored.grid.axes) for row in stored.cells)
     if set(seeds.values()) == {1}:
         return "last round; one seed"
     alone = "; alone: one seed" if 1 in seeds.values() else ""
@@ -171,7 +172,7 @@ def _kind(label: str) -> str:
 
 
 def _axis(measure: str) -> str:
-    return f"{spelled(measure)}, points"
+    return f"{measure_title(measure)}, points"
 
 
 if __name__ == "__main__":

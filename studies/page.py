@@ -9,8 +9,8 @@ from pathlib import Path
 
 from benchmarks.page import fill
 
-from studies import personal, shifted, tables, thresholds
-from studies.kept import RESULTS, ROOT, Kept, read_kept, read_rows
+from studies import logit_adjustment, personal, tables, thresholds
+from studies.stored import RESULTS, ROOT, StoredGrid, read_rows, read_stored
 
 LETTERS = "abcdefgh"
 NOT_RUN = "*Not run yet.*"
@@ -47,7 +47,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class Part:
-    """A grid as the page shows it: its number there, what is shown, and who is set beside whom."""
+    """A grid as the page shows it: its number, its measures, and the pairs of rows compared."""
 
     number: str
     grid: str
@@ -64,7 +64,7 @@ PARTS = (
         ("test accuracy",),
         (
             *OURS,
-            ("FedLC", "FedAvg"),
+            *((method, "FedAvg") for method in ("MOON", "FedNova", "FedAlign", "FedLC")),
             ("FedBB", "FedLC"),
             *PLUS,
             ("FedBB-plus", "FedLC"),
@@ -75,7 +75,12 @@ PARTS = (
         "2",
         "chest-xrays",
         CHEST,
-        (*OURS, ("FedBB, unit mean weight", "FedAvg"), *PLUS),
+        (
+            *OURS,
+            ("FedBB, unit mean weight", "FedAvg"),
+            ("FedBB, unit mean weight", "FedBB"),
+            *PLUS,
+        ),
         classes=Classes(
             ("auroc", "average_precision"),
             {"skew": "sizes, δ = 0.5"},
@@ -89,7 +94,12 @@ PARTS = (
         "6d",
         "own-rates-chest",
         CHEST,
-        (("FedBB", "FedAvg"), ("FedBB", "FedBB, unit mean weight"), *PLUS[:2]),
+        (
+            ("FedBB", "FedAvg"),
+            ("FedBB", "FedBB, unit mean weight"),
+            ("FedBB, unit mean weight", "FedAvg"),
+            *PLUS[:2],
+        ),
     ),
     Part(
         "6h",
@@ -118,6 +128,7 @@ PARTS = (
             ("PNB alone", CONTROL),
             ("CBR alone, share-std", "FedAvg"),
             ("CBR alone, printed", "FedAvg"),
+            ("CBR alone, count-std", "CBR alone, share-std"),
             ("FedBB", "PNB alone"),
             *((variant, "FedBB") for variant in ("γ = 0.5", "μ = 1", "μ = 2", "μ = unit")),
             *((variant, "FedBB") for variant in ("β = .99", "τ = 0.1", "β = .99, τ = 0.1")),
@@ -132,12 +143,20 @@ PARTS = (
             for base in ("FedProx", "MOON", "FedNova", "FedAlign")
         ),
     ),
-    Part("4c", "hundred-clients", ("test accuracy",), (*OURS[:2], *PLUS, ("FedBB-plus", "FedLC"))),
+    Part(
+        "4c",
+        "hundred-clients",
+        ("test accuracy",),
+        (*OURS[:2], ("FedLC", "FedAvg"), *PLUS, ("FedBB-plus", "FedLC")),
+    ),
     Part(
         "5",
         "central-losses",
         ("test accuracy", "test auroc", "test average_precision"),
-        tuple((loss, "BCE / CE") for loss in ("Focal", "CB", "FedLC", "FedLC, τ = 10", "PNB")),
+        (
+            *((loss, "BCE / CE") for loss in ("Focal", "CB", "FedLC", "FedLC, τ = 10", "PNB")),
+            ("FedLC, τ = 10", "PNB"),
+        ),
     ),
     Part(
         "3",
@@ -164,49 +183,49 @@ def main() -> None:
     options = parser.parse_args()
     text = fill(options.page.read_text(encoding="utf-8"), "cost", cost(options.results))
     for part in PARTS:
-        kept = read_kept(part.grid, options.results)
-        text = fill(text, part.grid, NOT_RUN if kept is None else shown(part, kept))
-    for beside in (personal, shifted, thresholds):
+        stored = read_stored(part.grid, options.results)
+        text = fill(text, part.grid, NOT_RUN if stored is None else shown(part, stored))
+    for beside in (personal, logit_adjustment, thresholds):
         rows = read_rows(options.results / beside.FILE)
         table = beside.table(rows) if rows else NOT_RUN
         text = fill(text, beside.FILE.removesuffix(".csv"), table)
     options.page.write_text(text, encoding="utf-8")
     front = options.readme.read_text(encoding="utf-8")
     for grid in HEADLINES:
-        kept = read_kept(grid, options.results)
-        front = fill(front, grid, NOT_RUN if kept is None else headline(grid, kept))
+        stored = read_stored(grid, options.results)
+        front = fill(front, grid, NOT_RUN if stored is None else headline(grid, stored))
     options.readme.write_text(front, encoding="utf-8")
     print("written to", options.page, "and", options.readme)
 
 
 def cost(results: Path = RESULTS) -> str:
     """Return how many cells all grids have finished, and in which time."""
-    found = [kept for part in PARTS if (kept := read_kept(part.grid, results)) is not None]
-    cells = sum(len(kept.cells) + len(kept.diverged) for kept in found)
-    hours = sum(kept.about["core hours"] for kept in found)
+    found = [stored for part in PARTS if (stored := read_stored(part.grid, results)) is not None]
+    cells = sum(len(stored.cells) + len(stored.diverged) for stored in found)
+    hours = sum(stored.about["core hours"] for stored in found)
     return (
-        f"All in all {cells} runs and {hours:.1f} core hours, which makes {hours / 2:.1f} hours "
-        "of wall time, a run on each of two cores."
+        f"In total {cells} runs and {hours:.1f} core hours, that is {hours / 2:.1f} hours of wall "
+        "time with one run on each of two cores."
     )
 
 
-def shown(part: Part, kept: Kept) -> str:
-    """Return the tables of a part, and how they came to be."""
-    blocks = [tables.scale(kept)]
+def shown(part: Part, stored: StoredGrid) -> str:
+    """Return the tables of a part, and how they were produced."""
+    blocks = [tables.scale(stored)]
     for place, measure in enumerate(part.measures):
         number = numbered(part, place)
-        name = tables.spelled(measure)
+        name = tables.measure_title(measure)
         blocks.append(f"**{name[0].upper()}{name[1:]}**")
-        blocks.append(tables.scores(kept, measure, number, choosing=part.choosing))
+        blocks.append(tables.scores(stored, measure, number, choosing=part.choosing))
         if part.pairs:
-            blocks.append(tables.differences(kept, measure, part.pairs))
+            blocks.append(tables.differences(stored, measure, part.pairs))
         if part.choosing:
-            best = tables.chosen(kept, measure)
-            told = ", ".join(f"{label} {rate}" for label, rate in best.items())
-            blocks.append(f"Highest: {told}.")
+            best = tables.chosen(stored, measure)
+            rates = ", ".join(f"{label} {rate}" for label, rate in best.items())
+            blocks.append(f"Highest: {rates}.")
     if part.classes is not None:
-        blocks += _by_class(part.classes, kept)
-    blocks.append(tables.origin(kept))
+        blocks += _by_class(part.classes, stored)
+    blocks.append(tables.origin(stored))
     return "\n\n".join(blocks)
 
 
@@ -219,17 +238,17 @@ def numbered(part: Part, place: int) -> str:
     return f"{part.number[:-1]}{LETTERS[LETTERS.index(part.number[-1]) + place]}"
 
 
-def headline(grid: str, kept: Kept) -> str:
+def headline(grid: str, stored: StoredGrid) -> str:
     """Return the table of a part without the rows that only its page needs."""
     number, measure = HEADLINES[grid]
-    return tables.scores(kept, measure, number, only=MAIN)
+    return tables.scores(stored, measure, number, only=MAIN)
 
 
-def _by_class(classes: Classes, kept: Kept) -> Iterator[str]:
+def _by_class(classes: Classes, stored: StoredGrid) -> Iterator[str]:
     place = ", ".join(classes.at.values())
     for measure in classes.measures:
-        yield f"**Test {tables.spelled(measure)} of each class, {place}**"
-        yield tables.by_class(kept, measure, classes.at, classes.rows)
+        yield f"**Test {tables.measure_title(measure)} of each class, {place}**"
+        yield tables.by_class(stored, measure, classes.at, classes.rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How the models of the study serve each client: shared, trained on, alone, and a ceiling."""
+"""Accuracy of each client: shared model, fine-tuned model, local training, central training."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from statistics import fmean
 from fedbb.recipes.grid.grid import Cell, read_grid
 from fedbb.runs.personal import ClientAccuracies, personalize
 from studies.collect import write_rows
-from studies.kept import GRIDS, RESULTS, Row, read_rows
-from studies.tables import gap, markdown, told
+from studies.stored import GRIDS, RESULTS, Row, read_rows
+from studies.tables import compare, markdown, score_text
 
 FILE = "personal.csv"
 METHODS = ("FedAvg", "FedAvg-scaled (control)", "FedBB", "FedBB-plus")
-PAIRS = (("FedBB", "FedAvg"), ("FedBB", METHODS[1]), ("FedBB-plus", "FedAvg"))
+PAIRS = (
+    ("FedBB", "FedAvg"),
+    ("FedBB", METHODS[1]),
+    (METHODS[1], "FedAvg"),
+    ("FedBB-plus", "FedAvg"),
+)
 DATA = {"δ = 0.1": "CIFAR-10", "LT, δ = 0.5": "LT-CIFAR-10"}
 """Columns of natural-images.toml, and the row of ceiling.toml that has the same images."""
 
 MODELS = {
     "shared": "shared model",
-    "adapted": "after an epoch of its own",
-    "alone": "alone",
+    "adapted": "fine-tuned for one epoch",
+    "alone": "local only",
     "ceiling": "central",
 }
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure what is not kept yet."""
+    """Measure what is not stored yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path, help="where the cells of natural-images lie")
     parser.add_argument("ceilings", type=Path, help="where the cells of ceiling lie")
@@ -49,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> None:
         )
         rows += _rows(cell, _with_known(served, _lonely(rows, cell)))
         write_rows(path, rows)
-        print(f"{cell.title}: kept")
+        print(f"{cell.title}: stored")
 
 
 def wanted() -> list[Cell]:
@@ -66,9 +71,9 @@ def table(rows: Sequence[Row], number: str = "8a") -> str:
         cells = []
         for model in MODELS:
             means, worst = (_by_seed(rows, data, method, model, of) for of in (fmean, min))
-            cells.append(f"{told(means, len(means))}; {told(worst, len(worst))}")
+            cells.append(f"{score_text(means, len(means))}; {score_text(worst, len(worst))}")
         lines.append([f"{number}.{place}", data, method, *cells])
-    scores = markdown(["row", "data", "method", *MODELS.values()], lines)
+    scores = markdown(["row", "data", "method", *MODELS.values()], lines, words=3)
     return f"{scores}\n\n{_differences(rows)}"
 
 
@@ -83,8 +88,8 @@ def _differences(rows: Sequence[Row]) -> str:
             for model in models
             for data in DATA
         ]
-        lines.append([f"{one} − {other}", *(gap(own, base) for own, base in scores)])
-    return markdown(["difference, paired by seed", *head], lines)
+        lines.append([f"{one} − {other}", *(compare(own, base) for own, base in scores)])
+    return markdown(["difference", *head], lines)
 
 
 def _by_seed(
@@ -105,7 +110,7 @@ def _central(cell: Cell) -> Cell:
 
 
 def _lonely(rows: Sequence[Row], cell: Cell) -> list[Row]:
-    """Return the kept clients of another method on the same data and seed: alone, all are alike."""
+    """Return the stored clients of another method: trained alone, they do not depend on it."""
     same = [r for r in rows if (r["data"], int(r["seed"])) == (cell.at["data"], cell.seed)]
     return [row for row in same if row["method"] == same[0]["method"]]
 

@@ -1,4 +1,4 @@
-"""What a threshold does for the X-ray models: one half, as common as the finding, or chosen."""
+"""X-ray models at three thresholds: one half, the prevalence, or chosen on validation data."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from fedbb.imbalance.counts import count_labels
 from fedbb.recipes.grid.grid import Cell, read_grid
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray
-from studies.final import look, measure_new, tabulate
-from studies.kept import GRIDS, Row
+from studies.rescore import differences, look, measure_new, tabulate
+from studies.stored import GRIDS, Row
 
 FILE = "thresholds.csv"
 RULES = {
     "half": "one half",
-    "prevalence": "share of training cases",
+    "prevalence": "prevalence",
     "chosen": "chosen on validation data",
 }
+PAIRS = (
+    (("FedAvg", "prevalence"), ("FedAvg", "half")),
+    (("FedAvg", "prevalence"), ("FedBB", "half")),
+    (("FedAvg", "chosen"), ("FedBB", "chosen")),
+)
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure what is not kept yet."""
+    """Measure what is not stored yet."""
     measure_new(wanted(), FILE, measure, words)
 
 
@@ -79,8 +84,9 @@ def _best(logits: FloatArray, positive: npt.NDArray[np.bool_], other: float) -> 
 
 
 def table(rows: Sequence[Row], number: str = "6g") -> str:
-    """Return the balanced accuracies, a line for each method and a column for each rule."""
-    return tabulate(rows, wanted(), number, RULES)
+    """Return the balanced accuracies by each rule, and paired differences."""
+    scores = tabulate(rows, wanted(), number, RULES)
+    return f"{scores}\n\n{differences(rows, wanted(), RULES, PAIRS)}"
 
 
 if __name__ == "__main__":

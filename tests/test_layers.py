@@ -15,7 +15,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "fedbb"
 # name begins with; it may import its own part and those of the rows above. `fedbb` is the public
 # package: it re-exports names of the rows above it, and gives the version to those below.
 LAYERS = (
-    ("_util", "errors", "records", "rng"),
+    ("_util", "errors", "records", "rng", "report.latex"),
+    ("report.table",),
     ("data", "imbalance", "state"),
     ("partition",),
     ("aggregation", "losses", "models", "penalties"),
@@ -26,10 +27,12 @@ LAYERS = (
     ("secagg",),
     ("fedbb",),
     ("recipes",),
-    ("secagg.client_secrets",),
-    ("paper", "runs", "secagg.simulated_run"),
-    ("flower", "secagg.flower"),
-    ("report", "trackers"),
+    ("paper", "runs"),
+    ("flower",),
+    ("secagg.flower",),
+    # The entry points of the Flower app, which serve plain and private runs.
+    ("flower.app.client", "flower.app.server"),
+    ("flower.template", "report", "trackers"),
     ("cli", "__main__"),
 )
 
@@ -37,10 +40,6 @@ LAYERS = (
 NEIGHBORS = {
     ("penalties", "models"),
     ("__main__", "cli"),
-    ("runs", "secagg.simulated_run"),
-    ("secagg.simulated_run", "runs"),
-    ("flower", "secagg.flower"),
-    ("secagg.flower", "flower"),
 }
 
 LIBRARY_HOMES = {

@@ -135,8 +135,8 @@ def test_methods_are_values_that_can_be_compared_and_hashed():
         ("cbr", {"gamma": 1.1}, r"method.options of cbr: gamma must be in \[0, 1\], not 1.1"),
         ("cbr", {"gamma": -0.1}, "gamma must be in"),
         ("cbr", {"reading": "std"}, "reading must be one of share-std"),
-        ("fedbb", {"beta": "high"}, "fedbb has a value of the wrong kind in {'beta': 'high'}"),
-        ("cbr", {"gamma": [1]}, "cbr has a value of the wrong kind"),
+        ("fedbb", {"beta": "high"}, "fedbb has a value of the wrong type in {'beta': 'high'}"),
+        ("cbr", {"gamma": [1]}, "cbr has a value of the wrong type"),
         ("cbr", {"reading": ["printed"]}, "reading must be one of"),
     ],
 )

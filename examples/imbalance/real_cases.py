@@ -17,6 +17,7 @@ from fedbb.analysis.label_readers import read_label_table
 from fedbb.analysis.measures import Settings, gini_of, ratio_of
 from fedbb.data.longtail import tail_sizes
 from fedbb.partition.registry import Rule
+from fedbb.report.table import make_table, to_markdown
 
 XRAY = Settings(beta=0.9999999, tau=10.0, mu=4.0)
 POLICIES = ("zeros", "ones", "ignore")
@@ -55,8 +56,7 @@ def put(page, name, text):
 
 
 def table(head, rows):
-    lines = [head, [":--", *["--:"] * (len(head) - 1)], *rows]
-    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+    return to_markdown(make_table(head, rows), escaped=False)
 
 
 def percent(pair):

@@ -1,4 +1,8 @@
-"""Every algorithm as one expression of four slots: loss, penalties, weighting, merge."""
+"""Every algorithm as one expression of four slots: loss, penalties, weighting, merge.
+
+A slot is filled by a spec, a frozen dataclass of hyper-parameters. A recipe gives them flat, as
+`method.options`: every field of the specs that a builder takes is an option of its method.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,15 @@ ALIGNMENT = Alignment()
 
 @dataclass(frozen=True)
 class Method:
-    """An algorithm: how errors are scored, what else pulls, who counts, how models join."""
+    """A federated learning algorithm.
+
+    Args:
+        name: its name in messages and reports.
+        loss: the loss of local training, bound to each client's label counts.
+        penalties: terms that local training adds to the loss.
+        weighting: the weight of each client in the merge.
+        merge: how the models of the clients become the next global model.
+    """
 
     name: str
     loss: Loss = PLAIN_LOSS
@@ -51,80 +63,126 @@ class Method:
 
     @cached_property
     def needs(self) -> Needs:
-        """What its penalties ask for together."""
-        asked = [penalty.needs for penalty in self.penalties]
+        """What its penalties need together."""
+        parts = [penalty.needs for penalty in self.penalties]
         return Needs(
-            models=sum(needs.models for needs in asked),
-            forwards=sum(needs.forwards for needs in asked),
-            tail_width=max((n.tail_width for n in asked if n.tail_width is not None), default=None),
-            projection=any(needs.projection for needs in asked),
-            client_state=any(needs.client_state for needs in asked),
-            clip=min((needs.clip for needs in asked if needs.clip is not None), default=None),
+            models=sum(needs.models for needs in parts),
+            forwards=sum(needs.forwards for needs in parts),
+            tail_width=max((n.tail_width for n in parts if n.tail_width is not None), default=None),
+            projection=any(needs.projection for needs in parts),
+            client_state=any(needs.client_state for needs in parts),
+            clip=min((needs.clip for needs in parts if needs.clip is not None), default=None),
         )
 
 
 def fedavg() -> Method:
-    """Plain local training; clients weighed by their size."""
+    """Plain local training; clients weighted by their size."""
     return Method("FedAvg")
 
 
 def fedprox(penalty: Proximal = PROXIMAL) -> Method:
-    """FedAvg with a pull towards the global model."""
+    """FedAvg with a proximal penalty, the distance from the global model.
+
+    Args:
+        penalty: the proximal penalty.
+    """
     return Method("FedProx", penalties=(penalty,))
 
 
 def moon(penalty: Contrastive = CONTRASTIVE) -> Method:
-    """FedAvg with features pulled to the global model's and pushed from the client's last ones."""
+    """FedAvg with a contrastive penalty between the global and the previous local model.
+
+    Args:
+        penalty: the contrastive penalty.
+    """
     return Method("MOON", penalties=(penalty,))
 
 
 def fednova() -> Method:
-    """FedAvg with every client's change counted per step."""
+    """FedAvg with the updates normalized by the number of local steps."""
     return Method("FedNova", merge=normalized_average)
 
 
 def fedalign(penalty: Alignment = ALIGNMENT) -> Method:
-    """FedAvg with a slim last stage that is to act as the whole one."""
+    """FedAvg with the last stage aligned with a narrower copy of itself.
+
+    Args:
+        penalty: the alignment penalty.
+    """
     return Method("FedAlign", penalties=(penalty,))
 
 
 def fedlc(loss: LogitCalibrated = CALIBRATED) -> Method:
-    """FedAvg with logits calibrated by the client's class counts; multi-class only."""
+    """FedAvg with logits calibrated by the client's class counts; multi-class only.
+
+    Args:
+        loss: the calibrated cross-entropy.
+    """
     return Method("FedLC", loss=loss)
 
 
 def focal(loss: Focal = FOCAL) -> Method:
-    """FedAvg with the focal loss, which looks away from what is right already."""
+    """FedAvg with the focal loss, which gives confident correct predictions less weight.
+
+    Args:
+        loss: the focal loss.
+    """
     return Method("Focal", loss=loss)
 
 
 def class_balanced(loss: ClassBalanced = CLASS_BALANCED) -> Method:
-    """FedAvg with classes weighed by the inverse of their effective number."""
+    """FedAvg with classes weighted by the inverse of their effective number.
+
+    Args:
+        loss: the class-balanced loss.
+    """
     return Method("CB", loss=loss)
 
 
 def fedavg_scaled(like: PNB = PAPER_LOSS) -> Method:
-    """FedAvg at the step sizes of PNB: the control that tells re-weighting from a larger rate."""
+    """FedAvg at the step sizes of PNB: the control that separates re-weighting from a larger rate.
+
+    Args:
+        like: the PNB loss whose mean weight scales the plain loss.
+    """
     return Method("FedAvg-scaled", loss=ScaledCrossEntropy(like))
 
 
 def pnb(loss: PNB = PAPER_LOSS) -> Method:
-    """PNB loss alone; clients weighed by their size."""
+    """PNB loss alone; clients weighted by their size.
+
+    Args:
+        loss: the PNB loss.
+    """
     return Method("PNB", loss=loss)
 
 
 def cbr(weighting: ClientBalanced = PAPER_WEIGHTING) -> Method:
-    """Client Balanced Reweighting alone; plain loss."""
+    """Client Balanced Reweighting alone; plain loss.
+
+    Args:
+        weighting: the weights by the balance of the clients.
+    """
     return Method("CBR", weighting=weighting)
 
 
 def fedbb(loss: PNB = PAPER_LOSS, weighting: ClientBalanced = PAPER_WEIGHTING) -> Method:
-    """PNB loss and CBR, skew read as the spread of the class shares (Definition 3)."""
+    """PNB loss and CBR, with the skew read as the spread of the class shares (Definition 3).
+
+    Args:
+        loss: the PNB loss.
+        weighting: the weights by the balance of the clients.
+    """
     return Method("FedBB", loss=loss, weighting=weighting)
 
 
 def fedbb_printed(loss: PNB = PAPER_LOSS, gamma: float = 1.0) -> Method:
-    """PNB loss and CBR by Eq. 10 as it is printed, which weighs all clients alike at γ = 1."""
+    """PNB loss and CBR by Eq. 10 as printed, which weights all clients equally at γ = 1.
+
+    Args:
+        loss: the PNB loss.
+        gamma: how far the weights follow the balance, from 0 to 1.
+    """
     return Method("FedBB-printed", loss=loss, weighting=ClientBalanced(gamma, reading="printed"))
 
 
@@ -135,13 +193,24 @@ def fedbb_plus(
 ) -> Method:
     """Logits calibrated for absent and rare classes, half of CBR; a β above 0 adds PNB.
 
-    What validation data chose: there PNB on top of calibrated logits cost more than it brought.
+    The defaults were chosen on validation data, where PNB on top of calibrated logits lost more
+    than it gained.
+
+    Args:
+        loss: the PNB loss that is applied to the calibrated logits.
+        calibration: the calibration of the logits.
+        weighting: the weights by the balance of the clients.
     """
     return Method("FedBB-plus", loss=Calibrated(loss, calibration), weighting=weighting)
 
 
 def harmonize(base: Method, balancing: Method) -> Method:
-    """Keep how `base` regularizes and merges; take how `balancing` scores and weighs."""
+    """Return `base` with the loss and the weighting of `balancing`.
+
+    Args:
+        base: its penalties and its merge are kept.
+        balancing: its loss and its weighting are taken.
+    """
     name = f"{base.name}+{balancing.name}"
     return replace(base, name=name, loss=balancing.loss, weighting=balancing.weighting)
 
@@ -193,17 +262,22 @@ METHODS: dict[str, Callable[..., Method]] = {**BASES, **BALANCING}
 
 
 def build_method(name: str, options: Mapping[str, Any]) -> Method:
-    """Return the method of this name with these hyper-parameters, flat as a recipe has them.
+    """Return the method of a name with these hyper-parameters.
 
-    "base+balancing" harmonizes two; its options are then tables by the names of the two.
+    Args:
+        name: one of `METHODS`, or "base+balancing" for two that are harmonized.
+        options: its hyper-parameters by name; of two, a table of them by the name of each.
+
+    Raises:
+        RecipeError: the name, an option or a value is not allowed.
     """
     if "+" not in name:
         return _build(name, options, "method.options")
     base, _, balancing = name.partition("+")
     if base not in BASES or balancing not in BALANCING:
         raise RecipeError(
-            f"method.name {name!r} is unknown; before the + goes one of {', '.join(BASES)}, "
-            f"after it one of {', '.join(BALANCING)}"
+            f"method.name {name!r} is unknown; allowed before the + are {', '.join(BASES)}, "
+            f"after it are {', '.join(BALANCING)}"
         )
     for key in options:
         if key not in (base, balancing):
@@ -218,7 +292,11 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
 
 
 def hyper_parameters(name: str) -> dict[str, Any]:
-    """Return the hyper-parameters of a method with their default values."""
+    """Return the hyper-parameters of a method with their default values.
+
+    >>> hyper_parameters("moon")
+    {'mu': 1.0, 'temperature': 0.5}
+    """
     flat: dict[str, Any] = {}
     for key, default in _parameters(METHODS[name]).items():
         flat |= _fields(default) if is_dataclass(default) else {key: default}
@@ -231,7 +309,7 @@ def _build(name: str, options: Mapping[str, Any], where: str) -> Method:
     known = hyper_parameters(name)
     if "alpha" in options and "tau" in known:
         # The paper calls τ α in places; everywhere else α is a weight (docs/paper-notes.md, 11).
-        raise RecipeError(f"{where}.alpha is an older name of the paper's; write tau")
+        raise RecipeError(f"{where}.alpha is an older name in the paper; write tau")
     for option in options:
         if option not in known:
             raise RecipeError(f"{where}.{option} is unknown to {name}{nearest(option, known)}")
@@ -241,7 +319,7 @@ def _build(name: str, options: Mapping[str, Any], where: str) -> Method:
         raise RecipeError(f"{where} of {name}: {error}") from error
     except TypeError as error:
         raise RecipeError(
-            f"{where} of {name} has a value of the wrong kind in {dict(options)}; "
+            f"{where} of {name} has a value of the wrong type in {dict(options)}; "
             f"its defaults are {known}"
         ) from error
 
@@ -253,7 +331,7 @@ def _table(options: Any, name: str) -> Mapping[str, Any]:
 
 
 def _gather(builder: Callable[..., Method], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort flat options into the builder's own arguments, the specs among them made anew."""
+    """Return a builder's arguments: each spec with the options that are fields of it replaced."""
     arguments: dict[str, Any] = {}
     for key, default in _parameters(builder).items():
         if is_dataclass(default) and not isinstance(default, type):
@@ -265,6 +343,7 @@ def _gather(builder: Callable[..., Method], options: Mapping[str, Any]) -> dict[
 
 
 def _parameters(builder: Callable[..., Method]) -> dict[str, Any]:
+    # The defaults of a builder's arguments are its specs, and so the source of all options.
     parameters = inspect.signature(builder).parameters
     return {key: parameter.default for key, parameter in parameters.items()}
 

@@ -1,4 +1,4 @@
-"""Frozen records that cross the borders between clients, server and files."""
+"""Frozen records that pass between clients, server and files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class LabelCounts:
-    """How many cases of each class a client holds; never leaves that client.
+    """How many cases of each class a client holds; it never leaves that client.
 
-    `positive` and `negative` (A and B of the paper) have shape (C,); they sum to `samples` in every
-    class unless some labels are unknown, which then count in neither.
+    Args:
+        positive: the number of positive cases of each class, (C,); A of the paper.
+        negative: the number of negative cases of each class, (C,); B of the paper. The two sum to
+            `samples` in every class, unless some labels are unknown, which count in neither.
+        samples: the number of samples.
     """
 
     positive: FloatArray
@@ -36,7 +39,12 @@ class LabelCounts:
 
 @dataclass(frozen=True)
 class ModelState:
-    """A model at rest on the CPU, what is trained kept apart from what is only tracked."""
+    """The tensors of a model, on the CPU.
+
+    Args:
+        params: what is trained, by the names of `state_dict`.
+        buffers: what is only tracked, such as running statistics, by the same kind of names.
+    """
 
     params: Mapping[str, Tensor]
     buffers: Mapping[str, Tensor]
@@ -44,9 +52,12 @@ class ModelState:
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """All the server ever learns of a client's data.
+    """All that the server learns about a client's data.
 
-    `dispersion` is the one number that CBR asks for; None under a weighting that needs none.
+    Args:
+        client: the number of the client.
+        samples: the number of its samples.
+        dispersion: R of its label counts, which CBR needs; None under other weightings.
     """
 
     client: int
@@ -56,10 +67,15 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """What a client returns from its local training.
+    """What a client sends to the server after its local training.
 
-    `effective_steps` is the number of plain gradient steps that its optimizer steps amount to
-    (FedNova's ‖a‖₁); `seconds` is the duration of the training.
+    Args:
+        client: the number of the client.
+        state: its trained model.
+        steps: the number of its optimizer steps.
+        effective_steps: the number of plain gradient steps that these amount to (FedNova's ‖a‖₁).
+        train_loss: the mean of the training objective over its steps.
+        seconds: the duration of the training.
     """
 
     client: int
@@ -72,9 +88,16 @@ class ClientUpdate:
 
 @dataclass(frozen=True)
 class ClientReport:
-    """What is left of an update once it is merged, and how much it counted.
+    """What a record keeps of an update that was merged, without the model.
 
     Under secure aggregation the server learns only who took part, and the rest is None.
+
+    Args:
+        client: the number of the client.
+        weight: its weight in the merge.
+        steps: the number of its optimizer steps.
+        train_loss: the mean of the training objective over its steps.
+        seconds: the duration of the training.
     """
 
     client: int
@@ -86,7 +109,7 @@ class ClientReport:
 
 @dataclass(frozen=True)
 class ClientFailure:
-    """A client that was chosen for a round and does not count in it, and why."""
+    """A client that was chosen for a round and does not count in it, and the reason."""
 
     client: int
     reason: str
@@ -94,9 +117,11 @@ class ClientFailure:
 
 @dataclass(frozen=True)
 class ClientState:
-    """What a client keeps for its next round; it never goes to the server.
+    """What a client keeps for its next round; it never leaves the client.
 
-    `model` is its trained model (MOON), `momentum` the optimizer's by parameter (central training).
+    Args:
+        model: its trained model, if the method needs it (MOON).
+        momentum: the momentum of its optimizer by parameter, if it is kept (central training).
     """
 
     model: ModelState | None = None

@@ -1,4 +1,4 @@
-"""One seed, named streams: equal names give equal numbers in any process and any order."""
+"""Reproducible random numbers: one seed, and a stream for every name, in any process and order."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def stream(seed: int, *name: str | int) -> np.random.Generator:
 
 @contextmanager
 def torch_stream(seed: int, *name: str | int) -> Iterator[None]:
-    """Let torch draw from a named stream in the block; its global generator is put back after."""
+    """Let torch draw from a named stream in the block; its global generator is restored after."""
     with torch.random.fork_rng():
         torch.manual_seed(derive(seed, *name) & (2**63 - 1))
         yield
 
 
 def _word(part: str | int) -> str:
-    # operator.index makes numpy's whole numbers the same name as Python's, and refuses fractions.
+    # operator.index gives numpy's integers the name of Python's, and refuses fractions.
     return f"str:{part}" if isinstance(part, str) else f"int:{operator.index(part)}"

@@ -29,7 +29,7 @@ def test_a_private_run_is_told_as_sums_on_the_screen_and_as_json(tmp_path, monke
     done = fedbb("audit", path, monkeypatch=monkeypatch)
     assert done.code == 0
     assert "4 clients together" in done.out
-    assert "Nobody's weight" in done.out
+    assert "No client's weight" in done.out
     assert "dispersion R" not in done.out
     found = json.loads(fedbb("audit", path, "--json", monkeypatch=monkeypatch).out)
     assert found["privacy"] == "masked"

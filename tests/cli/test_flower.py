@@ -61,7 +61,7 @@ def test_init_tells_what_it_made_and_what_comes_next(tmp_path, monkeypatch):
     again = fedbb("flower", "init", "hospitals", "--sites", 3, "--json", monkeypatch=monkeypatch)
     assert json.loads(again.out) == {"made": ["hospitals/site-2"], "sites": 3}
     same = fedbb("flower", "init", "hospitals", monkeypatch=monkeypatch)
-    assert same.out.startswith("hospitals is there already, with 3 sites")
+    assert same.out.startswith("hospitals already exists, with 3 sites")
 
 
 @needs_flower
@@ -102,19 +102,19 @@ def test_the_doctor_ends_with_one_if_something_is_bad(made, monkeypatch):
     ("words", "message"),
     [
         (["status", "hospitals"], "start it with: fedbb flower up hospitals"),
-        (["status", "."], "is no federation"),
+        (["status", "."], "is not a federation"),
         (["admit", "hospitals"], "start it with"),
         (["dismiss", "hospitals", "site-0"], "start it with"),
-        (["doctor", "."], "no federation and of no site"),
-        (["certs", "."], "is no federation"),
+        (["doctor", "."], "neither the folder of a federation nor"),
+        (["certs", "."], "is not a federation"),
         (["join", "hospitals"], "has no site.toml"),
-        (["init", "."], "holds other things"),
+        (["init", "."], "holds other files"),
         (["init", "hospitals", "--server", "x"], "host:port"),
         (["init", "hospitals", "--server", "elsewhere:1"], "names another server"),
         (["run", "none.toml", "hospitals"], "none.toml cannot be read"),
         (["run", "RECIPE", "hospitals"], "start it with: fedbb flower up hospitals"),
         (["run", "RECIPE", "hospitals", "--set", "local.rl=1"], "did you mean lr?"),
-        (["run", "RECIPE", "."], "is no federation"),
+        (["run", "RECIPE", "."], "is not a federation"),
         (["up", "hospitals", "--run", "none.toml"], "none.toml cannot be read"),
         (["up", "hospitals", "--host", "203.0.113.5"], "cannot be listened on"),
     ],
@@ -135,7 +135,7 @@ def test_a_server_that_is_gone_is_told(made, monkeypatch):
     (made / "server" / "address.json").write_text('{"address": "127.0.0.1:9"}')
     done = fedbb("flower", "status", "hospitals", monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "no server answers at 127.0.0.1:9" in done.err
+    assert "no server responds at 127.0.0.1:9" in done.err
 
 
 def wait_for_line(process, words, seconds=240):
@@ -152,7 +152,7 @@ def wait_for_line(process, words, seconds=240):
 @pytest.mark.timeout(600)
 def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_path, monkeypatch):
     """Up by one command; a run cut by Ctrl-C goes on; SIGTERM ends everything."""
-    from fedbb.flower.admin import reaper as keeper
+    from fedbb.flower.admin import processes
     from fedbb.flower.admin.local import free_port
 
     monkeypatch.chdir(tmp_path)
@@ -170,7 +170,7 @@ def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_pat
             entry.split(b"=")[1].split(b"/")[0].decode()
             for path in Path("/proc").glob("[0-9]*/environ")
             for entry in readable(path).split(b"\0")
-            if entry.startswith(keeper.MARK.encode()) and str(port).encode() in command(path)
+            if entry.startswith(processes.MARK.encode()) and str(port).encode() in command(path)
         }
         (mark,) = marks
         cut = ("flower", "run", recipe, "hospitals", "--out", "here")
@@ -179,7 +179,7 @@ def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_pat
             run.send_signal(signal.SIGINT)
             out, err = run.communicate(timeout=60)
         assert run.returncode == 130, err
-        assert "go on with: fedbb flower run --resume here hospitals" in out
+        assert "continue with: fedbb flower run --resume here hospitals" in out
         words = ("flower", "run", "--resume", "here", "hospitals", "--json")
         done = fedbb(*words, monkeypatch=monkeypatch)
         assert done.code == 0, done.err
@@ -196,7 +196,7 @@ def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_pat
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     assert process.returncode == 0
-    assert keeper.members(mark) == []
+    assert processes.find_marked(mark) == []
     inline = fedbb("run", recipe, "--out", "inline", "--json", monkeypatch=monkeypatch)
     here, there = (
         RunFolder(tmp_path / name).read_json("summary.json") for name in ("here", "inline")

@@ -23,7 +23,7 @@ def table(tmp_path):
 def test_a_table_is_shown_by_level(table, monkeypatch):
     done = fedbb("inspect", table, "--clients", "site", monkeypatch=monkeypatch)
     assert done.code == 0, done.err
-    assert "200 samples (one class each), 2 classes, 2 clients" in done.out
+    assert "200 samples (multi-class), 2 classes, 2 clients" in done.out
     assert "north" in done.out
     assert "advice beta" in done.out
 

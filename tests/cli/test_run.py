@@ -61,7 +61,7 @@ def test_a_run_folder_resumes_by_itself(recipe, monkeypatch):
         (["RECIPE", "--set", "method.options.gama=1"], "did you mean gamma?"),
         (["RECIPE", "--set", "method.options.beta=1.0"], "beta must be in [0, 1)"),
         (["RECIPE", "--set", "method.options.beta=-0.1"], "beta must be in [0, 1)"),
-        (["RECIPE", "--set", "method.options.beta='x'"], "a value of the wrong kind"),
+        (["RECIPE", "--set", "method.options.beta='x'"], "a value of the wrong type"),
         (["RECIPE", "--set", "method.options.tau=0"], "tau must be a finite number above 0"),
         (["RECIPE", "--set", "method.options.mu=0"], "mu must be a finite number above 0"),
         (["RECIPE", "--set", "method.options.gamma=1.1"], "gamma must be in [0, 1]"),

@@ -73,7 +73,8 @@ def end_masked(folder, case):
 
 def end_flower(folder, case):
     recipe = recipe_of(folder, case)
-    return flower_run(recipe, folder / "run", open_loopback(recipe, CLIENTS))[0]
+    grid = open_loopback(recipe, CLIENTS, state=str(folder / "state"))
+    return flower_run(recipe, folder / "run", grid)[0]
 
 
 ENDS = {

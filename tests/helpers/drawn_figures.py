@@ -9,8 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from fedbb.report.collect import read_runs
 from fedbb.report.groups import Comparison, group
+from fedbb.report.results import read_runs
 from helpers.run_builder import Sketch, build_all
 
 HOSTILE = (

@@ -21,7 +21,7 @@ from fedbb.evaluation.evaluator import Scorer
 from fedbb.flower.app.client import app
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
-from fedbb.flower.app.transport import Post
+from fedbb.flower.app.transport import GridTransport
 from fedbb.recipes.check import check_recipe
 from fedbb.records import ClientFailure
 from fedbb.rounds.filters import RoundReplies
@@ -185,7 +185,7 @@ def flower_run(recipe, path, grid=None, **settings):
     """Run a recipe on a loopback grid; return its summary and the records."""
     grid = grid or open_loopback(recipe)
     chosen = RunSettings(recipe, path, **{"wait": 5.0, **settings})
-    records = list(serve(Post(grid, poll=0.01), chosen))
+    records = list(serve(GridTransport(grid, poll=0.01), chosen))
     return RunFolder(path).read_json("summary.json"), records
 
 

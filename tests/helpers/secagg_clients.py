@@ -1,4 +1,4 @@
-"""Parties around one table: real letters, and anybody can fall silent at any stage."""
+"""Clients of secure sums in one process: real messages, and any client may drop out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedbb.errors import PrivacyError
-from fedbb.secagg.masked.client import MaskedParty
-from fedbb.secagg.masked.server import MaskedSum
+from fedbb.secagg.masked.client import MaskedSumClient
+from fedbb.secagg.masked.server import MaskedSumServer
 from fedbb.secagg.primitives.keys import Entropy, Identity
-from fedbb.secagg.protocol.journal import MemoryJournal
 from fedbb.secagg.protocol.roster import Roster
-from fedbb.secagg.secure_aggregation import Party, Question
+from fedbb.secagg.protocol.secure_aggregation import SecureAggregationClient, SumRequest
 
 ENROLMENT = Identity(hashlib.sha256(b"enrolment").digest())
 SERVER = Identity(hashlib.sha256(b"server").digest())
@@ -41,27 +40,43 @@ def make_roster(clients: int = 5, **terms: object) -> Roster:
     return Roster(members, SERVER.public, **terms)  # type: ignore[arg-type]
 
 
-def masked_party(client: int, roster: Roster, name: str = "party") -> MaskedParty:
+def masked_client(client: int, roster: Roster, name: str = "party") -> MaskedSumClient:
     entropy = counted(f"{name} {client}")
-    return MaskedParty(client, identity_of(client), roster, MemoryJournal(), entropy=entropy)
+    return MaskedSumClient(client, identity_of(client), roster, MemoryJournal(), entropy=entropy)
 
 
-def masked_sum(roster: Roster, name: str = "server") -> MaskedSum:
-    return MaskedSum(roster, SERVER, counted(name))
+def masked_sum(roster: Roster, name: str = "server") -> MaskedSumServer:
+    return MaskedSumServer(roster, SERVER, counted(name))
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryJournal:
+    """A journal in memory, for clients that live as long as this process."""
+
+    decisions: dict[str, str] = field(default_factory=dict)
+
+    def lookup(self, key: str) -> str | None:
+        return self.decisions.get(key)
+
+    def record(self, key: str, decision: str) -> str | None:
+        before = self.decisions.get(key)
+        if before is None:
+            self.decisions[key] = decision
+        return before
 
 
 Change = Callable[[str, int, bytes], bytes]
 
 
 @dataclass
-class Table:
-    """A wire on which the server's letters can be changed, and all that passes is kept.
+class LocalTransport:
+    """A transport that can change the server's messages and keeps all of them.
 
-    `silent` holds (stage, client) whose answer never comes; with `gone` the party does not get the
-    letter either, and stays away from then on.
+    `silent` holds (stage, client) whose answer never arrives. From then on the client is in `gone`
+    and gets no message either.
     """
 
-    parties: Mapping[int, Party]
+    clients: Mapping[int, SecureAggregationClient]
     vectors: Mapping[int, np.ndarray]
     silent: set[tuple[str, int]] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)
@@ -85,20 +100,23 @@ class Table:
             yield client, answer
 
     def ask(self, stage: str, client: int, message: bytes) -> bytes:
-        party = self.parties[client]
-        answer = party.answer(stage, message, lambda: self.vectors[client])
+        own = self.clients[client]
+        answer = own.answer(stage, message, lambda: self.vectors[client])
         if self.restart:
-            party.restore(party.save())  # type: ignore[attr-defined]
+            own.restore(own.save())
         return answer
 
 
-def sit_down(clients: int = 5, length: int = 40, name: str = "party", **terms: object) -> Table:
-    """Return a table of masked parties whose vectors are random floats."""
+def open_transport(
+    clients: int = 5, length: int = 40, name: str = "party", **terms: object
+) -> LocalTransport:
+    """Return a transport to clients of masked sums, whose vectors are random floats."""
     roster = make_roster(clients, **terms)
     rng = np.random.default_rng(clients)
     vectors = {client: rng.normal(size=length) for client in range(clients)}
-    return Table({client: masked_party(client, roster, name) for client in range(clients)}, vectors)
+    made = {client: masked_client(client, roster, name) for client in range(clients)}
+    return LocalTransport(made, vectors)
 
 
-def about(length: int = 40, number: int = 1, *, whole: bool = False) -> Question:
-    return Question("run", number, length, whole)
+def request(length: int = 40, number: int = 1, *, whole: bool = False) -> SumRequest:
+    return SumRequest("run", number, length, whole)

@@ -1,4 +1,4 @@
-"""A small federation whose clients are parties: five of them, unequal, on toy data."""
+"""A small private federation: five unequal clients on toy data."""
 
 from dataclasses import dataclass, field
 
@@ -8,16 +8,15 @@ from fedbb.records import Task
 from fedbb.rounds.policy import RoundPolicy
 from fedbb.rounds.round import PlainRound, train_all
 from fedbb.runs.checkpoint import ClientStateFiles
-from fedbb.secagg.contribution import UNBOUND
-from fedbb.secagg.member import Agreement, Member
+from fedbb.secagg.cbr import UNBOUND, Agreement, Contributor, terms_of
+from fedbb.secagg.client_secrets import ClientSecrets
 from fedbb.secagg.round import SecureRound
-from fedbb.secagg.simulated import Seat, StatisticsWire, TrainingWire
-from fedbb.secagg.statistics import terms_of
-from fedbb.secagg.statistics_round import Pledge, Pledging
+from fedbb.secagg.simulated import RoundTraining, SimulatedClient, SimulatedTransport
+from fedbb.secagg.statistics_round import StatisticsClient, StatisticsRound
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from fedbb.training.config import LocalConfig
-from helpers.secagg_clients import SERVER, identity_of, make_roster, masked_party, masked_sum
+from helpers.secagg_clients import SERVER, identity_of, make_roster, masked_client, masked_sum
 from helpers.toy import toy_dataset, toy_network, toy_shares
 
 CLIENTS = 5
@@ -25,14 +24,14 @@ PLAN = LocalConfig(batch_size=8, lr=0.1)
 
 
 @dataclass
-class Leaky:
-    """A wire on which answers get lost: `lost` holds (stage, client), each as often as it says."""
+class LossyTransport:
+    """A transport that loses answers: `lost` holds (stage, client), once for each loss."""
 
-    wire: object
+    transport: object
     lost: list = field(default_factory=list)
 
     def exchange(self, stage, messages):
-        for client, answer in self.wire.exchange(stage, messages):
+        for client, answer in self.transport.exchange(stage, messages):
             if (stage, client) in self.lost:
                 self.lost.remove((stage, client))
             else:
@@ -58,41 +57,39 @@ class Federation:
         self.terms = terms_of(method.weighting, CLIENTS)
         self.roster = make_roster(CLIENTS, **options)
         agreement = Agreement(self.terms, method.merge, bounds)
-        self.seats = {info.client: self.seat(info, agreement) for info in self.infos}
-        self.lost, self.noted = [], []
+        self.clients = {info.client: self.client(info, agreement) for info in self.infos}
+        self.lost, self.recorded = [], []
 
-    def seat(self, info, agreement):
-        member, client = Member(info, agreement), info.client
-        nonce = bytes([client]) * 32
-        own = identity_of(client)
-        pledge = Pledge("run", client, self.roster, own, nonce, member.statistics())
-        return Seat(member, masked_party(client, self.roster), pledge)
+    def client(self, info, agreement):
+        contributor, number = Contributor(info, agreement), info.client
+        nonce, own = bytes([number]) * 32, identity_of(number)
+        secrets = ClientSecrets(own, nonce, contributor.statistics())
+        statistics = StatisticsClient("run", number, self.roster, secrets)
+        return SimulatedClient(contributor, masked_client(number, self.roster), statistics)
 
-    def gather(self, lost=()):
-        """Sum the statistics, and return them and the wire with what clients confirmed."""
-        wire = StatisticsWire(self.seats)
-        pledging = Pledging("run", self.roster, SERVER, self.terms)
-        leaky = Leaky(wire, list(lost))
-        return pledging(masked_sum(self.roster), range(CLIENTS), leaky), wire
+    def sum_statistics(self, lost=()):
+        statistics = StatisticsRound("run", self.roster, SERVER, self.terms)
+        transport = LossyTransport(SimulatedTransport(self.clients), list(lost))
+        return statistics(masked_sum(self.roster), range(CLIENTS), transport)
 
-    def join(self, lost=()):
-        statistics, wire = self.gather(lost)
+    def secure_round(self, lost=()):
+        statistics = self.sum_statistics(lost)
 
-        def reach(number, state):
-            trained = TrainingWire(self.engine, self.seats, wire.confirmed, state, number, 0)
-            return Leaky(trained, self.lost)
+        def open_transport(number, state):
+            training = RoundTraining(self.engine, state, number, 0)
+            return LossyTransport(SimulatedTransport(self.clients, training), self.lost)
 
         return SecureRound(
             masked_sum(self.roster, "rounds"),
-            reach,
+            open_transport,
             "run",
             CLIENTS,
             frozenset(statistics.confirmations),
             self.policy,
-            self.noted.append,
+            self.recorded.append,
         )
 
-    def open_join(self):
+    def plain_round(self):
         return PlainRound(train_all(self.engine), self.method, self.infos, 0)
 
 

@@ -1,4 +1,4 @@
-"""A loopback grid of enrolled sites: letters can get lost, and all that passes is kept."""
+"""A loopback grid of enrolled sites: messages may get lost, and all of them are kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.templates import make_federation
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
-from fedbb.flower.app.transport import Post
+from fedbb.flower.app.transport import GridTransport
 from fedbb.runs.folder import RunFolder
 from fedbb.secagg.flower.enrolment import enrol, enrolment_folder
 from helpers.flower_loopback import FIRST_NODE, Loopback, Node
@@ -74,19 +74,19 @@ def whole(parcel):
 
 
 def stage_of(message):
-    """Return a letter's stage and round; of another message its kind."""
+    """Return the stage and round of a signed message; of another message its kind."""
     if not message.metadata.message_type.endswith(".secure"):
         return message.metadata.message_type, 0
     try:
         return message.content["facts"]["stage"], header_of(message.content)["round"]
     except (KeyError, ValueError):
-        return "no letter", 0
+        return "not signed", 0
 
 
 def header_of(content):
-    """Return what a letter says before its signature and its parts."""
-    letter = content["letter"]["letter"].numpy().tobytes()
-    return json.loads(letter[8 : 8 + int.from_bytes(letter[4:8], "little")])
+    """Return the header of a signed message."""
+    data = content["letter"]["letter"].numpy().tobytes()
+    return json.loads(data[8 : 8 + int.from_bytes(data[4:8], "little")])
 
 
 def open_grid(recipe, federation, **config):
@@ -108,4 +108,4 @@ def start(recipe, path, federation, grid=None, **settings):
     """Return a run under way."""
     grid = grid or open_grid(recipe, federation)
     keys = {"wait": 0.0, "keys": enrolment_folder(federation), **settings}
-    return serve(Post(grid, poll=0.01), RunSettings(recipe, path, **keys))
+    return serve(GridTransport(grid, poll=0.01), RunSettings(recipe, path, **keys))

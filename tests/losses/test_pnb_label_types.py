@@ -64,7 +64,7 @@ def types():
 
 def test_the_weight_of_an_image_is_that_of_the_loss(types):
     options = {"samples": IMAGES, "task": "multilabel", "beta": 0.9999999, "tau": 10.0}
-    loss = PNBLoss(THREE, **options, reduction="none")
+    loss = PNBLoss(THREE, **options, mu=1.0, reduction="none")
     targets = torch.tensor(types, dtype=torch.float32)
     entries = loss(torch.zeros_like(targets), targets) / np.log(2)
     expected = weight(types, *alphas(THREE))

@@ -20,7 +20,7 @@ MOSAIC = {"name": "digit-mosaic", "partition": {"kind": "even", "clients": 3}}
     [
         ({"engine": "central"}, "data.partition has no place"),
         ({"method": {"name": "moon"}, "model": {"projection": False}}, "does not suit MOON"),
-        ({"method": {"name": "moon+fedavg"}}, "after it one of"),
+        ({"method": {"name": "moon+fedavg"}}, "after it are"),
         ({"method": {"name": "moon+fedbb", "options": {"mu": 1.0}}}, "options.mu is unknown"),
         ({"method": {"name": "moon+fedbb", "options": {"moon": 1.0}}}, "must be a table"),
         ({"method": {"name": "fedlc"}, "data": MOSAIC}, "FedLC is not defined for multilabel data"),

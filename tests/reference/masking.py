@@ -68,7 +68,7 @@ def mask(vector: list[int], plus: list[bytes], minus: list[bytes]) -> bytes:
     return b"".join(number.to_bytes(8, "little") for number in total)
 
 
-def seal(key: bytes, nonce: bytes, content: bytes, bound: bytes) -> bytes:
+def encrypt(key: bytes, nonce: bytes, content: bytes, bound: bytes) -> bytes:
     """Return nonce, ciphertext and tag of AES-256-GCM."""
     cipher = AES.new(key, AES.MODE_GCM, nonce=nonce)
     cipher.update(bound)

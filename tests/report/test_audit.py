@@ -4,7 +4,7 @@ import pytest
 
 from fedbb.errors import RunError
 from fedbb.report.audit import audit_run
-from fedbb.report.collect import read_run
+from fedbb.report.results import read_run
 from helpers.hidden_runs import hide
 from helpers.run_builder import Sketch, build, write
 
@@ -21,7 +21,7 @@ def test_of_an_open_run_the_server_saw_sizes_dispersions_and_every_model(tmp_pat
     assert values(audit, "samples") == [client.samples for client in clients]
     assert values(audit, "dispersion R") == [client.dispersion for client in clients]
     assert len(values(audit, "model")) == len(values(audit, "training loss")) == 6
-    assert "How much each client counts" in audit.follows[0]
+    assert "The weight of each client" in audit.follows[0]
     assert json.loads(json.dumps(audit.as_json()))["run"] == "run"
 
 
@@ -31,7 +31,7 @@ def test_r_alone_tells_who_holds_a_single_class(tmp_path):
     classes = len(federation["classes"])
     federation["clients"][1]["dispersion"] = (classes - 1) ** 0.5 / classes
     write(path / "federation.json", federation)
-    assert "Who holds cases of one class only: client 1." in audit_run(path).follows
+    assert "Clients that hold one class only: client 1." in audit_run(path).follows
 
 
 def test_of_a_private_run_the_server_saw_sums(tmp_path):
@@ -42,9 +42,9 @@ def test_of_a_private_run_the_server_saw_sums(tmp_path):
     assert values(audit, "sum of 1/R") == [20.0]
     assert values(audit, "sum of weights") == [1.0, 1.0]
     assert values(audit, "model") == values(audit, "dispersion R") == []
-    told = " ".join(audit.follows)
-    assert "100.0 samples in the mean" in told
-    assert "Nobody's weight" in told
+    text = " ".join(audit.follows)
+    assert "100.0 samples on average" in text
+    assert "No client's weight" in text
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,20 @@ def test_groups_that_change_give_a_clients_weight_away_and_the_audit_says_so(
     content["gamma"] = gamma
     content["rounds"][1] |= {"clients": [0, 1, 2], "weight": 0.5}
     write(path / "audit.json", content)
-    told = " ".join(audit_run(path).follows)
-    assert "The weight of 1 of 4 clients: client 3 0.5000." in told
-    assert words is None or words in told
-    assert ("With that" in told) == (words is not None)
+    text = " ".join(audit_run(path).follows)
+    assert "The weight of 1 of 4 clients: client 3 0.5000." in text
+    assert words is None or words in text
+    assert ("Therefore" in text) == (words is not None)
 
 
-def test_absences_attempts_and_steps_are_told(tmp_path):
+def test_dropouts_attempts_and_steps_are_listed(tmp_path):
     path = hide(build(tmp_path / "run", Sketch("fednova", clients=4, rounds=1, level=0.6)))
     content = json.loads((path / "audit.json").read_text())
     gone = {"client": 2, "reason": "gave no answer in stage keys"}
     content["rounds"][0] |= {"absent": [gone], "attempts": 2, "steps": 7.5}
     write(path / "audit.json", content)
     audit = audit_run(path)
-    assert values(audit, "is absent") == ["gave no answer in stage keys"]
+    assert values(audit, "dropped out") == ["gave no answer in stage keys"]
     assert values(audit, "attempts") == [2]
     assert values(audit, "mean of their steps") == [7.5]
 

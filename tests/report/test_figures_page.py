@@ -58,7 +58,7 @@ def test_every_picture_of_a_page_is_there_and_no_other():
             image.verify()
 
 
-@pytest.mark.parametrize("name", ["interval", "latex", "grid_layout"])
+@pytest.mark.parametrize("name", ["statistics", "prose", "latex", "sweep.layout"])
 def test_the_examples_in_docstrings_give_what_they_show(name):
     found = doctest.testmod(importlib.import_module(f"fedbb.report.{name}"))
     assert found.attempted > 0

@@ -1,11 +1,15 @@
-"""Runs are compared only with their like."""
+"""Runs are found, read, and compared only with their like."""
+
+import json
+import shutil
 
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.report.collect import read_runs
-from fedbb.report.groups import group
-from helpers.run_builder import Sketch, build_all
+from fedbb.report.groups import gather, group, read_group
+from fedbb.report.results import find_runs, read_runs
+from fedbb.runs.sweep import note_failure
+from helpers.run_builder import Sketch, build, build_all
 
 
 def comparisons(root, *sketches):
@@ -68,7 +72,7 @@ def test_the_same_run_twice_is_refused_with_both_folders(tmp_path):
 
 
 def test_data_that_changed_behind_the_same_recipe_is_refused(tmp_path):
-    with pytest.raises(RunError, match="other classes"):
+    with pytest.raises(RunError, match="different classes"):
         comparisons(tmp_path, Sketch(classes=("a", "b")), Sketch("fedbb", classes=("a", "c")))
 
 
@@ -76,3 +80,156 @@ def test_a_method_of_a_later_version_keeps_its_name_and_comes_last(tmp_path):
     later = {"method": {"name": "fedwow"}}
     (found,) = comparisons(tmp_path, Sketch(recipe=later), Sketch("fedbb"), Sketch("fedavg"))
     assert [part.label for part in found.methods] == ["FedAvg", "FedBB", "fedwow"]
+
+
+def runs(root, method, seeds, **changes):
+    return [
+        build(root / f"{method}-{seed}", Sketch(method=method, seed=seed, rounds=2, **changes))
+        for seed in seeds
+    ]
+
+
+def test_a_run_folder_is_a_group_of_one_run(tmp_path):
+    (path,) = runs(tmp_path, "fedavg", [3])
+    group_of = read_group(str(path))
+    assert group_of.seeds == (3,)
+    assert group_of.of_seed(3).path == path
+
+
+def test_a_folder_of_runs_is_a_group_in_the_order_of_seeds(tmp_path):
+    runs(tmp_path / "inner", "fedavg", [10, 9, 2])
+    assert read_group(str(tmp_path)).seeds == (2, 9, 10)
+
+
+@pytest.mark.parametrize("pattern", ["fedbb-*", "**/fedbb-[0-9]", "fedbb-?"])
+def test_a_pattern_chooses_runs(tmp_path, pattern, monkeypatch):
+    runs(tmp_path, "fedavg", [0, 1])
+    runs(tmp_path, "fedbb", [0, 1, 2])
+    assert read_group(str(tmp_path / pattern)).seeds == (0, 1, 2)
+    monkeypatch.chdir(tmp_path)
+    assert read_group(pattern).seeds == (0, 1, 2)
+
+
+def test_runs_with_other_settings_do_not_mix(tmp_path):
+    runs(tmp_path, "fedavg", [0])
+    runs(tmp_path, "fedbb", [1])
+    with pytest.raises(RunError, match=r"method\.name: fedavg, fedbb\).*pattern in quotes"):
+        read_group(str(tmp_path))
+
+
+def test_where_clients_ran_does_not_part_runs(tmp_path):
+    recipe = {"engine": "inline"}
+    runs(tmp_path, "fedavg", [0])
+    runs(tmp_path, "fedavg", [1], recipe=recipe)
+    assert read_group(str(tmp_path)).seeds == (0, 1)
+
+
+def test_a_seed_counts_once(tmp_path):
+    runs(tmp_path / "one", "fedavg", [0])
+    runs(tmp_path / "two", "fedavg", [0])
+    with pytest.raises(RunError, match=r"hold the same run \(seed 0\)"):
+        read_group(str(tmp_path))
+
+
+def test_unfinished_and_damaged_runs_of_a_group_are_left_out_and_named(tmp_path):
+    runs(tmp_path, "fedavg", [0, 1])
+    runs(tmp_path, "fedbb", [2], finished=False)
+    (tmp_path / "fedavg-1" / "rounds.jsonl").write_text("nonsense\n")
+    group_of = read_group(str(tmp_path))
+    assert group_of.seeds == (0,)
+    assert ["fedavg-1" in group_of.notes[0], "fedbb-2: is unfinished" in group_of.notes[1]] == [
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("nowhere", "nowhere does not exist; give a run folder"),
+        ("no*where", "holds no finished run; give a run folder"),
+        ("**x", "is no pattern"),
+        ("empty", "holds no finished run"),
+        ("half", "is unfinished; go on with: fedbb run --resume half"),
+        ("half*", "left out: half: is unfinished"),
+    ],
+)
+def test_what_is_no_group_is_an_error(tmp_path, monkeypatch, given, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    build(tmp_path / "half", Sketch(rounds=1, finished=False))
+    with pytest.raises(RunError) as caught:
+        read_group(given)
+    assert message in str(caught.value)
+
+
+def reasons(gathered):
+    return {item.path.name: item.reason for item in gathered.left_out}
+
+
+def test_runs_are_found_at_any_depth_and_in_order(tmp_path):
+    deep = build(tmp_path / "a" / "b" / "run", Sketch(seed=1))
+    shallow = build(tmp_path / "c", Sketch(seed=2))
+    build(tmp_path / ".hidden" / "run", Sketch(seed=3))
+    assert list(find_runs(tmp_path)) == [deep, shallow]
+    assert list(find_runs(deep)) == [deep]
+
+
+def test_a_folder_inside_a_run_is_no_run_of_its_own(tmp_path):
+    run = build(tmp_path / "run", Sketch())
+    build(run / "checkpoints" / "odd", Sketch(seed=1))
+    assert list(find_runs(tmp_path)) == [run]
+
+
+def test_unfinished_and_damaged_runs_are_left_out_with_the_reason(tmp_path):
+    build_all(tmp_path, [Sketch("fedavg"), Sketch("fedbb")])
+    build(tmp_path / "unfinished", Sketch(seed=2, finished=False, recipe={"rounds": {"number": 9}}))
+    (build(tmp_path / "no-recipe", Sketch(seed=3)) / "recipe.json").unlink()
+    (build(tmp_path / "torn", Sketch(seed=4)) / "summary.json").write_text("{")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "recipe.json").write_text('{"flour": "500 g"}')
+    gathered = gather([tmp_path])
+    found = reasons(gathered)
+    assert len(gathered.runs) == 2
+    assert found["unfinished"] == "is unfinished: 6 of 9 rounds"
+    assert "has no recipe.json" in found["no-recipe"]
+    assert "summary.json cannot be read" in found["torn"]
+    assert "cannot be used" in found["foreign"]
+
+
+def test_why_a_run_failed_is_told(tmp_path):
+    path = build(tmp_path / "run", Sketch(finished=False))
+    note_failure(path, "loss is not finite in round 7")
+    assert "it failed: loss is not finite in round 7" in reasons(gather([tmp_path]))["run"]
+
+
+def test_the_same_run_twice_counts_once_and_the_copy_is_named(tmp_path):
+    first = build(tmp_path / "first", Sketch())
+    shutil.copytree(first, tmp_path / "second")
+    gathered = gather([tmp_path])
+    assert [run.path for run in gathered.runs] == [first]
+    assert reasons(gathered) == {"second": f"holds the same run as {first}"}
+    group(gathered.runs)
+
+
+def test_a_folder_named_twice_is_no_double(tmp_path):
+    path = build(tmp_path / "run", Sketch())
+    gathered = gather([tmp_path, path, tmp_path / ".." / tmp_path.name])
+    assert len(gathered.runs) == 1
+    assert gathered.left_out == ()
+
+
+def test_a_run_on_data_that_changed_is_left_out(tmp_path):
+    first, second = build_all(tmp_path, [Sketch("fedavg"), Sketch("fedbb")])
+    facts = json.loads((second / "federation.json").read_text())
+    facts["classes"] = [f"new {name}" for name in facts["classes"]]
+    (second / "federation.json").write_text(json.dumps(facts))
+    gathered = gather([tmp_path])
+    assert reasons(gathered) == {second.name: f"has other classes than {first}"}
+    group(gathered.runs)
+
+
+def test_a_folder_without_runs_is_named_and_a_missing_one_refused(tmp_path):
+    assert reasons(gather([tmp_path])) == {tmp_path.name: "holds no run"}
+    with pytest.raises(RunError, match="is no folder; give run folders"):
+        gather([tmp_path / "missing"])

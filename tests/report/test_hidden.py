@@ -5,18 +5,12 @@ import math
 
 import pytest
 
-from fedbb.report.collect import read_run, read_runs
-from fedbb.report.compare import contrast
-from fedbb.report.compare_words import head_and_tail
-from fedbb.report.grid_runs import State, count_images, read_cells
+from fedbb.report.compare import compare_groups
 from fedbb.report.groups import group
-from fedbb.report.pictures import draw
-from fedbb.report.sides import Side
-from fedbb.report.site.drawings import drawings_of
-from fedbb.report.site.fairness import fairness_of
-from fedbb.report.wording import data_title
-from fedbb.runs.folder import RunFolder
-from helpers.grid_results import run_cells, small_grid
+from fedbb.report.labels import data_title
+from fedbb.report.page.fairness import fairness_of
+from fedbb.report.page.figures import figure_data
+from fedbb.report.results import read_run, read_runs
 from helpers.hidden_runs import hide
 from helpers.run_builder import Sketch, build, build_all
 
@@ -39,14 +33,8 @@ def test_a_hidden_federation_has_a_number_of_clients_and_no_shares(tmp_path):
     assert "4 clients" in data_title(run)
 
 
-def test_figures_of_clients_are_left_out_and_the_others_drawn(comparison, tmp_path):
-    draw(comparison, tmp_path, "x")
-    names = sorted(path.name for path in tmp_path.glob("*.png"))
-    assert names == ["x-classes.png", "x-curves.png"]
-
-
 def test_a_page_gets_numbers_or_nothing(comparison):
-    found = drawings_of(comparison)
+    found = figure_data(comparison)
     json.dumps(found, allow_nan=False)
     assert found["weights"] == []
     assert found["clients"] == [[], []]
@@ -57,24 +45,11 @@ def test_a_page_gets_numbers_or_nothing(comparison):
 def test_fairness_is_told_of_classes_and_undefined_of_clients(comparison):
     fair = fairness_of(comparison, comparison.methods[0])
     assert not math.isnan(fair.worst_class_score.mean)
+    assert math.isnan(fair.head.mean)
     assert math.isnan(fair.worst_client.mean)
 
 
-def test_two_sides_are_compared_without_heads_tails_and_clients(comparison):
-    one, two = (Side(part.label, tuple(part.runs)) for part in comparison.methods)
-    found = contrast(one, two)
+def test_two_groups_are_compared_without_heads_tails_and_clients(comparison):
+    found = compare_groups(*comparison.methods)
     assert found.clients == ()
-    assert head_and_tail(found.classes) == ((), ())
-
-
-def test_a_grid_of_private_runs_is_read_and_its_images_estimated(tmp_path):
-    grid = small_grid(tmp_path, seeds="[0]")
-    runs = run_cells(grid, tmp_path / "runs")
-    path = hide(runs / grid.cells[0].name)
-    run, records = read_run(path), RunFolder(path).records()
-    everyone = run.recipe.local.epochs * run.federation.train * len(records)
-    assert count_images(run, records) == everyone
-    # The recipe is another one now, which is the only thing that is wrong with it.
-    (first, *_) = read_cells(grid, runs)
-    assert first.state is State.UNUSABLE
-    assert "privacy" in first.message
+    assert found.classes_of("head") == found.classes_of("tail") == []

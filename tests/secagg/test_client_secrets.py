@@ -1,52 +1,85 @@
 import numpy as np
 import pytest
 
-from fedbb.errors import RunError
-from fedbb.secagg.client_secrets import Kept, PartyFiles, SimulatedJournals
+from fedbb.errors import RefusedError, RunError
+from fedbb.secagg.cbr import Sums
+from fedbb.secagg.client_secrets import (
+    ClientSecrets,
+    ClientStore,
+    load_secrets,
+    save_secrets,
+    secrets_path,
+)
 from fedbb.secagg.primitives.keys import Identity
-from fedbb.secagg.statistics import Sums
+
+IDENTITY = Identity(b"i" * 32)
 
 
 @pytest.mark.parametrize("sums", [None, Sums(60, 18.944117187952543, (0, 2, 3))])
-def test_what_a_client_keeps_comes_back_as_it_was(tmp_path, sums):
-    kept = Kept(Identity(b"i" * 32), b"n" * 32, np.array([12, 2**50 + 1, 1]), sums)
-    PartyFiles(tmp_path).save(3, kept)
-    back = PartyFiles(tmp_path).load(3)
+@pytest.mark.parametrize("with_identity", [True, False])
+def test_secrets_come_back_as_they_were(tmp_path, sums, with_identity):
+    secrets = ClientSecrets(IDENTITY, b"n" * 32, np.array([12, 2**50 + 1, 1]), sums)
+    path = secrets_path(tmp_path, 3)
+    save_secrets(path, secrets, with_identity=with_identity)
+    back = load_secrets(path, None if with_identity else IDENTITY)
     assert (back.identity.secret, back.nonce, back.sums) == (b"i" * 32, b"n" * 32, sums)
     assert back.declared.tolist() == [12, 2**50 + 1, 1]
-    (path,) = tmp_path.iterdir()
+    assert (b"identity" in path.read_bytes()) == with_identity
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_secrets_are_not_in_what_is_printed():
-    kept = Kept(Identity(b"i" * 32), b"n" * 32, np.array([12, 34, 1]))
-    assert "iiii" not in repr(kept)
-    assert "nnnn" not in repr(kept)
-    assert "array" not in repr(kept)
+def test_secrets_are_not_printed():
+    secrets = ClientSecrets(IDENTITY, b"n" * 32, np.array([12, 34, 1]))
+    assert "iiii" not in repr(secrets)
+    assert "nnnn" not in repr(secrets)
+    assert "array" not in repr(secrets)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"identity": "zz"}'])
-def test_a_damaged_file_is_refused_by_client_without_its_content(tmp_path, content):
+def test_a_damaged_file_is_refused_by_name_without_its_content(tmp_path, content):
     (tmp_path / "client-00003.json").write_text(content)
-    with pytest.raises(RunError, match="what client 3 keeps, cannot be read"):
-        PartyFiles(tmp_path).load(3)
+    with pytest.raises(RunError, match=r"client-00003.json, the secrets of a client, cannot") as it:
+        load_secrets(secrets_path(tmp_path, 3))
+    assert "zz" not in str(it.value)
 
 
-def test_a_first_decision_stands_for_each_client_and_outlasts_the_process(tmp_path):
-    journals = SimulatedJournals(tmp_path / "journal")
-    assert journals.of(0).note("round 1", "yes") is None
-    assert journals.of(0).note("round 1", "no") == "yes"
-    assert journals.of(1).seen("round 1") is None
-    again = SimulatedJournals(tmp_path / "journal")
-    assert again.of(0).note("round 1", "no") == "yes"
-    assert again.of(1).note("round 1", "no") is None
+def test_a_stage_is_answered_once_even_by_two_processes(tmp_path):
+    store, answered = ClientStore.open(tmp_path / "secure", IDENTITY), []
+
+    class Stepping:
+        def restore(self, saved):
+            self.step = int(saved or b"0")
+
+        def save(self):
+            return str(self.step).encode()
+
+    def step():
+        client = Stepping()
+        with store.stage_of(client, "masked.json"):
+            client.step += 1
+            yield
+        answered.append(client.step)
+
+    slow, fast = step(), step()
+    next(slow)
+    next(fast)
+    assert next(fast, None) is None
+    with pytest.raises(RefusedError, match="answered already, or a new attempt has begun"):
+        next(slow)
+    assert answered == [1]
 
 
-def test_a_line_cut_short_by_a_crash_is_dropped_and_the_next_one_kept(tmp_path):
-    path = tmp_path / "journal"
-    SimulatedJournals(path).of(0).note("round 1", "yes")
-    path.write_bytes(path.read_bytes() + b'[0, "rou')
-    journals = SimulatedJournals(path)
-    assert journals.of(0).seen("round 1") == "yes"
-    journals.of(0).note("round 2", "yes")
-    assert SimulatedJournals(path).of(0).seen("round 2") == "yes"
+def test_the_numbers_and_the_sums_of_a_run_stay_what_they_are(tmp_path):
+    store = ClientStore.open(tmp_path / "secure", IDENTITY)
+    with pytest.raises(RefusedError, match="has not committed"):
+        store.load()
+    first = store.commit(np.array([20, 7, 1]))
+    assert store.commit(np.array([20, 7, 1])).nonce == first.nonce
+    with pytest.raises(RunError, match="other data"):
+        store.commit(np.array([21, 7, 1]))
+    sums = Sums(60, 1.5, (0, 1, 2))
+    store.confirm(sums)
+    store.confirm(sums)
+    assert store.load().sums == sums
+    with pytest.raises(RefusedError, match="confirmed other sums before"):
+        store.confirm(Sums(61, 1.5, (0, 1, 2)))

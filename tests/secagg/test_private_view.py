@@ -13,7 +13,7 @@ import pytest
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs import runner
 from fedbb.runs.folder import RunFolder
-from fedbb.secagg import simulated_run as private
+from fedbb.secagg import simulated
 from fedbb.simulation.inline import Inline
 from fedbb.trackers.export import measures
 from helpers.commands import fedbb
@@ -72,20 +72,20 @@ class Run:
                 self.updates.append((jobs[0].state, update))
                 yield update
 
-        def watched_introduce(engine):
+        def watched_client_infos(engine):
             self.infos = client_infos(engine)
             return self.infos
 
         monkeypatch.setattr(Inline, "train", watched_train)
-        monkeypatch.setattr(Inline, "client_infos", watched_introduce)
-        for name in ("open_join", "enrol"):
-            watching = partial(getattr(private, name), watch=self.passed.append)
-            monkeypatch.setattr(private, name, watching)
+        monkeypatch.setattr(Inline, "client_infos", watched_client_infos)
+        for name in ("open_round", "enrol"):
+            watching = partial(getattr(simulated, name), recorder=self.passed.append)
+            monkeypatch.setattr(simulated, name, watching)
 
     def haystacks(self):
         """Yield all bytes the server got, sent, wrote, showed or measured."""
-        for passing in self.passed:
-            yield f"{passing.way} {passing.client} {passing.stage}", passing.message
+        for entry in self.passed:
+            yield f"{entry.direction} {entry.client} {entry.stage}", entry.message
         for path in sorted(self.path.rglob("*")):
             if path.is_file() and "parties" not in path.relative_to(self.path).parts:
                 yield path.name, path.read_bytes()
@@ -166,7 +166,7 @@ def test_no_byte_line_metric_or_file_of_the_server_holds_a_clients_values(
     tmp_path, monkeypatch, privacy
 ):
     run = Run(tmp_path, privacy, monkeypatch)
-    stages = {passing.stage for passing in run.passed}
+    stages = {entry.stage for entry in run.passed}
     assert {"commit", "told", "keys", "shares", "masked", "agree", "unmask"} <= stages
     assert len(run.updates) == 8
     assert [info.samples for info in run.infos] == SIZES.tolist()
@@ -190,5 +190,5 @@ def test_the_same_search_finds_all_of_it_in_an_open_run(tmp_path, monkeypatch):
 
 def test_the_runner_takes_what_the_private_module_offers():
     # The search above would look at nothing if the runner bound these names beforehand.
-    assert not hasattr(runner, "open_join")
+    assert not hasattr(runner, "open_round")
     assert not hasattr(runner, "enrol")

@@ -8,9 +8,8 @@ from fedbb.errors import DivergedError, PrivacyError, QuorumError
 from fedbb.methods import METHODS, Method, build_method, fedavg
 from fedbb.records import ClientFailure, ClientInfo, ClientReport, ModelState, Task
 from fedbb.rounds.policy import RoundPolicy
-from fedbb.secagg.contribution import Bounds
-from fedbb.secagg.masked.attempt import STAGES
-from fedbb.secagg.member import Member
+from fedbb.secagg.cbr import Bounds, Contributor
+from fedbb.secagg.masked.client import STAGES
 from fedbb.state import digest
 from fedbb.training.config import LocalConfig
 from helpers.secagg_federation import CLIENTS, PLAN, Federation, everyone
@@ -39,17 +38,21 @@ def close(ours, plain, bound):
 @pytest.mark.parametrize(("name", "task"), SUITED)
 def test_a_private_round_is_the_open_one_up_to_rounding(tmp_path, name, task, chosen):
     federation = Federation(build_method(name, {}), task, folder=tmp_path)
-    join, plain, state = federation.join(), federation.open_join(), federation.first
+    secure_round, plain, state = (
+        federation.secure_round(),
+        federation.plain_round(),
+        federation.first,
+    )
     before = dict(federation.engine.state_rounds)
-    ours = join(1, state, np.array(chosen))
+    ours = secure_round(1, state, np.array(chosen))
     federation.engine.state_rounds.clear()
     federation.engine.state_rounds.update(before)
     theirs = plain(1, state, np.array(chosen))
-    seen = federation.noted[0]
+    seen = federation.recorded[0]
     # A sum is off by a step for each client, and then divided by ΣW and spread over the steps.
     close(ours.state, theirs.state, len(chosen) * STEP * seen.steps / seen.weight + 1e-9)
     assert ours.reports == tuple(ClientReport(client) for client in chosen)
-    assert seen.weight == pytest.approx(federation.open_join()._weights[chosen].sum())
+    assert seen.weight == pytest.approx(federation.plain_round()._weights[chosen].sum())
     for key, tensor in state.buffers.items():
         if not tensor.is_floating_point():
             assert torch.equal(ours.state.buffers[key], tensor)
@@ -57,19 +60,19 @@ def test_a_private_round_is_the_open_one_up_to_rounding(tmp_path, name, task, ch
 
 def test_the_sum_itself_is_within_half_a_unit_for_each_client(monkeypatch):
     federation = Federation(build_method("fedbb", {}))
-    join, parts, totals = federation.join(), [], []
-    secure_sum, honest = join.secure_sum, Member.part
+    secure_round, parts, totals = federation.secure_round(), [], []
+    aggregation, honest = secure_round.aggregation, Contributor.vector
 
-    def spy(question, clients, wire):
-        totals.append(secure_sum(question, clients, wire))
+    def spy(request, clients, transport):
+        totals.append(aggregation(request, clients, transport))
         return totals[-1]
 
     def part(self, current, update, sums):
         parts.append(honest(self, current, update, sums))
         return parts[-1].copy()
 
-    monkeypatch.setattr(Member, "part", part)
-    replace(join, secure_sum=spy)(1, federation.first, everyone())
+    monkeypatch.setattr(Contributor, "vector", part)
+    replace(secure_round, aggregation=spy)(1, federation.first, everyone())
     exact = np.sum(np.array(parts, dtype=np.longdouble), axis=0)
     assert len(parts) == CLIENTS
     assert np.abs(totals[0].values - exact).max() <= CLIENTS * STEP
@@ -79,7 +82,7 @@ def test_fresh_keys_give_the_same_bits():
     states = []
     for _ in range(2):
         federation = Federation(build_method("fedbb", {}))
-        states.append(federation.join()(1, federation.first, everyone()).state)
+        states.append(federation.secure_round()(1, federation.first, everyone()).state)
     assert equal_states(*states)
 
 
@@ -87,28 +90,28 @@ def test_fresh_keys_give_the_same_bits():
 @pytest.mark.parametrize("stage", STAGES)
 def test_whoever_goes_away_in_a_stage_is_in_the_sum_or_not_and_the_sum_is_right(stage, client):
     federation = Federation(build_method("fedbb", {}), plan=LocalConfig(batch_size=40, lr=0.1))
-    join = federation.join()
+    secure_round = federation.secure_round()
     federation.lost += [(stage, client)]
-    joined = join(1, federation.first, everyone())
+    joined = secure_round(1, federation.first, everyone())
     counted = stage in ("agree", "unmask")
     there = [k for k in range(CLIENTS) if counted or k != client]
     assert [report.client for report in joined.reports] == there
     assert [gone.client for gone in joined.failures] == ([] if counted else [client])
-    assert federation.noted[0].clients == tuple(there)
-    assert federation.noted[0].attempts == (2 if stage in ("keys", "shares") else 1)
-    theirs = federation.open_join()(1, federation.first, np.array(there))
+    assert federation.recorded[0].clients == tuple(there)
+    assert federation.recorded[0].attempts == (2 if stage in ("keys", "shares") else 1)
+    theirs = federation.plain_round()(1, federation.first, np.array(there))
     close(joined.state, theirs.state, 1e-9)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_when_too_many_go_away_the_run_stops_and_nothing_is_seen(stage):
     federation = Federation(build_method("fedbb", {}), policy=RoundPolicy(attempts=2))
-    join = federation.join()
+    secure_round = federation.secure_round()
     away = [(stage, client) for client in (0, 2, 4)]
     federation.lost += away * 2
     with pytest.raises(QuorumError, match=r"round 1: .*after 2 attempts; the rounds before it"):
-        join(1, federation.first, everyone())
-    assert federation.noted == []
+        secure_round(1, federation.first, everyone())
+    assert federation.recorded == []
 
 
 @pytest.mark.parametrize("stage", ["masked", "agree"])
@@ -118,10 +121,10 @@ def test_a_repeated_attempt_gives_the_bits_of_an_undisturbed_one(tmp_path, stage
     for lost in ([], [(stage, client) for client in (0, 2, 4)]):
         federation = Federation(method, folder=tmp_path / str(len(lost)))
         (tmp_path / str(len(lost))).mkdir()
-        join = federation.join()
-        first = join(1, federation.first, everyone()).state
+        secure_round = federation.secure_round()
+        first = secure_round(1, federation.first, everyone()).state
         federation.lost += lost
-        states.append(join(2, first, everyone()).state)
+        states.append(secure_round(2, first, everyone()).state)
         assert federation.lost == []
     assert equal_states(*states)
 
@@ -135,12 +138,12 @@ def test_a_client_whose_numbers_cannot_be_summed_refuses_before_it_masks_them(va
         return replace(update, state=ModelState(params, update.state.buffers))
 
     federation = Federation(build_method("fedbb", {}), spoil=spoil)
-    joined = federation.join()(1, federation.first, everyone())
+    joined = federation.secure_round()(1, federation.first, everyone())
     assert joined.failures == (ClientFailure(1, "gave no answer in stage masked"),)
     (line,) = caplog.messages
     assert line.startswith("client 1 refuses stage masked: a number to be summed is")
     assert str(value) not in line
-    theirs = federation.open_join()(1, federation.first, np.array([0, 2, 3, 4]))
+    theirs = federation.plain_round()(1, federation.first, np.array([0, 2, 3, 4]))
     close(joined.state, theirs.state, 1e-9)
 
 
@@ -149,9 +152,9 @@ def test_clients_with_nothing_to_train_on_add_nothing(tmp_path):
     infos = Federation(method).infos
     infos = [replace(info, samples=0) if info.client == 2 else info for info in infos]
     federation = Federation(method, infos=infos)
-    joined = federation.join()(1, federation.first, everyone())
+    joined = federation.secure_round()(1, federation.first, everyone())
     assert [report.client for report in joined.reports] == [0, 1, 2, 3, 4]
-    theirs = federation.open_join()(1, federation.first, everyone())
+    theirs = federation.plain_round()(1, federation.first, everyone())
     assert [gone.client for gone in theirs.failures] == [2]
     close(joined.state, theirs.state, 1e-9)
 
@@ -159,9 +162,9 @@ def test_clients_with_nothing_to_train_on_add_nothing(tmp_path):
 def test_if_no_client_that_takes_part_weighs_anything_the_model_stays():
     infos = [ClientInfo(client, 0 if client < 3 else 10) for client in range(CLIENTS)]
     federation = Federation(fedavg(), infos=infos)
-    joined = federation.join()(1, federation.first, np.array([0, 1, 2]))
+    joined = federation.secure_round()(1, federation.first, np.array([0, 1, 2]))
     assert joined.state is federation.first
-    assert federation.noted[0].weight == 0
+    assert federation.recorded[0].weight == 0
 
 
 def test_clients_are_called_by_their_numbers_and_not_by_size():
@@ -177,41 +180,41 @@ def test_clients_are_called_by_their_numbers_and_not_by_size():
             return train(jobs)
 
     federation.engine = Watching()
-    federation.join()(1, federation.first, np.array([0, 1, 3, 4]))
+    federation.secure_round()(1, federation.first, np.array([0, 1, 3, 4]))
     assert asked == [0, 1, 3, 4]
 
 
 def test_two_clients_are_refused_since_each_would_learn_the_others_change():
     federation = Federation(fedavg())
     with pytest.raises(PrivacyError, match=r"round 3: 2 clients can take part.*needs 3 here"):
-        federation.join()(3, federation.first, np.array([1, 4]))
+        federation.secure_round()(3, federation.first, np.array([1, 4]))
 
 
 def test_a_quorum_above_the_protocols_is_kept():
     federation = Federation(fedavg(), policy=RoundPolicy(quorum=1.0, attempts=1), least=5)
-    join = federation.join()
+    secure_round = federation.secure_round()
     federation.lost += [("masked", 3)]
     with pytest.raises(QuorumError, match="5 are needed"):
-        join(1, federation.first, everyone())
+        secure_round(1, federation.first, everyone())
 
 
 def test_a_client_that_missed_the_statistics_stays_out_of_the_rounds():
     federation = Federation(build_method("fedbb", {}))
-    join = federation.join(lost=[("commit", 4)])
-    joined = join(1, federation.first, everyone())
+    secure_round = federation.secure_round(lost=[("commit", 4)])
+    joined = secure_round(1, federation.first, everyone())
     assert [report.client for report in joined.reports] == [0, 1, 2, 3]
     assert joined.failures == (ClientFailure(4, "took no part in the statistics"),)
 
 
 def test_who_claims_more_weight_than_there_is_stops_the_run():
     federation = Federation(fedavg())
-    join = federation.join()
-    seat = federation.seats[2]
-    greedy = replace(seat.member, info=replace(seat.member.info, samples=10**6))
-    federation.seats[2] = replace(seat, member=greedy)
-    with pytest.raises(PrivacyError, match="together, where all of them have 1"):
-        join(1, federation.first, everyone())
-    assert federation.noted == []
+    secure_round = federation.secure_round()
+    client = federation.clients[2]
+    info = replace(client.contributor.info, samples=10**6)
+    client.contributor = replace(client.contributor, info=info)
+    with pytest.raises(PrivacyError, match="together, where all clients have 1"):
+        secure_round(1, federation.first, everyone())
+    assert federation.recorded == []
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0])
@@ -229,7 +232,7 @@ def test_a_liar_with_an_inverse_dispersion_of_a_billion_counts_no_more_than_the_
 
     federation = Federation(method, infos=infos, spoil=jump, bounds=Bounds(max_weight=most))
     first = federation.first
-    moved = federation.join()(1, first, everyone()).state
+    moved = federation.secure_round()(1, first, everyone()).state
     shift = max((moved.params[n] - first.params[n]).max().item() for n in first.params)
     assert shift == pytest.approx(most, abs=1e-6)
 
@@ -237,14 +240,16 @@ def test_a_liar_with_an_inverse_dispersion_of_a_billion_counts_no_more_than_the_
 def test_a_bound_on_the_norm_limits_the_shift():
     method = build_method("fedbb", {})
     federation = Federation(method, bounds=Bounds(max_weight=0.25, max_norm=0.01))
-    federation.join()(1, federation.first, everyone())
-    assert 0 < federation.noted[0].change <= 0.01 * 1.0001
+    federation.secure_round()(1, federation.first, everyone())
+    assert 0 < federation.recorded[0].change <= 0.01 * 1.0001
 
 
 def test_a_training_that_diverges_stops_the_run_without_a_clients_figures():
     federation = Federation(fedavg(), plan=replace(PLAN, lr=1e30))
-    with pytest.raises(DivergedError, match="round 1: a client's training met a number") as caught:
-        federation.join()(1, federation.first, everyone())
+    with pytest.raises(
+        DivergedError, match="round 1: a client's training produced a number"
+    ) as caught:
+        federation.secure_round()(1, federation.first, everyone())
     assert "step" not in str(caught.value)
     assert "client 0" not in str(caught.value)
 
@@ -257,10 +262,10 @@ def test_a_merge_that_needs_single_models_is_refused_when_it_is_asked_for():
         Federation(Method("favorite", merge=favorite))
 
 
-def test_what_the_server_notes_is_what_it_saw():
+def test_what_the_server_records_is_what_it_saw():
     federation = Federation(build_method("fednova", {}))
-    joined = federation.join()(1, federation.first, everyone())
-    (seen,) = federation.noted
+    joined = federation.secure_round()(1, federation.first, everyone())
+    (seen,) = federation.recorded
     assert seen.as_json() == {
         "round": 1,
         "clients": [0, 1, 2, 3, 4],

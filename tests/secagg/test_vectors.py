@@ -7,24 +7,37 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbb.secagg.primitives.key_derivation import open_share, own_key, pair_key, seal_share
-from fedbb.secagg.primitives.keys import public_of, shared_key
+from fedbb.secagg.primitives.keys import public_key, shared_key
 from fedbb.secagg.primitives.masks import add_masks
 from fedbb.secagg.primitives.shamir import split
-from fedbb.secagg.protocol.messages import Occasion, purpose, unseal
-from helpers.secagg_clients import Table, about, counted, make_roster, masked_party, masked_sum
+from fedbb.secagg.protocol.key_derivation import (
+    decrypt_share,
+    encrypt_share,
+    key_purpose,
+    pair_mask_key,
+    self_mask_key,
+)
+from fedbb.secagg.protocol.messages import AttemptId, verify_message
+from helpers.secagg_clients import (
+    LocalTransport,
+    counted,
+    make_roster,
+    masked_client,
+    masked_sum,
+    request,
+)
 from reference import masking
 
 FROZEN = json.loads((Path(__file__).parent / "vectors.json").read_text("utf-8"))
 ROSTER = make_roster(3)
-OCCASION = Occasion("run", 1, 1, "00112233445566778899aabbccddeeff")
+ATTEMPT_ID = AttemptId("run", 1, 1, "00112233445566778899aabbccddeeff")
 SECRETS = [hashlib.sha256(f"secret {client}".encode()).digest() for client in range(3)]
 SEED = hashlib.sha256(b"seed").digest()
 VECTOR = [0, 1, -1, 2**40, -(2**61), 3, 12345678901234567]
 
 
 def info(*rest: str | int) -> bytes:
-    return masking.purpose(ROSTER.digest, "run", 1, 1, OCCASION.token, *rest)
+    return masking.purpose(ROSTER.digest, "run", 1, 1, ATTEMPT_ID.token, *rest)
 
 
 def worked_out() -> dict[str, str]:
@@ -46,7 +59,7 @@ def worked_out() -> dict[str, str]:
         "pair_key": pair[2].hex(),
         "mask": masking.mask([0] * 5, [pair[2]], []).hex(),
         "masked": masking.mask(VECTOR, [own, pair[2]], [pair[0]]).hex(),
-        "sealed": masking.seal(key, bytes(range(12)), b"a share of something", bound).hex(),
+        "sealed": masking.encrypt(key, bytes(range(12)), b"a share of something", bound).hex(),
         "share": masking.share(SEED, [chance], 3).hex(),
     }
 
@@ -68,9 +81,11 @@ def test_x25519_of_the_reference_is_that_of_rfc_7748() -> None:
 
 
 def test_a_public_key_and_a_pairs_key_are_the_frozen_ones() -> None:
-    assert public_of(SECRETS[1]).hex() == FROZEN["bytes"]["public"]
+    assert public_key(SECRETS[1]).hex() == FROZEN["bytes"]["public"]
     for mine, other in ((1, 2), (2, 1)):
-        key = pair_key(ROSTER, OCCASION, (mine, SECRETS[mine]), (other, public_of(SECRETS[other])))
+        key = pair_mask_key(
+            ROSTER, ATTEMPT_ID, (mine, SECRETS[mine]), (other, public_key(SECRETS[other]))
+        )
         assert key.hex() == FROZEN["bytes"]["pair_key"]
 
 
@@ -83,20 +98,24 @@ def test_a_mask_is_the_frozen_one() -> None:
 def test_a_masked_vector_is_the_frozen_one() -> None:
     vector = np.array(VECTOR).view(np.uint64)
     keys = {
-        other: pair_key(ROSTER, OCCASION, (1, SECRETS[1]), (other, public_of(SECRETS[other])))
+        other: pair_mask_key(
+            ROSTER, ATTEMPT_ID, (1, SECRETS[1]), (other, public_key(SECRETS[other]))
+        )
         for other in (0, 2)
     }
-    add_masks(vector, [own_key(ROSTER, OCCASION, 1, SEED), keys[2]], [keys[0]])
+    add_masks(vector, [self_mask_key(ROSTER, ATTEMPT_ID, 1, SEED), keys[2]], [keys[0]])
     assert vector.tobytes().hex() == FROZEN["bytes"]["masked"]
 
 
 def test_a_sealed_share_is_the_frozen_one_and_opens() -> None:
-    bound = purpose(ROSTER, OCCASION, "share", 1, 2)
-    sealed = seal_share(
-        SECRETS[1], public_of(SECRETS[2]), bound, b"a share of something", bytes(range(12))
+    bound = key_purpose(ROSTER, ATTEMPT_ID, "share", 1, 2)
+    sealed = encrypt_share(
+        SECRETS[1], public_key(SECRETS[2]), bound, b"a share of something", bytes(range(12))
     )
     assert sealed.hex() == FROZEN["bytes"]["sealed"]
-    assert open_share(SECRETS[2], public_of(SECRETS[1]), bound, sealed) == b"a share of something"
+    assert (
+        decrypt_share(SECRETS[2], public_key(SECRETS[1]), bound, sealed) == b"a share of something"
+    )
 
 
 def test_a_share_is_the_frozen_one() -> None:
@@ -106,10 +125,10 @@ def test_a_share_is_the_frozen_one() -> None:
 
 
 @pytest.mark.parametrize("client", range(3))
-def test_a_whole_sums_masked_letters_are_what_the_reference_works_out(client: int) -> None:
+def test_a_whole_sums_masked_messages_are_what_the_reference_works_out(client: int) -> None:
     """From the parties' own keys, as drawn from known bytes."""
-    parties = {c: masked_party(c, ROSTER) for c in range(3)}
-    table = Table(parties, {c: np.arange(6, dtype=np.int64) - c for c in range(3)})
+    parties = {c: masked_client(c, ROSTER) for c in range(3)}
+    transport = LocalTransport(parties, {c: np.arange(6, dtype=np.int64) - c for c in range(3)})
     secrets: dict[int, tuple[bytes, bytes]] = {}
 
     def watch(stage: str, asked: int, message: bytes) -> bytes:
@@ -119,14 +138,14 @@ def test_a_whole_sums_masked_letters_are_what_the_reference_works_out(client: in
             secrets[asked] = (attempt.secrets.second, attempt.seed)
         return message
 
-    table.change = watch
-    masked_sum(ROSTER)(about(6, whole=True), range(3), table)
-    (sent,) = [answer for stage, c, _, answer in table.seen if (stage, c) == ("masked", client)]
-    letter = unseal(sent, ROSTER, "masked", client)
-    occasion = letter.occasion
+    transport.change = watch
+    masked_sum(ROSTER)(request(6, whole=True), range(3), transport)
+    (sent,) = [answer for stage, c, _, answer in transport.seen if (stage, c) == ("masked", client)]
+    signed = verify_message(sent, ROSTER, "masked", client)
+    attempt_id = signed.attempt_id
 
     def bound(*rest: str | int) -> bytes:
-        return masking.purpose(ROSTER.digest, "run", 1, 1, occasion.token, *rest)
+        return masking.purpose(ROSTER.digest, "run", 1, 1, attempt_id.token, *rest)
 
     def key(other: int) -> bytes:
         common = masking.x25519(secrets[client][0], masking.x25519(secrets[other][0]))
@@ -136,9 +155,9 @@ def test_a_whole_sums_masked_letters_are_what_the_reference_works_out(client: in
     plus = [own, *(key(other) for other in range(3) if other > client)]
     minus = [key(other) for other in range(3) if other < client]
     expected = masking.mask([n - client for n in range(6)], plus, minus)
-    assert bytes(letter.parts[0]) == expected
+    assert bytes(signed.parts[0]) == expected
 
 
 def test_a_shared_key_is_bound_to_its_purpose() -> None:
-    public = public_of(SECRETS[1])
+    public = public_key(SECRETS[1])
     assert shared_key(SECRETS[0], public, b"one") != shared_key(SECRETS[0], public, b"two")

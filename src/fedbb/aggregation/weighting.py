@@ -1,4 +1,4 @@
-"""How much each client counts: by its size (FedAvg) or by how even its labels are (CBR)."""
+"""The weight of each client: by its size (FedAvg) or by how balanced its labels are (CBR)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Weighting(Protocol):
 
 @dataclass(frozen=True)
 class BySamples:
-    """A client counts as many times as it has samples (FedAvg)."""
+    """Weights in proportion to the number of samples (FedAvg)."""
 
     def measure(self, counts: LabelCounts) -> None:
         """Ask for nothing but the size."""
@@ -40,7 +40,13 @@ class BySamples:
 
 @dataclass(frozen=True)
 class ClientBalanced:
-    """Client Balanced Reweighting: the more even its labels, the more a client counts (Eq. 12)."""
+    """Client Balanced Reweighting: the more balanced its labels, the larger its weight (Eq. 12).
+
+    Args:
+        gamma: how far the weights follow the balance, from 0 (FedAvg's weights) to 1.
+        reading: which formula of R is used (docs/paper-notes.md).
+        floor: the smallest R; a perfectly balanced client would have infinite weight without it.
+    """
 
     gamma: float = 1.0
     reading: Reading = "share-std"

@@ -1,1 +1,1 @@
-"""How uneven a federation is at the paper's three levels, told before anything is trained."""
+"""Analysis of label imbalance at the paper's three levels, before anything is trained."""

@@ -82,8 +82,8 @@ def _choose_beta(counts: LabelStatistics, saturation: float) -> tuple[float, str
     count = middle_value(counts.positive.max(axis=1), counts.samples)
     beta = saturating_beta(count, saturation)
     reason = (
-        f"β = {beta:.10g}: the largest class of a middling client, {count:g} cases, is then worth "
-        f"{saturation:.0%} of what endlessly many would be (1 − β^n = {saturation:g})"
+        f"β = {beta:.10g}: the largest class of the median client, {count:g} cases, then has "
+        f"{saturation:.0%} of the largest effective number (1 − β^n = {saturation:g})"
     )
     return beta, reason
 
@@ -109,8 +109,8 @@ def _choose_gamma(clients: Clients) -> tuple[float, str]:
     even = clients.effective["fedavg"]
     gamma = round(even / number, 2)
     reason = (
-        f"γ = {gamma:g}: sizes are as uneven as if {even:.1f} of {number} clients had all; the "
-        "more uneven they are, the more size must count, or tiny clients decide"
+        f"γ = {gamma:g}: sizes are equivalent to {even:.1f} equal clients of {number}; the more "
+        "they differ, the more size must count, or tiny clients dominate"
     )
     return gamma, reason
 

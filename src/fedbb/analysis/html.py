@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
+
+from fedbb.report.table import make_table
+from fedbb.report.table import to_html as to_html_table
 
 if TYPE_CHECKING:
     from fedbb.analysis.inspect import Inspection
@@ -56,7 +59,8 @@ def _classes(found: Inspection) -> str:
         )
         for place in first_and_last(order, _ROWS)
     ]
-    return _table(("class", "A", "B", "α⁺", "of the loss", "with PNB"), rows)
+    head = ("class", "positives", "negatives", "α⁺", "share of plain loss", "share with PNB")
+    return to_html_table(make_table(head, rows))
 
 
 def _clients(found: Inspection) -> str:
@@ -67,20 +71,15 @@ def _clients(found: Inspection) -> str:
             clients.names[place],
             f"{clients.samples[place]:,}",
             f"{clients.distance[place]:.3f}",
+            f"{clients.loss_weight[place]:.3f}",
             f"{clients.dispersions[reading][place]:.4f}",
             f"{clients.by_size[place]:.2%}",
             f"{clients.weights[reading][place]:.2%}",
         )
         for place in first_and_last(order, _ROWS)
     ]
-    return _table(("client", "samples", "distance", "R", "FedAvg", "CBR"), rows)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    titles = "".join(f"<th>{escape(title)}</th>" for title in head)
-    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
+    head = ("client", "samples", "distance", "mean PNB weight", "R", "FedAvg", "CBR")
+    return to_html_table(make_table(head, rows))
 
 
 def _list(title: str, texts: Sequence[str]) -> str:

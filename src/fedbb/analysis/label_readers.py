@@ -186,7 +186,7 @@ def _read_values(
 def _expand(classes: Sequence[str], marks: Marks, numbers: IntArray) -> Labels:
     """Return the labels of all rows from those of the different values; equal ones become one."""
     if not classes:
-        raise DataError("there is no class: every sample's label stands for no class")
+        raise DataError("there is no class: no sample's label names one")
     few = from_marks(classes, marks)
     return Labels(few.task, few.classes, few.pattern[numbers], few.patterns)
 

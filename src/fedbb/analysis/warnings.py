@@ -76,7 +76,7 @@ def _cases(counts: LabelStatistics, settings: Settings) -> Iterator[Warning]:
 
 
 def _clients_with(found: npt.NDArray[np.bool_], positive: FloatArray) -> int:
-    """Return at how many clients something is found of the classes that nearly all cases are of.
+    """Return the number of clients at which something holds for the classes of nearly all cases.
 
     `positive` (K, C) are the cases of classes that have both kinds, unevenly.
     """
@@ -89,15 +89,15 @@ def _part(number: int, held: npt.NDArray[np.bool_]) -> str:
 
 
 def _classes(counts: LabelStatistics) -> Iterator[Warning]:
-    holders = (counts.positive > 0).sum(axis=0)
-    nobody = _names(counts.classes, holders == 0)
-    if nobody:
-        text = f"no sample is of {nobody}: nothing to learn from, and no AUC"
+    clients = (counts.positive > 0).sum(axis=0)
+    absent = _names(counts.classes, clients == 0)
+    if absent:
+        text = f"no sample is of {absent}: nothing to learn from, and no AUC"
         yield Warning("class-absent", "class", text)
-    alone = _names(counts.classes, holders == 1)
+    alone = _names(counts.classes, clients == 1)
     if alone and len(counts.clients) > 1:
         yield Warning("class-alone", "class", f"only one client has a case of {alone}")
-    full = (counts.negative.sum(axis=0) == 0) & (holders > 0)
+    full = (counts.negative.sum(axis=0) == 0) & (clients > 0)
     if full.any():
         text = f"every known label of {_names(counts.classes, full)} is positive: no AUC"
         yield Warning("class-full", "class", text)

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.compare_screen import screenful
-from fedbb.report.compare import contrast
-from fedbb.report.compare_words import as_json as plain
-from fedbb.report.sides import read_side
+from fedbb.report.compare import as_json as plain
+from fedbb.report.compare import compare_groups
+from fedbb.report.groups import read_group
 
 
 def compare(
@@ -26,11 +26,11 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare two runs or groups: settings, scores, classes that won and lost, client weights.
+    """Compare two runs or groups: settings, scores, classes that gain and lose, client weights.
 
-    The runs of a group differ by their seed only. Seeds that both have are compared in pairs.
+    The runs of a group differ by their seed only. Scores are compared on the seeds of both.
     """
-    found = contrast(read_side(a), read_side(b), metrics or [])
+    found = compare_groups(read_group(a), read_group(b), metrics or [])
     if as_json:
         print_json(plain(found))
     elif not quiet:

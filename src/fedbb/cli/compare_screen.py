@@ -12,19 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbb.cli.screens import COLUMNS, percent
-from fedbb.report.compare import ClassScore, ClientWeights, Contrast, Setting
-from fedbb.report.compare_words import (
+from fedbb.report.compare import (
+    ClientWeights,
+    GroupComparison,
+    Score,
+    Setting,
     effective_clients,
-    head_and_tail,
-    interval_text,
     notes,
-    points,
-    seeds_text,
     tally,
     verdict,
 )
-from fedbb.report.sides import Side
-from fedbb.report.wording import data_title, method_title, metric_title, score_text
+from fedbb.report.groups import MethodRuns
+from fedbb.report.labels import data_title, method_title, metric_title, score_text
+from fedbb.report.prose import interval_text, signed
+from fedbb.report.statistics import Verdict
 
 Line = TypeVar("Line")
 
@@ -34,10 +35,10 @@ BAR = 10
 WIDEST = 34
 
 
-def screenful(found: Contrast) -> Iterator[RenderableType]:
+def screenful(found: GroupComparison) -> Iterator[RenderableType]:
     """Yield the parts of the screen from top to bottom."""
-    yield _side("A", found.a)
-    yield _side("B", found.b)
+    yield _group("A", found.a)
+    yield _group("B", found.b)
     yield Text(f"\n{verdict(found)}", style="bold")
     yield from _settings(found.settings)
     yield from _scores(found)
@@ -54,12 +55,12 @@ def safe(text: str) -> Text:
     return Text("".join(sign if sign.isprintable() else "�" for sign in text))
 
 
-def _side(name: str, side: Side) -> Text:
-    first = side.runs[0]
+def _group(name: str, group: MethodRuns) -> Text:
+    first = group.runs[0]
     title = f"{method_title(first.recipe.method.name)} on {data_title(first)}"
-    seeds = f"seed{'s' if len(side.runs) > 1 else ''} {seeds_text(side.seeds)}"
+    seeds = f"seed{'s' if len(group.runs) > 1 else ''} {_seeds(group.seeds)}"
     return Text.assemble(
-        (f"{name}  ", "bold"), safe(f"{title}; {seeds}"), "\n   ", safe(side.given)
+        (f"{name}  ", "bold"), safe(f"{title}; {seeds}"), "\n   ", safe(group.label)
     )
 
 
@@ -78,7 +79,7 @@ def _value(value: object) -> str:
     return "–" if value is None else str(value)
 
 
-def _scores(found: Contrast) -> Iterator[RenderableType]:
+def _scores(found: GroupComparison) -> Iterator[RenderableType]:
     yield _title("Test scores, mean ± sd over seeds; differences over pairs of equal seeds")
     figures = ("A", "B", "B − A", "95 % interval", "B higher")
     table = _table("metric", "round", figures=figures)
@@ -88,18 +89,24 @@ def _scores(found: Contrast) -> Iterator[RenderableType]:
             line.which,
             score_text(line.a),
             score_text(line.b),
-            _colored(points(line.gap.mean), line.gap.mean),
-            interval_text(line.gap),
-            f"{line.gap.ahead} of {line.gap.pairs}" if line.gap.pairs else "–",
+            _judged(line),
+            interval_text(line.paired.interval, 100),
+            f"{line.paired.ahead} of {len(line.paired.seeds)}" if line.paired.seeds else "–",
         )
     yield table
 
 
-def _classes(found: Contrast) -> Iterator[RenderableType]:
+def _judged(line: Score) -> Text:
+    """Return a difference, colored only where its interval excludes zero."""
+    styles = {Verdict.AHEAD: "green", Verdict.BEHIND: "red"}
+    return Text(signed(100 * line.gap), style=styles.get(line.paired.verdict, ""))
+
+
+def _classes(found: GroupComparison) -> Iterator[RenderableType]:
     count, number = tally(found.classes), len(found.classes)
     yield _title(
         f"Classes by {metric_title(found.class_metric)} after the last round: "
-        f"{count.won} won, {count.lost} lost, {number - count.won - count.lost} neither"
+        f"{count.won} gain, {count.lost} lose, {number - count.won - count.lost} neither"
     )
     table = _table("class", figures=("cases", "A", "B", "B − A"))
     table.add_column("", min_width=BAR)
@@ -108,7 +115,7 @@ def _classes(found: Contrast) -> Iterator[RenderableType]:
         if line is None:
             table.add_row(f"… {number - 2 * ROWS} more", style="dim")
             continue
-        gap = _colored(points(line.gap), line.gap)
+        gap = _colored(signed(100 * line.gap), line.gap)
         figures = (
             "–" if isnan(line.cases) else f"{line.cases:,.0f}",
             _share(line.a),
@@ -117,28 +124,29 @@ def _classes(found: Contrast) -> Iterator[RenderableType]:
         )
         table.add_row(safe(line.name), *figures, _bar(line.gap, widest))
     yield table
-    yield _parts(found.classes)
+    yield _parts(found)
 
 
-def _parts(classes: Sequence[ClassScore]) -> Text:
-    head, tail = head_and_tail(classes)
-    if not head:
+def _parts(found: GroupComparison) -> Text:
+    classes = found.classes
+    if not found.classes_of("head"):
         known = not any(isnan(line.cases) for line in classes)
-        reason = "All classes have equally many cases" if known else "Cases are not known"
+        reason = "All classes are equally frequent" if known else "Class counts are unknown"
         return Text(f"{reason}: no head, no tail.")
-    told = [
-        f"{name}, {len(part)} of {len(classes)} classes, those with {which} cases: "
-        f"{count.won} won, {count.lost} lost"
-        for name, which, part in (("head", "most", head), ("tail", "fewest", tail))
-        for count in [tally(part)]
+    texts = [
+        f"{name}, the third of the classes with {which} cases ({len(lines)} of {len(classes)}): "
+        f"{count.won} gain, {count.lost} lose"
+        for name, which in (("head", "most"), ("tail", "fewest"))
+        for lines in [found.classes_of(name)]
+        for count in [tally(lines)]
     ]
-    return Text("\n".join(told))
+    return Text("\n".join(texts))
 
 
-def _clients(found: Contrast) -> Iterator[RenderableType]:
+def _clients(found: GroupComparison) -> Iterator[RenderableType]:
     lines = found.clients
     if all(line.a == line.b for line in lines):
-        yield _title(f"Client weights, seed {found.seed_of_clients}: the same on both sides")
+        yield _title(f"Client weights, seed {found.seed_of_clients}: the same in both")
         return
     yield _title(f"Client weights in %, seed {found.seed_of_clients}")
     table = _table("client", figures=("samples", "A", "B", "B − A"))
@@ -153,6 +161,17 @@ def _clients(found: Contrast) -> Iterator[RenderableType]:
     yield Text(f"effective number of clients, 1 / Σ weight²: {count}")
 
 
+def _seeds(seeds: Sequence[int]) -> str:
+    """Return seeds, with consecutive ones as a range, as in 0–2, 7, 9–10."""
+    runs: list[list[int]] = []
+    for seed in seeds:
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
 def _weights(lines: Sequence[ClientWeights]) -> list[tuple[float, float]]:
     return [(line.a, line.b) for line in lines]
 
@@ -160,7 +179,7 @@ def _weights(lines: Sequence[ClientWeights]) -> list[tuple[float, float]]:
 def _client(line: ClientWeights) -> tuple[str | Text, ...]:
     ours, theirs = line.samples
     samples = f"{ours:,}" if ours == theirs else f"{ours:,} / {theirs:,}"
-    change = _colored(points(line.b - line.a), line.b - line.a)
+    change = _colored(signed(100 * (line.b - line.a)), line.b - line.a)
     return str(line.client), samples, percent(line.a), percent(line.b), change
 
 

@@ -33,7 +33,7 @@ Name = Annotated[str, typer.Argument(help="A data set, as `fedbb data list` name
 
 @app.command("list")
 def list_data(as_json: Json = False, quiet: Quiet = False) -> None:
-    """List the data sets a recipe may name, and which of them are here."""
+    """List the data sets a recipe may name, and which of them are on this machine."""
     rows = [_row(name) for name in CATALOGUE]
     if as_json:
         print_json(rows)

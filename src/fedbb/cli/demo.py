@@ -1,7 +1,8 @@
-"""`fedbb demo`: FedAvg, its control and FedBB on embedded data, told by a table and a page."""
+"""`fedbb demo`: FedAvg, its control and FedBB on embedded data, with the page of the results."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +10,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json, progress_bar
 from fedbb.recipes.demonstration import demo_recipes
-from fedbb.report.collect import read_runs
-from fedbb.report.demo_page import write_demo
+from fedbb.report.groups import gather
+from fedbb.report.method_comparison import as_json, as_markdown
+from fedbb.report.output import write_text
+from fedbb.report.page.report import write_report
 from fedbb.runs.scheduler import RunJob, run_all
+
+TITLE = "FedAvg, its control and FedBB on imbalanced labels"
 
 
 def demo(
@@ -26,13 +30,15 @@ def demo(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; one per core if not given.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run anew what is there already.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Run again what is already there.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare FedAvg, its control fedavg-scaled and FedBB on two small embedded data sets.
 
-    Writes runs, figures and a page to look at. Stopped and started again, it goes on.
+    Writes the runs, a report page, and its tables as Markdown and JSON. It resumes after a stop.
     """
     if fresh:
         shutil.rmtree(out / "runs", ignore_errors=True)
@@ -41,20 +47,32 @@ def demo(
     try:
         _run(jobs, workers, console)
     except KeyboardInterrupt:
-        typer.echo(f"stopped; what is finished is kept in {out}, start again to go on", err=True)
+        typer.echo(
+            f"stopped; finished runs are kept in {out}; run the command again to resume", err=True
+        )
         raise typer.Exit(130) from None
-    page = write_demo(read_runs([path for _, path in jobs]), out)
+    page = write_demo([path for _, path in jobs], out)
     if as_json:
         print_json({"page": str(page)})
     console.print(Markdown((out / "results.md").read_text(encoding="utf-8")))
     console.print(f"\nPage with all figures: {page}", markup=False, highlight=False)
 
 
+def write_demo(folders: list[Path], out: Path) -> Path:
+    """Write index.html, the page of `fedbb report`, and results.md and results.json beside it."""
+    gathered, page = gather(folders), out / "index.html"
+    parts = write_report(gathered, page, TITLE)
+    unfinished = [item.path.name for item in gathered.left_out]
+    plain = json.dumps(as_json(parts, unfinished), indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(out / "results.md", as_markdown(TITLE, parts, unfinished))
+    write_text(out / "results.json", plain + "\n")
+    return page
+
+
 def _run(jobs: list[RunJob], workers: int | None, console: Console) -> None:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        bar = progress.add_task("runs", total=len(jobs))
-        for path in run_all(jobs, workers):
-            progress.advance(bar)
+    with progress_bar("runs", console=console, hidden=console.quiet, remaining=True) as progress:
+        progress(0, len(jobs))
+        for done, path in enumerate(run_all(jobs, workers), start=1):
+            progress(done, len(jobs))
             if not console.is_terminal:
                 console.print(f"finished {path.name}", markup=False, highlight=False)

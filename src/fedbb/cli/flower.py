@@ -1,4 +1,4 @@
-"""`fedbb flower`: recipes across real sites, from an empty folder to a finished run."""
+"""`fedbb flower`: recipes across real sites on Flower."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the feder
 @app.command("init")
 def init(
     path: Folder,
-    sites: Annotated[int, typer.Option(min=0, help="How many sites have a folder.")] = 3,
+    sites: Annotated[int, typer.Option(min=0, help="Number of sites that get a folder.")] = 3,
     server: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="What sites call; localhost:8443.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address to which sites connect; localhost:8443."),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make the folder of a federation: the app, a folder for each site with a README for its staff.
+    """Make the folder of a federation: the app, and a folder for each site with a README.
 
-    What is there already stays as it is; a larger --sites adds sites.
+    Existing files stay unchanged; a larger --sites adds sites.
     """
     need_flower()
     from fedbb.flower.admin.templates import make_federation
@@ -45,7 +46,7 @@ def init(
         for place in made:
             typer.echo(f"made {place}")
         if not made:
-            typer.echo(f"{path} is there already, with {len(folder.sites())} sites")
+            typer.echo(f"{path} already exists, with {len(folder.sites())} sites")
         typer.echo(f"next: fedbb flower certs {path}")
 
 
@@ -56,18 +57,18 @@ def certs(
     ],
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", help="A further name or address of the server; may be repeated."),
+        typer.Option("--host", help="Further name or address of the server; repeatable."),
     ] = None,
     days: Annotated[
-        int, typer.Option(min=1, help="How long the server's certificate holds.")
+        int, typer.Option(min=1, help="Days for which the server's certificate is valid.")
     ] = 397,
     keys: Annotated[
-        bool, typer.Option(help="Make the keys of sites here; without, each makes its own.")
+        bool, typer.Option(help="Make the keys of sites here; otherwise each site makes its own.")
     ] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make the authority, the server certificate and site keys; what is there is not touched."""
+    """Make the authority, the server certificate and site keys, where they are missing."""
     need_flower()
     from fedbb.flower.admin.certificates import make_certificates, make_site_key
 
@@ -87,7 +88,7 @@ def certs(
 
 @app.command("status")
 def status(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Show which sites are online, the runs, and how far each has come."""
+    """Show the sites that are online, the runs and their progress."""
     need_flower()
     from fedbb.flower.admin.status import describe
 
@@ -108,7 +109,7 @@ def doctor(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Look for what would go wrong and say what to do; exit 1 if something is bad."""
+    """Check the folder of a federation or site and give advice; exit 1 if a check fails."""
     need_flower()
     from fedbb.flower.admin.doctor import examine
 
@@ -123,7 +124,7 @@ def doctor(
 
 @app.command("admit")
 def admit(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Register the keys of sites that were added, while the server runs."""
+    """Register the keys of new sites while the server is running."""
     need_flower()
     from fedbb.flower.admin.control import Control
     from fedbb.flower.admin.membership import NEW_KEY, dismissed
@@ -136,7 +137,7 @@ def admit(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
     if as_json:
         print_json({"admitted": names, "dismissed": gone})
     elif not quiet:
-        typer.echo(f"admitted: {', '.join(names) or 'nobody new'}")
+        typer.echo(f"admitted: {', '.join(names) or 'no new site'}")
         for name in gone:
             typer.echo(f"{name} was dismissed; {NEW_KEY.format(folder=path / name)}")
 
@@ -148,7 +149,7 @@ def dismiss(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Take a site out of the federation, at once; its key is never accepted again."""
+    """Remove a site from the federation immediately; its key is never accepted again."""
     need_flower()
     from fedbb.flower.admin.control import Control
     from fedbb.flower.admin.membership import dismiss as unregister

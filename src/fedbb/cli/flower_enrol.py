@@ -1,4 +1,4 @@
-"""`fedbb flower enrol`: keys and the roster by which sites of private runs know each other."""
+"""`fedbb flower enrol`: keys and the signed roster of the sites of private runs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ def enrol(
     ],
     recipe: Annotated[
         Path | None,
-        typer.Argument(help="Recipe with privacy, whose terms the roster holds; not at a site."),
+        typer.Argument(help="Private recipe whose terms go into the roster; not at a site."),
     ] = None,
     settings: Settings = None,
     keys: Annotated[
-        bool, typer.Option(help="Make identities of sites here; without, each makes its own.")
+        bool,
+        typer.Option(help="Make the identities of sites here; otherwise each site makes its own."),
     ] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make identities and sign the roster of a private recipe's sites; what is there is kept.
+    """Make identities and sign the roster of a private recipe's sites, where they are missing.
 
-    At a site, make its identity, whose public half goes to whoever enrols.
+    At a site, make its identity; its public key is sent to the person who enrols the sites.
     """
     need_flower()
     need_libraries("masked")
@@ -43,7 +44,7 @@ def enrol(
     if site.settings_file.exists():
         pieces = make_identity(site)
     elif recipe is None:
-        raise RunError("a roster holds a recipe's terms: fedbb flower enrol DIR RECIPE")
+        raise RunError("a roster needs the terms of a recipe: fedbb flower enrol DIR RECIPE")
     else:
         chosen = read_recipe(recipe, settings or [])
         pieces = sign_up(FederationFolder(path), chosen, keys=keys)

@@ -1,4 +1,4 @@
-"""`fedbb flower run`: a recipe on a federation that is up, shown round by round."""
+"""`fedbb flower run`: a recipe on a running federation, shown round by round."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Settings = Annotated[
 ]
 Score = Annotated[
     Literal["server", "sites"] | None,
-    typer.Option(help="Who scores: the server, on the recipe's data, or each site on its own."),
+    typer.Option(help="Who scores: the server on the recipe's data, or each site on its own data."),
 ]
 FAILED = "ServerApp failed with exception: "
 
@@ -36,12 +36,13 @@ def run(
         Path, typer.Argument(help="Recipe (.toml or .json), or with --resume a run folder.")
     ],
     path: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Folder of a federation that is up.")
+        Path, typer.Argument(metavar="[DIR]", help="Folder of a running federation.")
     ] = Path(),
     out: Out = None,
     settings: Settings = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an unfinished run, to the bit.")
+        bool,
+        typer.Option("--resume", help="Continue an unfinished run; the results are bit-identical."),
     ] = False,
     score: Score = None,
     as_json: Json = False,
@@ -49,7 +50,7 @@ def run(
 ) -> None:
     """Run a recipe across the sites, on the machine of the server.
 
-    Each finished round is saved; Ctrl-C (exit 130) loses only the round under way. Exit 1 if the
+    Each finished round is saved; Ctrl-C (exit 130) loses only the current round. Exit 1 if the
     run failed.
     """
     need_flower()
@@ -69,9 +70,9 @@ def carry_out(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Start a recipe on a federation and show it to its end."""
+    """Start a recipe on a federation and show its rounds until it ends."""
     from fedbb.flower.admin.control import Control
-    from fedbb.flower.admin.run_monitor import Following, run_config
+    from fedbb.flower.admin.run_monitor import RunMonitor, run_config
 
     _check(recipe, folder, resume)
     keys = _keys(federation, recipe)
@@ -82,21 +83,22 @@ def carry_out(
     ):
         wanted = score or _score_of(folder, resume)
         config = {**run_config(recipe, folder, resume=resume, score=wanted), **keys}
-        following = Following(control, control.start(federation.app, config), folder)
+        monitor = RunMonitor(control, control.start(federation.app, config), folder)
         try:
-            for news in following:
-                _show(news, screen)
+            for event in monitor:
+                _show(event, screen)
         except KeyboardInterrupt:
-            following.stop()
+            monitor.stop()
             screen.message(
                 f"stopped after round {len(RunFolder(folder).records())} of {recipe.rounds.number},"
-                f" which is saved; go on with: fedbb flower run --resume {folder} {federation.path}"
+                " which is saved; continue with: "
+                f"fedbb flower run --resume {folder} {federation.path}"
             )
             raise typer.Exit(130) from None
-        assert following.ending is not None
-        if following.ending.status != "finished:completed":
-            told = following.ending.details or following.ending.status
-            screen.message(f"the run failed: {told.removeprefix(FAILED)}")
+        assert monitor.ending is not None
+        if monitor.ending.status != "finished:completed":
+            details = monitor.ending.details or monitor.ending.status
+            screen.message(f"the run failed: {details.removeprefix(FAILED)}")
             raise typer.Exit(1)
         screen.finish(RunFolder(folder).read_json("summary.json"))
     if as_json:
@@ -104,7 +106,7 @@ def carry_out(
 
 
 def need_flower() -> None:
-    """Say which extra is missing, before anything is imported from it."""
+    """Raise RunError with the name of the missing extra, before it is imported."""
     for package in ("flwr", "cryptography"):
         if find_spec(package) is None:
             raise RunError(
@@ -114,11 +116,13 @@ def need_flower() -> None:
 
 
 def _check(recipe: Recipe, folder: Path, resume: bool) -> None:
-    """Refuse here what the server would refuse a minute later."""
+    """Raise the errors that the server would raise a minute later."""
     check_recipe(recipe)
     check_foreign(folder)
     if RunFolder(folder).is_run() and not resume:
-        raise RunError(f"{folder} holds a run already; --resume goes on with it, or choose another")
+        raise RunError(
+            f"{folder} already holds a run; continue it with --resume, or choose another"
+        )
 
 
 def _keys(federation: FederationFolder, recipe: Recipe) -> dict[str, str]:
@@ -131,18 +135,18 @@ def _keys(federation: FederationFolder, recipe: Recipe) -> dict[str, str]:
 
 
 def _score_of(folder: Path, resume: bool) -> str:
-    """Return who scores if nobody said: whoever did before, the server in a new run."""
-    from fedbb.flower.app.run_metadata import load_register
+    """Return who scores by default: as before in a resumed run, the server in a new one."""
+    from fedbb.flower.app.run_metadata import load_run_metadata
 
-    return load_register(RunFolder(folder)).score if resume else "server"
+    return load_run_metadata(RunFolder(folder)).score if resume else "server"
 
 
-def _show(news: Record | str, screen: RunScreen) -> None:
-    if isinstance(news, str):
-        screen.message(news)
+def _show(event: Record | str, screen: RunScreen) -> None:
+    if isinstance(event, str):
+        screen.message(event)
         return
-    for absence in news.get("absent", ()):
+    for failure in event.get("absent", ()):
         screen.message(
-            f"round {news['round']}: client {absence['client']} did not count: {absence['reason']}"
+            f"round {event['round']}: client {failure['client']} did not count: {failure['reason']}"
         )
-    screen.round(news)
+    screen.round(event)

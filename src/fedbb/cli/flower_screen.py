@@ -1,4 +1,4 @@
-"""How a federation's state and a doctor's findings look on a terminal."""
+"""Terminal tables of a federation's status and of a doctor's findings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STYLES = {
 
 
 def findings_table(findings: Sequence[dict[str, Any]]) -> Table:
-    """Return a line for each finding: how it is, what was looked at, what to do."""
+    """Return a row for each finding: its level, its subject, and advice."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -61,7 +61,7 @@ def status_tables(state: dict[str, Any]) -> Iterator[Table | Text | str]:
         )
     yield runs
     if state["runs"][0]["details"]:
-        yield Text(f"the newest ended so: {state['runs'][0]['details']}")
+        yield Text(f"the newest run ended with: {state['runs'][0]['details']}")
 
 
 def _colored(word: str) -> Text:

@@ -1,4 +1,4 @@
-"""`fedbb flower up` and `join`: a server with its sites on one machine, or a site on its own."""
+"""`fedbb flower up` and `join`: a server with sites on one machine, or a single site."""
 
 from __future__ import annotations
 
@@ -19,23 +19,26 @@ from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 if TYPE_CHECKING:
     from fedbb.flower.admin.local import LocalFederation
 
-GLANCE = 0.5
+POLL_SECONDS = 0.5
 
 
 def up(
     path: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder of the federation; made if need be.")
+        Path, typer.Argument(metavar="DIR", help="Folder of the federation; created if missing.")
     ],
     sites: Annotated[
         int | None,
-        typer.Option(min=0, help="Sites to run on this machine too; all with a folder, or 3."),
+        typer.Option(
+            min=0, help="Number of sites to run on this machine; all with a folder, or 3."
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port; that of federation.toml.")
+        int | None, typer.Option(min=1, max=65535, help="Port; by default that of federation.toml.")
     ] = None,
     recipe: Annotated[
-        Path | None, typer.Option("--run", metavar="RECIPE", help="Run this, then end everything.")
+        Path | None,
+        typer.Option("--run", metavar="RECIPE", help="Run this recipe, then stop everything."),
     ] = None,
     out: Out = None,
     settings: Settings = None,
@@ -45,8 +48,8 @@ def up(
 ) -> None:
     """Start the server, with TLS and site keys, and sites on this machine, until Ctrl-C.
 
-    `--sites 0` is the server alone, for sites that join from elsewhere. Whatever was started ends
-    with this command, however it ends.
+    `--sites 0` starts the server alone, for sites that join from other machines. All processes
+    end with this command, however it ends.
     """
     need_flower()
     from fedbb.flower.admin.local import LocalFederation
@@ -57,15 +60,15 @@ def up(
     with stoppable(), ExitStack() as stack:
         try:
             wanted = port or _port(folder)
-            _tell(f"starting the server at {host}:{wanted} …", as_json or quiet)
+            _print(f"starting the server at {host}:{wanted} …", as_json or quiet)
             federation = stack.enter_context(LocalFederation(path, number, host=host, port=wanted))
-            _tell_ready(federation, as_json, quiet)
+            _print_ready(federation, as_json, quiet)
             if chosen is None:
                 _stay(federation, as_json or quiet)
             else:
                 carry_out(folder, *chosen, resume=False, score=score, as_json=as_json, quiet=quiet)
         except KeyboardInterrupt:
-            _tell("ending …", as_json or quiet)
+            _print("ending …", as_json or quiet)
 
 
 def join(
@@ -73,22 +76,22 @@ def join(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Call the server and work for it, at a site, until Ctrl-C."""
+    """Connect a site to the server and do its work until Ctrl-C."""
     need_flower()
-    from fedbb.flower.admin.node import join as keep
+    from fedbb.flower.admin.node import join as keep_running
 
     site = SiteFolder(path)
     if not site.settings_file.exists():
-        raise RunError(f"{path} is the folder of no site; it has no site.toml")
+        raise RunError(f"{path} is not the folder of a site; it has no site.toml")
     with stoppable():
         try:
-            for words in keep(site):
+            for message in keep_running(site):
                 if as_json:
-                    print_json({"time": time.time(), "told": words}, indent=None)
+                    print_json({"time": time.time(), "told": message}, indent=None)
                 else:
-                    _tell(f"{time.strftime('%H:%M:%S')}  {words}", quiet)
+                    _print(f"{time.strftime('%H:%M:%S')}  {message}", quiet)
         except KeyboardInterrupt:
-            _tell("ended", as_json or quiet)
+            _print("ended", as_json or quiet)
 
 
 def _port(folder: FederationFolder) -> int:
@@ -99,7 +102,7 @@ def _port(folder: FederationFolder) -> int:
     return split_address(SERVER, folder.path)[1]
 
 
-def _tell_ready(federation: LocalFederation, as_json: bool, quiet: bool) -> None:
+def _print_ready(federation: LocalFederation, as_json: bool, quiet: bool) -> None:
     names = [node.name for node in federation.nodes]
     if as_json:
         print_json({"server": federation.address, "online": names}, indent=None)
@@ -107,21 +110,21 @@ def _tell_ready(federation: LocalFederation, as_json: bool, quiet: bool) -> None
     admitted = len(federation.control.nodes())
     sites = f"{len(names) or admitted} site{'s' if (len(names) or admitted) != 1 else ''}"
     what = f"{sites} online" if names else f"{sites} may join"
-    _tell(f"ready at {federation.address}: {what}; Ctrl-C ends it", quiet)
+    _print(f"ready at {federation.address}: {what}; Ctrl-C ends it", quiet)
 
 
 def _stay(federation: LocalFederation, quiet: bool) -> None:
-    """Watch over what was started; a node that ends is told of, the server's end is the end."""
+    """Report nodes that end, and raise RunError when the server ends."""
     gone: set[str] = set()
     while federation.superlink.is_running():
         for node in federation.nodes:
             if not node.program.is_running() and node.name not in gone:
                 gone.add(node.name)
-                _tell(f"the node of {node.name} has ended; see {node.program.log}", quiet)
-        time.sleep(GLANCE)
+                _print(f"the node of {node.name} has ended; see {node.program.log}", quiet)
+        time.sleep(POLL_SECONDS)
     raise RunError(f"the server has ended; see {federation.superlink.log}")
 
 
-def _tell(words: str, quiet: bool) -> None:
+def _print(message: str, quiet: bool) -> None:
     if not quiet:
-        Console().print(words, markup=False, highlight=False, soft_wrap=True)
+        Console().print(message, markup=False, highlight=False, soft_wrap=True)

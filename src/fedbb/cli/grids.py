@@ -124,7 +124,7 @@ def _run(chosen: Grid, piece: Piece, manner: Manner, plan: Estimate, console: Co
 
 
 def _end(chosen: Grid, piece: Piece, manner: Manner, console: Console) -> None:
-    from fedbb.report.grid_table import write_tables
+    from fedbb.report.sweep.table_files import write_tables
 
     found = statuses(chosen, piece.runs)
     failed = failures(chosen, found)

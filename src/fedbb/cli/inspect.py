@@ -16,8 +16,7 @@ from fedbb.cli.inspect_source import Request, find
 from fedbb.data.label_policy import Policy
 from fedbb.partition.registry import Rule
 from fedbb.records import Task
-from fedbb.report.inspection.folder import write_folder
-from fedbb.report.inspection.fragment import write_fragment
+from fedbb.report.inspection.files import write_folder, write_fragment
 from fedbb.report.inspection.summary import print_summary
 
 
@@ -67,7 +66,8 @@ def inspect(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="beta, tau, mu, gamma, reading, batch_size, saturation; or a recipe's key.",
+            help="beta, tau, mu, class_factor, alpha_min, margin, label_margin, gamma, reading, "
+            "batch_size, saturation; or a recipe's key.",
         ),
     ] = None,
     suggest: Annotated[

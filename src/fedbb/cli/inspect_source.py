@@ -150,8 +150,8 @@ def _division(request: Request, column: str | None) -> dict[str, Any] | None:
     """Return the partition of a recipe; a saved one is of all rows, and a recipe's is not."""
     rule = request.rule
     if column:
-        dealt = {} if rule is None else {"clients": rule.clients}
-        return {"kind": "column", "column": column, **dealt}
+        number = {} if rule is None else {"clients": rule.clients}
+        return {"kind": "column", "column": column, **number}
     if rule is None:
         return None
     return {key: value for key, value in vars(rule).items() if value is not None}

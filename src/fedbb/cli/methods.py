@@ -27,7 +27,7 @@ def _describe(name: str) -> dict[str, Any]:
     method = build_method(name, {})
     return {
         "name": name,
-        "about": inspect.getdoc(METHODS[name]),
+        "about": (inspect.getdoc(METHODS[name]) or "").partition("\n\nArgs:")[0],
         "loss": type(method.loss).__name__,
         "penalties": [type(penalty).__name__ for penalty in method.penalties],
         "weighting": type(method.weighting).__name__,

@@ -120,7 +120,7 @@ def table(
     quiet: Quiet = False,
 ) -> None:
     """Write a table from the runs there are, and show it."""
-    from fedbb.report.grid_table import read_table, show_table, write_tables
+    from fedbb.report.sweep.table_files import read_table, show_table, write_tables
 
     piece = _piece(table, scale, out, seeds)
     written = write_tables(piece.grid, piece.printed, piece.runs, piece.out)
@@ -139,7 +139,7 @@ def plot(
     quiet: Quiet = False,
 ) -> None:
     """Draw the figures of a table from the runs there are."""
-    from fedbb.report.grid_figures import draw_figures
+    from fedbb.report.sweep.figures import draw_figures
 
     piece = _piece(table, scale, out, seeds)
     _tell(draw_figures(piece.grid, piece.runs, piece.out / "figures"), as_json, quiet)

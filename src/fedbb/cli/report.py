@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 
 from fedbb.cli.common import Json, Quiet, print_json
-from fedbb.report.findings import Findings, as_json
-from fedbb.report.site.gather import Gathered, gather
-from fedbb.report.site.run_report import TITLE, write_report
+from fedbb.report.groups import Gathered, gather
+from fedbb.report.method_comparison import MethodComparison, as_json
+from fedbb.report.page.report import TITLE, write_report
 
 
 def report(
@@ -51,7 +51,7 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _summary(out: Path, gathered: Gathered, parts: list[Findings]) -> dict[str, Any]:
+def _summary(out: Path, gathered: Gathered, parts: list[MethodComparison]) -> dict[str, Any]:
     left_out = [{"path": str(item.path), "reason": item.reason} for item in gathered.left_out]
     found = as_json(parts)["comparisons"]
     return {"page": str(out), "comparisons": found, "left_out": left_out}

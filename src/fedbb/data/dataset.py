@@ -16,10 +16,13 @@ from fedbb.records import IntArray, Task
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Images (N, channels, height, width), uint8 or float32, with their labels.
+    """Labelled images.
 
-    Multi-class labels are (N,) int64. Multi-label ones are (N, C) float32 of 0, 1 and NaN, where
-    NaN is a label nobody knows. `columns` holds further facts of each image, such as its site.
+    Attributes:
+        images: (N, channels, height, width), uint8 or float32.
+        labels: (N,) int64 class numbers for a multi-class task; (N, C) float32 of 0, 1 and NaN for
+            a multi-label task, where NaN is an unknown label.
+        columns: further facts of each image as text (N,), such as its site or patient.
     """
 
     images: npt.NDArray[Any]
@@ -39,8 +42,16 @@ class Examples:
 class Dataset:
     """A data set ready to be divided among clients.
 
-    `mean` and `std` are per channel, of images in [0, 1]. `notes` says what the loader left out or
-    decided, for the log of a run.
+    Attributes:
+        name: name for logs and reports.
+        task: multi-class or multi-label.
+        classes: names of the classes, by number.
+        train: training examples.
+        test: test examples.
+        mean: mean per channel of the training images, with pixels in [0, 1].
+        std: standard deviation per channel.
+        augmentation: random changes to training images.
+        notes: what the loader left out or decided, for the log of a run.
     """
 
     name: str
@@ -62,8 +73,8 @@ class Dataset:
 def assemble(
     name: str, task: Task, classes: tuple[str, ...], train: Examples, test: Examples
 ) -> Dataset:
-    """Return the data set, with mean and spread of its training images, if it is sound."""
-    # The statistics of unsound images would warn before the check could name the place.
+    """Return the data set with the statistics of its training images, if it is valid."""
+    # The statistics of invalid images would warn before the check could name the place.
     check_examples(train, task, len(classes), f"{name} train")
     mean, std = channel_statistics(train.images)
     return check_dataset(Dataset(name, task, classes, train, test, mean, std))

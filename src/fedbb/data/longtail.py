@@ -12,14 +12,14 @@ from fedbb.records import IntArray
 def long_tail(
     examples: Examples, classes: int, factor: float, rng: np.random.Generator
 ) -> Examples:
-    """Thin out the classes so that the last keeps `factor` times as many as the largest has.
+    """Reduce the classes so that the last keeps `factor` times the size of the largest.
 
-    Which examples stay is drawn from `rng`; those that do keep their order.
+    The examples that stay are drawn from `rng` and keep their order.
     """
     if examples.labels.ndim != 1:
         raise DataError(
-            "a long tail needs one class per image; multi-label sets are uneven by themselves, "
-            "and no class can be thinned out without the others"
+            "a long tail needs one class per image; multi-label sets are imbalanced by themselves, "
+            "and no class can be reduced without the others"
         )
     sizes = tail_sizes(np.bincount(examples.labels, minlength=classes), factor)
     kept = [

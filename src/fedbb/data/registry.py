@@ -28,7 +28,7 @@ from fedbb.records import Task
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the catalogue; `task` is None where the user's labels decide."""
+    """One data set of the catalogue; `task` is None where the user's labels decide."""
 
     task: Task | None
     description: str
@@ -123,7 +123,26 @@ def load_dataset(
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Load a data set by name, or as a `Source` says, which then holds all the rest."""
+    """Load a data set.
+
+    >>> load_dataset("digits").train.images.shape
+    (1438, 1, 8, 8)
+
+    Args:
+        source: the name of a data set, see `CATALOGUE`; or a `Source`, which then holds all the
+            other arguments.
+        seed: of what the loader draws, such as a test share.
+        root: folder of downloads; None is the cache folder (`FEDBB_DATA`).
+        path: the user's own file or folder.
+        options: options of the data set, as in a recipe.
+        progress: called with the number of decoded images and the number of all.
+
+    Returns:
+        The data set, checked.
+
+    Raises:
+        DataError: an unknown name or option, or files that are missing or damaged.
+    """
     if isinstance(source, str):
         folder, file = (None if place is None else Path(place) for place in (root, path))
         source = Source(source, folder, file, seed, options or {}, progress)

@@ -24,10 +24,14 @@ Options = TypeVar("Options", bound="DataclassInstance")
 class Source:
     """A data set by name, with the user's own file and options where it takes them.
 
-    `root` is the folder of downloads (None: the cache folder), `path` the user's file. `seed`
-    decides what a loader draws, such as a test share; it is the data's own, so that runs which
-    differ in their seed still share one test set. `progress` hears of images being decoded: how
-    many are done, and how many there are.
+    Attributes:
+        name: name in the catalogue.
+        root: folder of downloads; None is the cache folder.
+        path: the user's own file or folder.
+        seed: of what a loader draws, such as a test share. It belongs to the data, so that runs
+            with different seeds have the same test set.
+        options: options of the loader.
+        progress: called with the number of decoded images and the number of all.
     """
 
     name: str
@@ -43,14 +47,14 @@ class Source:
         return (self.root or cache_folder()) / self.name
 
     @property
-    def decoded(self) -> Path:
-        """The folder that holds decoded images of this data set."""
+    def image_cache(self) -> Path:
+        """The folder of this data set's decoded images."""
         return self.folder / "decoded"
 
 
 @dataclass(frozen=True)
 class NoOptions:
-    """For data sets that leave nothing to choose."""
+    """For data sets without options."""
 
 
 def read_options(kind: type[Options], source: Source) -> Options:

@@ -56,7 +56,7 @@ def _groups(examples: Splittable, by: str) -> IntArray:
 
 
 def _choose(sizes: IntArray, share: float, rng: np.random.Generator, what: str) -> IntArray:
-    """Return the groups to hold: in drawn order, each that brings the sum nearer to the share."""
+    """Return the groups to hold: in drawn order, each that makes the sum nearer to the share."""
     if len(sizes) < 2:
         raise DataError(
             f"cannot hold out a share: there is only {len(sizes)} {what}, and each side needs one"
@@ -87,7 +87,7 @@ def split_by_values(
 ) -> tuple[Rows, Rows]:
     """Return (train, test) as `values` say; rows with a value of `leave_out` go to neither.
 
-    `place` says where a row stands in the user's file.
+    `place` returns where a row is in the user's file, for messages.
     """
     sides = [value.strip().lower() for value in values]
     out = {value.strip().lower() for value in leave_out}

@@ -1,4 +1,4 @@
-"""Data sets of torchvision, Hugging Face and others, row by row, as a data set of ours."""
+"""Adapter for data sets of torchvision, Hugging Face and torch: read row by row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ class MapStyle(Protocol):
 
 @dataclass(frozen=True)
 class Keys:
-    """Names of image, label and further facts (a site, say) in a row that is a mapping."""
+    """Names in a row that is a mapping.
+
+    Attributes:
+        image: name of the image.
+        label: name of the label.
+        columns: names of further facts to keep, such as the site.
+    """
 
     image: str = "image"
     label: str = "label"
@@ -47,12 +53,26 @@ def from_map_style(
     classes: tuple[str, ...] | None = None,
     keys: Keys | None = None,
 ) -> Dataset:
-    """Read both parts into memory and return them as one data set.
+    """Read a data set of torchvision, Hugging Face or torch into memory.
 
     A row is (image, label) or a mapping. Images are Pillow's, arrays (height, width) or (height,
     width, channels), or tensors (channels, height, width), all of one size. Labels are class
-    numbers or names, or for a multi-label task rows of 0, 1 and NaN. Class names are asked of
-    `train` if they are not given. Leave out transforms that draw at random: rows are read once.
+    numbers or names, or for a multi-label task rows of 0, 1 and NaN. Rows are read once, so leave
+    out random transforms.
+
+    Args:
+        train: training rows: anything with a length and numbered rows.
+        test: test rows.
+        name: name of the data set.
+        task: "multiclass" or "multilabel".
+        classes: names of the classes; by default those that `train` carries, else numbers.
+        keys: names of image, label and further columns in rows that are mappings.
+
+    Returns:
+        The data set, checked, with the mean and standard deviation of its training images.
+
+    Raises:
+        DataError: rows that cannot be read or do not fit together; the message names the row.
     """
     names = keys or Keys()
     kind = _task(task)

@@ -23,7 +23,12 @@ _CHUNK = 512
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes to a training image: crop after padding by so many pixels, mirror by half."""
+    """Random changes to a training image.
+
+    Attributes:
+        crop: pixels of zero padding before a random crop to the old size; 0 for none.
+        flip: whether half of the images are mirrored.
+    """
 
     crop: int = 0
     flip: bool = False
@@ -87,7 +92,7 @@ def _spots(draws: Draws, height: int, width: int) -> Tensor:
 def normalize(
     images: Tensor | npt.NDArray[Any], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Tensor:
-    """Return (images − mean) / std per channel as float32; uint8 is first brought to [0, 1]."""
+    """Return (images − mean) / std per channel as float32; uint8 is scaled to [0, 1] first."""
     if isinstance(images, Tensor):
         pixels = images.to(torch.float32, copy=True)
     else:
@@ -135,13 +140,13 @@ def as_images(array: npt.NDArray[Any], layout: Layout, where: str) -> npt.NDArra
 
 
 def _is_channels_last(shape: tuple[int, ...], layout: Layout, where: str) -> bool:
-    """Tell the order by the axis of size 1 or 3; where both or neither fit, the user must say."""
+    """Find the order by the axis of size 1 or 3; if both or neither fit, the user must say."""
     first, last = shape[1] in _CHANNELS, shape[3] in _CHANNELS
     if layout != "auto":
         return layout == "channels-last"
     if first == last:
         raise DataError(
-            f"{where} has shape {shape}, which does not tell where the channels are; "
+            f"{where} has shape {shape}, which leaves open where the channels are; "
             "set the layout to channels-first or channels-last"
         )
     return last

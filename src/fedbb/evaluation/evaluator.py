@@ -1,4 +1,4 @@
-"""Scoring a model state on examples that were not trained on."""
+"""Scoring model states on examples that were not trained on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from fedbb.state import restore
 
 @dataclass(frozen=True, eq=False)
 class Scorer:
-    """Scores states on named sets of examples, such as validation and test."""
+    """Scores states on named sets of examples.
+
+    Args:
+        model: the network that states are restored into.
+        dataset: its task, mean and standard deviation are used.
+        examples: the examples by name, such as "validation" and "test".
+        batch_size: the number of examples per forward pass; the bits of logits depend on it.
+        device: the torch device.
+    """
 
     model: NetworkModule
     dataset: Dataset
@@ -38,9 +46,9 @@ class Scorer:
         }
 
     def predict(self, examples: Examples, start: int, stop: int) -> FloatArray:
-        """Return the logits (N, C) of some examples by the model as it stands.
+        """Return the logits (N, C) of the examples from `start` to `stop` by the model as it is.
 
-        In parts that begin at whole batches, the logits are those of all at once to the bit.
+        Parts that begin at whole batches have the same bits as all examples at once.
         """
         self.model.eval()
         parts = []
@@ -54,7 +62,7 @@ class Scorer:
 
 
 def score_logits(logits: FloatArray, labels: npt.ArrayLike, task: Task) -> Scores:
-    """Return the scores of logits (N, C), or refuse those of a model that blew up."""
+    """Return the scores of logits (N, C); FloatingPointError if they are not finite."""
     if not np.all(np.isfinite(logits)):
         raise FloatingPointError("gives outputs that are not finite")
     score = score_multiclass if task is Task.MULTICLASS else score_multilabel

@@ -1,7 +1,7 @@
-"""How well logits agree with labels: shares, ranks, and what is undefined left undefined.
+"""Metrics of logits against labels: accuracy, recall, F1, AUROC, average precision.
 
 Every class is judged by itself, one against the rest. A class without the cases that a figure asks
-for gets NaN and stays out of the macro mean; `Scores.defined` tells how many classes went in.
+for gets NaN and stays out of the macro mean; `Scores.defined` counts the classes that went in.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _plain(values: Iterable[float]) -> list[float | None]:
 
 
 def _vector(values: Iterable[float | None]) -> FloatArray:
-    # numpy reads None as NaN when it is told to make floats
+    # numpy reads None as NaN when it makes floats
     return np.array(list(values), dtype=np.float64)
 
 
@@ -102,7 +102,8 @@ def score_multilabel(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Scores:
 def log_odds(logits: FloatArray) -> FloatArray:
     """Return log(p / (1 − p)) of the softmax probabilities p, both (N, C), without rounding p to 1.
 
-    A sure network's probabilities all round to 1, which would tie what the logits tell apart.
+    The probabilities of a confident network all round to 1, and would tie samples whose logits
+    differ.
     """
     nothing = np.full((len(logits), 1), -np.inf)
     before = np.logaddexp.accumulate(logits, axis=1)[:, :-1]

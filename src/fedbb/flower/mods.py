@@ -1,4 +1,4 @@
-"""A client mod for Flower apps that are not ours: train replies also carry the client's card."""
+"""A client mod for existing Flower apps, which adds label statistics to train replies."""
 
 from __future__ import annotations
 
@@ -15,29 +15,36 @@ from fedbb.imbalance.counts import Values, count_labels
 from fedbb.records import LabelCounts, Task
 
 SAMPLES = "card-samples"
-"""The metric that tells how many samples a client trains on."""
+"""The metric that holds the number of samples a client trains on."""
 
 Counting = Callable[[Context], LabelCounts | Values]
-"""A way from a node's context to the labels it trains on, or to their counts."""
+"""A function from a node's context to the labels it trains on, or to their counts."""
 
 
 def report_card(
     counts: Counting, *, classes: int | None = None, reading: Reading = "share-std"
 ) -> Mod:
-    """Return a mod that adds a client's card to the metrics of its train replies.
+    """Return a Flower mod that adds two metrics to the train replies of a client.
 
-    The card is two numbers: how many samples there are, and how uneven their labels are. Counts
-    and labels stay where they are.
+    The metrics are the number of samples and the dispersion of the labels, from which
+    `ClientBalancedStrategy` computes weights. Labels and counts stay at the client.
 
     Args:
-        counts: called after each training. Labels are (N,) class numbers, or (N, C) of 0, 1 and NaN
-            for an unknown one.
-        classes: how many classes all clients together have, which class numbers do not tell.
-        reading: what "how uneven" means, see `fedbb.dispersion`; the strategy must go by the same.
+        counts: returns the labels of a node, or their counts; called after each training. Labels
+            are class numbers (N,), or (N, C) of 0, 1 and NaN for an unknown label.
+        classes: the number of classes of all clients together; needed with class numbers.
+        reading: how the dispersion is defined, see `fedbb.dispersion`; the strategy's weighting
+            must have the same reading.
+
+    Returns:
+        A mod for `ClientApp(mods=[...])`.
+
+    Raises:
+        ValueError: at the first training, if class numbers come without `classes`.
     """
     weighting = ClientBalanced(reading=reading)
 
-    def add_card(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    def add_statistics(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         reply = call_next(message, context)
         if reply.has_content() and _asks_to_train(message):
             counted = _count(counts(context), classes)
@@ -46,11 +53,11 @@ def report_card(
             metrics[dispersion_key(reading)] = weighting.measure(counted)
         return reply
 
-    return add_card
+    return add_statistics
 
 
 def dispersion_key(reading: Reading) -> str:
-    """Return the metric that tells how uneven a client's labels are, which says in what sense."""
+    """Return the name of the dispersion metric, which includes the reading."""
     return f"card-{reading}"
 
 
@@ -66,7 +73,7 @@ def _count(labels: LabelCounts | Values, classes: int | None) -> LabelCounts:
         return count_labels(array, Task.MULTILABEL, array.shape[1])
     if classes is None:
         raise ValueError(
-            "report_card needs classes=…: class numbers do not tell how many there are"
+            "report_card needs classes=…: class numbers alone do not say how many classes there are"
         )
     return count_labels(array, Task.MULTICLASS, classes)
 

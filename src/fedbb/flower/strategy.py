@@ -1,4 +1,4 @@
-"""Client-balanced weighting around any strategy of Flower's, for apps that are not ours."""
+"""Client-balanced weighting around any Flower strategy, for existing Flower apps."""
 
 from __future__ import annotations
 
@@ -33,24 +33,30 @@ CBR = ClientBalanced()
 
 @dataclass(eq=False)
 class ClientBalancedStrategy(Strategy):
-    """A strategy whose replies are checked, and whose nodes count by how even their labels are.
+    """A Flower strategy that validates replies and weights nodes by how even their labels are.
 
-    It stands around another one, `ClientBalancedStrategy(FedAvg(fraction_train=0.5))`, which
-    chooses nodes and merges as before: what it weighs by, its `weighted_by_key`, is replaced by the
-    weights of CBR. A reply must hold one record of arrays with the names, types and shapes that
-    were sent, and the card that the mod `report_card` adds. One that cannot be used is left out by
-    name in the log and the others make up for it. Integers keep their type, the largest counts.
+    It wraps another strategy, which chooses nodes and aggregates as before; only the weights,
+    its `weighted_by_key`, are replaced by those of CBR. A reply must hold one record of arrays
+    with the names, types and shapes that were sent, and the metrics that the mod `report_card`
+    adds. An invalid reply is left out and logged, and the weights of the others are scaled to sum
+    to one. Integer arrays keep their type; the largest value is used.
 
     Args:
-        strategy: merges what may count; one that takes medians or distances weighs nothing.
-        weighting: how cards become weights (γ, reading, floor).
-        quorum: the share of the asked that must count, or the round leaves the model as it was.
-        max_weight: the most a node may count, since nodes declare themselves how even they are.
-        max_norm: the farthest a node's arrays may move in a round, all taken as one vector; where
-            nothing is said, as far as float32 can square.
+        strategy: the strategy to wrap; one that uses medians or distances ignores weights.
+        weighting: how client infos become weights (γ, reading, floor).
+        quorum: the fraction of the sampled nodes that must reply validly; otherwise the round
+            leaves the model unchanged.
+        max_weight: the largest weight of a node. It limits a node that reports false statistics.
+        max_norm: the largest L2 norm of a node's change of the model, as `defense.max_norm` in a
+            recipe; by default what float32 can square. An app's arrays do not say which of them
+            are parameters: floating-point arrays whose names end in `running_mean` or
+            `running_var` are taken for buffers, all others for parameters.
 
     Attributes:
-        shares: how much each node counted in the last round.
+        shares: the weight of each node in the last round.
+
+    Example:
+        `ClientBalancedStrategy(FedAvg(fraction_train=0.5), max_weight=0.3)`
     """
 
     strategy: Strategy
@@ -63,7 +69,7 @@ class ClientBalancedStrategy(Strategy):
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, Strategy):
-            raise TypeError(f"strategy must be one of Flower's, not {self.strategy!r}")
+            raise TypeError(f"strategy must be a Flower strategy, not {self.strategy!r}")
         if not 0 <= self.quorum <= 1:
             raise ValueError(f"quorum must be in [0, 1], not {self.quorum}")
         if not 0 < self.max_weight <= 1:
@@ -74,7 +80,7 @@ class ClientBalancedStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Have the strategy choose, and keep what was sent and to whom."""
+        """Let the strategy choose nodes, and remember what was sent to whom."""
         values = {name: array.numpy() for name, array in arrays.items()}
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         nodes = frozenset(message.metadata.dst_node_id for message in messages)
@@ -84,34 +90,34 @@ class ClientBalancedStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Weigh the replies that may count and have the strategy merge them."""
+        """Weight the valid replies and let the strategy aggregate them."""
         sent = self._sent
         if sent is None or sent.round != server_round:
             raise RuntimeError("aggregate_train needs the configure_train of the same round")
         self.shares = {}
-        counting = sorted(self._checked(replies, sent), key=lambda reply: reply.info.client)
+        valid = sorted(self._validate(replies, sent), key=lambda reply: reply.info.client)
         least = max(1, math.ceil(self.quorum * len(sent.nodes)))
-        if len(counting) < least:
-            _leave_as_is(sent, len(counting), least)
+        if len(valid) < least:
+            _log_missed_quorum(sent, len(valid), least)
             return None, None
-        weights = renormalize(self.weighting([reply.info for reply in counting]), self.max_weight)
-        self.shares = {r.info.client: w for r, w in zip(counting, weights.tolist(), strict=True)}
-        LOG.info("round %d: %s", server_round, _tell_shares(self.shares))
+        weights = renormalize(self.weighting([reply.info for reply in valid]), self.max_weight)
+        self.shares = {r.info.client: w for r, w in zip(valid, weights.tolist(), strict=True)}
+        LOG.info("round %d: %s", server_round, _describe_shares(self.shares))
         arrays, metrics = self.strategy.aggregate_train(
-            server_round, self._weighted(counting, weights)
+            server_round, self._weighted(valid, weights)
         )
-        return None if arrays is None else _keep_types(arrays, counting, sent), metrics
+        return None if arrays is None else _keep_types(arrays, valid, sent), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Have the strategy choose who evaluates."""
+        """Let the strategy choose the nodes that evaluate."""
         return self.strategy.configure_evaluate(server_round, arrays, config, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Have the strategy average the replies that may count, weighed as it always does."""
+        """Let the strategy average the valid replies with its own weights."""
         usable, metrics = [], []
         for message in replies:
             try:
@@ -126,14 +132,14 @@ class ClientBalancedStrategy(Strategy):
         return self.strategy.aggregate_evaluate(server_round, passed)
 
     def summary(self) -> None:
-        """Log how nodes are weighed, then the strategy's own summary."""
+        """Log how nodes are weighted, then the summary of the wrapped strategy."""
         LOG.info("\t├──> Client-balanced: %s", self.weighting)
-        LOG.info("\t│\t├── Quorum: %g of those asked", self.quorum)
-        LOG.info("\t│\t└── Most: weight %g, norm %g", self.max_weight, self.max_norm)
+        LOG.info("\t│\t├── Quorum: %g of the sampled nodes", self.quorum)
+        LOG.info("\t│\t└── Limits: weight %g, norm %g", self.max_weight, self.max_norm)
         self.strategy.summary()
 
-    def _checked(self, replies: Iterable[Message], sent: Sent) -> Iterator[TrainReply]:
-        """Yield the replies that may count, one a node; say of the others why not."""
+    def _validate(self, replies: Iterable[Message], sent: Sent) -> Iterator[TrainReply]:
+        """Yield the valid replies, one per node; log why the others are left out."""
         waiting = set(sent.nodes)
         for message in replies:
             node = message.metadata.src_node_id
@@ -147,7 +153,7 @@ class ClientBalancedStrategy(Strategy):
             except ReplyError as error:
                 _leave_out(sent.round, node, error)
         for node in sorted(waiting):
-            _leave_out(sent.round, node, "no answer")
+            _leave_out(sent.round, node, "no reply")
 
     def _weighted(self, replies: Sequence[TrainReply], weights: FloatArray) -> list[Message]:
         key = weight_key(self.strategy)
@@ -162,21 +168,21 @@ class ClientBalancedStrategy(Strategy):
 
 
 def weight_key(strategy: Strategy) -> str:
-    """Return by which metric a strategy weighs, seen through Flower's own wrappers."""
+    """Return the metric by which a strategy weights, also inside Flower's own wrappers."""
     while isinstance(inner := getattr(strategy, "strategy", None), Strategy):
         strategy = inner
     return str(getattr(strategy, "weighted_by_key", "num-examples"))
 
 
 def _keep_types(arrays: ArrayRecord, replies: Sequence[TrainReply], sent: Sent) -> ArrayRecord:
-    """Return merged arrays in the types that were sent: a mean turns integers into floats."""
+    """Return aggregated arrays in the types that were sent: a mean turns integers into floats."""
     kept: dict[str, Array] = {}
     for name, array in arrays.items():
-        if name in replies[0].whole:
-            values = np.max([reply.whole[name] for reply in replies], axis=0)
+        if name in replies[0].integers:
+            values = np.max([reply.integers[name] for reply in replies], axis=0)
         else:
             values = array.numpy()
-        with np.errstate(over="ignore"):  # an overflow is refused below
+        with np.errstate(over="ignore"):  # an overflow is rejected below
             values = np.asarray(values, dtype=sent.arrays[name].dtype)
         if not np.isfinite(values).all():
             raise DivergedError(
@@ -191,18 +197,18 @@ def _leave_out(round: int, node: int, reason: object) -> None:
     LOG.warning("round %d: node %d is left out: %s", round, node, reason)
 
 
-def _leave_as_is(sent: Sent, counting: int, least: int) -> None:
+def _log_missed_quorum(sent: Sent, valid: int, least: int) -> None:
     if sent.nodes:
         LOG.warning(
-            "round %d: %d of %d nodes count and %d are needed; the model stays as it was",
+            "round %d: %d of %d nodes count and %d are needed; the model is unchanged",
             sent.round,
-            counting,
+            valid,
             len(sent.nodes),
             least,
         )
 
 
-def _tell_shares(shares: Mapping[int, float]) -> str:
+def _describe_shares(shares: Mapping[int, float]) -> str:
     low, high = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
     return (
         f"{len(shares)} nodes count, from {shares[low]:.3f} (node {low}) "

@@ -13,6 +13,17 @@ def effective_number(count: npt.ArrayLike, beta: float, tau: float = 1.0) -> Flo
 
     >>> effective_number([3, 100], beta=0.6).round(4)
     array([1.96, 2.5 ])
+
+    Args:
+        count: numbers of samples n, of any shape.
+        beta: smoothing, in [0, 1): at 0 every number of samples counts as one, towards 1 as itself.
+        tau: temperature that divides the numbers.
+
+    Returns:
+        E of each number, below 1 / (1 − β).
+
+    Raises:
+        ValueError: a negative or infinite count, or β or τ outside of its range.
     """
     check_smoothing(beta, tau)
     counted = np.asarray(count, dtype=np.float64)
@@ -28,14 +39,29 @@ def effective_number(count: npt.ArrayLike, beta: float, tau: float = 1.0) -> Flo
 def case_weights(
     positive: npt.ArrayLike, negative: npt.ArrayLike, *, beta: float, tau: float = 1.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (α⁺, α⁻), each of shape (C,), summing to one per class (Eq. 4).
+    """Return (α⁺, α⁻), the weights of positive and negative cases of each class (Eq. 4).
 
-    Written with the effective numbers crossed over, so that a class without positives (α⁺ = 1) or
-    without negatives (α⁺ = 0) needs no division by zero; a class without any case gets one half.
+    A class without positives has α⁺ = 1, one without negatives α⁺ = 0, one without any case ½.
+
+    >>> case_weights([1, 50], [99, 50], beta=0.9)[0].round(3)
+    array([0.909, 0.5  ])
+
+    Args:
+        positive: positive cases A of each class, (C,) or (…, C).
+        negative: negative cases B, of the same shape.
+        beta: smoothing, see `effective_number`.
+        tau: temperature.
+
+    Returns:
+        α⁺ and α⁻ of the shape of the counts; they sum to one.
+
+    Raises:
+        ValueError: as `effective_number`.
     """
     of_positive = effective_number(positive, beta, tau)
     of_negative = effective_number(negative, beta, tau)
     total = of_positive + of_negative
+    # Written with the effective numbers crossed over, so that no class divides by zero.
     alpha = np.divide(of_negative, total, out=np.full_like(total, 0.5), where=total > 0)
     return alpha, 1.0 - alpha
 

@@ -20,10 +20,23 @@ def dispersion(
     *,
     reading: Reading = "share-std",
 ) -> FloatArray:
-    """Return R, how uneven the class counts (…, C) are, along the last axis.
+    """Return R, how imbalanced the class counts of each client are (Definition 3).
 
-    `share-std` is Definition 3, the standard deviation of p(y); `share-var` its square; `count-std`
-    that of the counts themselves; `printed` is Eq. 10 as it stands, which is one for every client.
+    >>> dispersion([[400, 350, 250], [900, 90, 10]]).round(3)
+    array([0.062, 0.402])
+
+    Args:
+        positive: cases of each class, (C,) or (…, C), A of the paper.
+        samples: for multi-label data, the number of images, see `class_shares`.
+        reading: "share-std" is Definition 3, the standard deviation of p(y); "share-var" its
+            square; "count-std" that of the counts themselves; "printed" is Eq. 10 as printed,
+            which is one for every client.
+
+    Returns:
+        R along the last axis; 0 for equal classes, and 1 for a client without a positive case.
+
+    Raises:
+        ValueError: an unknown reading.
     """
     counts = np.asarray(positive, dtype=np.float64)
     match reading:
@@ -44,8 +57,8 @@ def balance_weights(
 ) -> FloatArray:
     """Return W = γ·ω_a + (1 − γ)·ω_b of clients with these R and sizes (Eq. 11 and 12).
 
-    ω_a is 1/R and ω_b is n, each scaled to sum to one. R is raised to `floor`, or a perfectly even
-    client would take all the weight; a client without samples gets none.
+    ω_a is 1/R and ω_b is n, each scaled to sum to one. R is raised to `floor`, or a perfectly
+    balanced client would take all the weight; a client without samples gets none.
     """
     spread = np.asarray(dispersions, dtype=np.float64)
     sizes = np.asarray(samples, dtype=np.float64)
@@ -69,14 +82,24 @@ def client_weights(
     reading: Reading = "share-std",
     floor: float = 1e-3,
 ) -> FloatArray:
-    """Return the CBR weight of each client from its class counts (K, C); they sum to one.
+    """Return the CBR weight of each client from its class counts.
+
+    >>> client_weights([[60, 40], [90, 10]])
+    array([0.8, 0.2])
 
     Args:
-        counts: positive cases per client and class, A of the paper.
+        counts: positive cases per client and class (K, C), A of the paper.
         samples: images per client (K,), for multi-label data; p(y) is then A / n instead of A / ΣA.
-        gamma: 1 looks only at how even a client is, 0 only at its size (FedAvg).
-        reading: what "how uneven" means, see `dispersion`.
-        floor: the least R taken into account.
+        gamma: 1 weighs by balance alone, 0 by size alone (FedAvg).
+        reading: how imbalance is measured, see `dispersion`.
+        floor: R is raised to at least this.
+
+    Returns:
+        Weights (K,) that sum to one.
+
+    Raises:
+        ValueError: counts that are no table, negative or infinite, or larger than the samples; γ or
+            floor outside of its range; no sample at all.
     """
     table = np.asarray(counts, dtype=np.float64)
     if table.ndim != 2 or not np.all(np.isfinite(table)) or np.any(table < 0):

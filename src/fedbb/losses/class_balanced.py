@@ -30,16 +30,22 @@ from fedbb.records import LabelCounts, Task
 Form = Literal["softmax", "sigmoid", "focal"]
 
 SATURATED = 1e-3
-"""Where all weights are this near to each other, the loss is the plain one times a constant."""
+"""If all weights are this near to each other, the loss is the plain one times a constant."""
 
 
 @dataclass(frozen=True)
 class ClassBalanced(Loss):
     """Hyper-parameters of the class-balanced loss.
 
-    `form` is what the weights are put on: softmax cross-entropy, one sigmoid for each class, or
-    those sigmoids with the focal factor of `gamma`. Multi-label data has sigmoids in any case, so
-    "softmax" and "sigmoid" are the same there.
+    Args:
+        beta: smoothing, in [0, 1).
+        form: what is weighted: softmax cross-entropy, one sigmoid for each class, or those sigmoids
+            with the focal factor. Multi-label data has sigmoids in any case, so "softmax" and
+            "sigmoid" are the same there.
+        gamma: exponent of the focal factor.
+
+    Raises:
+        ValueError: a value outside of its range.
     """
 
     beta: float = 0.9999

@@ -103,5 +103,5 @@ def count_targets(
 
 
 def _highest(targets: npt.NDArray[Any]) -> int:
-    """The highest class number; what is no number is left for `count_labels` to refuse."""
+    """Return the highest class number; `count_labels` refuses what is no number."""
     return int(np.max(targets, where=np.isfinite(targets), initial=0))

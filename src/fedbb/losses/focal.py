@@ -26,8 +26,13 @@ from fedbb.records import LabelCounts, Task
 class Focal(Loss):
     """Hyper-parameters of the focal loss.
 
-    `alpha`, where given, weighs positive cases with α and negative ones with 1 − α. Softmax scores
-    the true class alone and has no negative cases, so α is for multi-label data only.
+    Args:
+        gamma: how fast easy examples lose weight; 0 is the plain loss.
+        alpha: weight of positive cases, 1 − α that of negative ones; None for none. Softmax scores
+            the true class alone, so α is for multi-label data only.
+
+    Raises:
+        ValueError: a value outside of its range.
     """
 
     gamma: float = 2.0

@@ -34,7 +34,7 @@ from fedbb.records import FloatArray, LabelCounts, Task
 Denominator = Literal["stable", "paper"]
 
 FAR = 1e4
-"""So far below all others an absent class is put: its probability is exactly zero, and finite."""
+"""How far below all others an absent class is put: its probability is exactly zero."""
 
 UNBOUNDED = (
     'denominator="paper" leaves the true class out of the softmax, so the loss has no lower bound '
@@ -49,7 +49,15 @@ ALONE = {
 
 @dataclass(frozen=True)
 class LogitCalibrated(Loss):
-    """Hyper-parameters of FedLC's loss; `denominator` "paper" is the formula as it is printed."""
+    """Hyper-parameters of FedLC's loss.
+
+    Args:
+        tau: factor on the margins, at least 0.
+        denominator: "stable" is a softmax over all classes, "paper" the formula as printed.
+
+    Raises:
+        ValueError: a value outside of its range.
+    """
 
     tau: float = 1.0
     denominator: Denominator = "stable"
@@ -215,11 +223,17 @@ def _check_task(task: TaskName) -> Task:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far logits are calibrated: the factor on FedLC's margins, which FedLC calls τ.
+    """How far logits are calibrated: factors on FedLC's margins, which FedLC calls τ.
 
-    `margin` is for classes, `label_margin` for the labels of multi-label data. At 0 classes the
-    client does not hold drop out of its softmax all the same, and so do labels that it holds one
-    kind of case of.
+    Also at 0, classes that the client does not hold drop out of its softmax, and so do labels of
+    which it has one kind of case only.
+
+    Args:
+        margin: for the classes of multi-class data.
+        label_margin: for the labels of multi-label data.
+
+    Raises:
+        ValueError: a value outside of its range.
     """
 
     margin: float = 10.0

@@ -238,12 +238,12 @@ class PNBLoss(CountedLoss):
                 a tensor, or a column of pandas. Unknown labels, NaN or −100, count nowhere.
             task: "multiclass" or "multilabel".
             classes: number of classes or their names, needed where some may be absent.
-            beta: see the constructor, as for the arguments that follow.
-            tau: temperature.
-            mu: factor on the loss.
-            class_factor: "alpha" or "effective".
-            reduction: "mean", "sum" or "none".
-            alpha_min: least α.
+            beta: see the class, as for the arguments that follow.
+            tau: see the class.
+            mu: see the class.
+            class_factor: see the class.
+            reduction: see the class.
+            alpha_min: see the class.
 
         Returns:
             The loss. It takes class numbers; `class_names` has the name of each, sorted for text

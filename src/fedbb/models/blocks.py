@@ -33,7 +33,7 @@ def _is_one_value_per_channel(maps: Tensor) -> bool:
 
 
 def slim_channels(channels: int, width: float) -> int:
-    """Return how many of so many channels are kept: about a share `width`, a multiple of 8.
+    """Return how many channels a narrow layer keeps: about a share `width`, a multiple of 8.
 
     >>> [slim_channels(channels, 0.25) for channels in (32, 64, 128, 256)]
     [8, 16, 32, 64]

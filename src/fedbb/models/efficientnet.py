@@ -75,7 +75,7 @@ class EfficientNetB0(NetworkModule):
 
 
 def _stages() -> nn.ModuleList:
-    """Return the stages; the later a block, the oftener it is left out."""
+    """Return the stages; the later a block, the more often it is dropped (stochastic depth)."""
     made: list[nn.Sequential] = []
     total, number, inputs = sum(stage.blocks for stage in STAGES), 0, STEM
     for expansion, kernel, stride, outputs, blocks in STAGES:
@@ -113,7 +113,7 @@ class BlockShape:
 
 
 class MBConv(nn.Module):
-    """An inverted bottleneck, left out for a share `drop` of the images in training."""
+    """An inverted bottleneck, dropped for a share `drop` of the images in training."""
 
     def __init__(self, shape: BlockShape, drop: float) -> None:
         super().__init__()

@@ -31,10 +31,19 @@ MODELS: dict[str, Builder] = {
 def build_model(
     name: str, classes: int, channels: int, *, projection: bool = False
 ) -> NetworkModule:
-    """Return a fresh network for images of so many channels, with MOON's projection if wanted.
+    """Return a new network.
 
-    Its initial weights come from torch's global generator. Whoever wants the same ones again calls
-    this inside `with torch_stream(seed, ...)`.
+    Its initial weights come from torch's global generator. For reproducible ones call it inside
+    `with torch_stream(seed, ...)`.
+
+    Args:
+        name: one of `MODELS`.
+        classes: the number of classes.
+        channels: the number of channels of the images.
+        projection: whether it has MOON's projection head.
+
+    Raises:
+        RecipeError: the name is unknown.
     """
     if name not in MODELS:
         raise RecipeError(f"model {name!r} is unknown{nearest(name, MODELS)}")

@@ -89,7 +89,7 @@ class Partition:
         if self.fingerprint != fingerprint(labels):
             raise DataError(
                 f"the partition was made for other labels (SHA-256 {self.fingerprint[:12]}…, "
-                f"the data's is {fingerprint(labels)[:12]}…); divide this data anew"
+                f"the data's is {fingerprint(labels)[:12]}…); divide this data again"
             )
         check_cover(self.clients, self.samples, "partition")
         return self
@@ -113,7 +113,7 @@ def from_owners(
 
 
 def check_cover(clients: Sequence[IntArray], samples: int, where: str) -> None:
-    """Refuse an empty client, a sample outside the data, held twice, or held by nobody."""
+    """Refuse an empty client, a sample outside the data, of two clients, or of none."""
     if not clients:
         raise DataError(f"{where} has no clients")
     holder = np.full(samples, -1, dtype=np.int64)

@@ -1,1 +1,1 @@
-"""What else local training may be pulled towards."""
+"""Penalties of local training: proximal, contrastive, alignment."""

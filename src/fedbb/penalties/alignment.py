@@ -1,4 +1,4 @@
-"""FedAlign: a slim copy of the last stage is to stretch its input as the whole one does."""
+"""FedAlign: the last stage is aligned with a narrower copy of itself (Mendieta et al. 2022)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,15 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class Alignment:
-    """μ times the supervised loss in size, in the direction that aligns the top singular values.
+    """A term of μ times the size of the loss that aligns top singular values.
 
-    The last stage runs a second time on the leading `width` of its channels (Mendieta et al. 2022).
+    The last stage runs a second time on its leading channels only. The term pulls the top singular
+    value of the narrow stage's transmitting matrix towards that of the whole stage.
+
+    Args:
+        mu: the size of the term in units of the supervised loss.
+        width: the share of the channels of the narrow stage.
+        clip: the largest norm of the whole gradient; None: no clipping.
     """
 
     mu: float = 0.45
@@ -38,7 +44,7 @@ class Alignment:
 
     @property
     def needs(self) -> Needs:
-        """Ask for the slim tail and the bound on the gradient."""
+        """The narrow tail and gradient clipping."""
         return Needs(tail_width=self.width, clip=self.clip)
 
     def bind(self, anchors: Anchors) -> Callable[[Step], Tensor]:
@@ -63,7 +69,7 @@ class Alignment:
 
 
 def transmitting_matrix(before: Tensor, after: Tensor) -> Tensor:
-    """Return, per sample, the products of channels before and after a stage, meaned over places.
+    """Return, per sample, the products of channels before and after a stage, averaged over places.
 
     Both are feature maps (N, C, H, W); the larger `before` is first pooled to the size of `after`.
     """

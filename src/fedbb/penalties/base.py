@@ -1,4 +1,4 @@
-"""The second slot of a method: what else a training step is pulled towards."""
+"""The second slot of a method: penalties that are added to the loss of a training step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from fedbb.records import ModelState
 
 @dataclass(frozen=True)
 class Anchors:
-    """What a round begins with: the network to train, the global state, the client's last one.
+    """The models that a penalty may refer to in a client's round.
 
-    `previous` is the client's own model after the last round it took part in, None before that.
+    Args:
+        model: the network that is trained.
+        start: the global state that the round started from.
+        previous: the client's own model after the last round it took part in, None before that.
     """
 
     model: NetworkModule
@@ -26,7 +29,13 @@ class Anchors:
 
 @dataclass(frozen=True)
 class Step:
-    """What a penalty may look at in one step; `loss` is the supervised loss, already a number."""
+    """What a penalty may look at in one step.
+
+    Args:
+        images: the batch, as the network got it.
+        outputs: what the network returned.
+        loss: the value of the supervised loss, without a graph.
+    """
 
     images: Tensor
     outputs: Outputs
@@ -35,11 +44,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a penalty asks for beside plain training.
+    """What a penalty needs in addition to plain training.
 
-    Models held beside the trained one, forward passes of such models a step, a second run of the
-    last stage at this share of its channels, MOON's projection head, the client's last model, and
-    a bound on the norm of the whole gradient.
+    Args:
+        models: models held beside the trained one.
+        forwards: forward passes of such models in a step.
+        tail_width: the share of channels on which the last stage runs again, if it does.
+        projection: whether the network needs MOON's projection head.
+        client_state: whether the client must keep its trained model for its next round.
+        clip: the largest norm of the whole gradient, if it is clipped.
     """
 
     models: int = 0
@@ -55,7 +68,7 @@ class Penalty(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """What the penalty asks for."""
+        """What the penalty needs."""
         ...
 
     def bind(self, anchors: Anchors) -> Callable[[Step], Tensor]:

@@ -1,4 +1,4 @@
-"""MOON: features like the global model's, unlike the client's own of last time (Li et al. 2021)."""
+"""MOON: a contrastive penalty between the global and the previous local model (Li et al. 2021)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ from fedbb.state import restore
 
 @dataclass(frozen=True)
 class Contrastive:
-    """μ times the contrast of the projected features z; zero in a client's first round."""
+    """μ times the contrastive loss of the projected features z; zero in a client's first round.
+
+    Features are pulled towards the global model's and pushed away from those of the client's own
+    previous model.
+
+    Args:
+        mu: the strength of the penalty.
+        temperature: the temperature of the similarities.
+    """
 
     mu: float = 1.0
     temperature: float = 0.5
@@ -32,7 +40,7 @@ class Contrastive:
             raise ValueError(f"temperature must be a finite number above 0, not {self.temperature}")
 
     def bind(self, anchors: Anchors) -> Callable[[Step], Tensor]:
-        """Return the contrast against the round's global model and the client's last one."""
+        """Return the contrast between the round's global model and the client's previous one."""
         if anchors.previous is None:
             return _nothing
         globally = _frozen(anchors.model, anchors.start)

@@ -1,4 +1,4 @@
-"""FedProx: stay near the global model (Li et al. 2020)."""
+"""FedProx: a proximal penalty, the distance from the global model (Li et al. 2020)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from fedbb.penalties.base import Anchors, Needs, Step
 
 @dataclass(frozen=True)
 class Proximal:
-    """(μ/2)·‖θ − θ_global‖² over the trained parameters; buffers are left out."""
+    """(μ/2)·‖θ − θ_global‖² over the trained parameters; buffers are left out.
+
+    Args:
+        mu: the strength of the penalty.
+    """
 
     mu: float = 0.001
     needs: ClassVar[Needs] = Needs(models=1)
@@ -23,7 +27,7 @@ class Proximal:
         check_strength("mu", self.mu)
 
     def bind(self, anchors: Anchors) -> Callable[[Step], Tensor]:
-        """Return the pull towards where this round began."""
+        """Return the distance from the state that this round started from."""
         pairs = [
             (parameter, anchors.start.params[name].to(parameter.device))
             for name, parameter in anchors.model.named_parameters()
@@ -37,6 +41,6 @@ class Proximal:
 
 
 def check_strength(name: str, value: float) -> None:
-    """Refuse a penalty that would push away instead of pull."""
+    """Check that the strength of a penalty is a finite number of at least 0."""
     if not 0.0 <= value < float("inf"):
         raise ValueError(f"{name} must be a finite number of at least 0, not {value}")

@@ -1,33 +1,41 @@
-"""What privacy asks of a recipe and of the installation; needs no cryptography itself."""
+"""Checks of `privacy = ...` in a recipe, and what server and clients agree on under it.
+
+Nothing in here needs cryptography, so that a missing extra is reported instead of a failed import.
+"""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from fedbb.errors import RecipeError
+from fedbb.errors import RecipeError, RunError
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
 from fedbb.rounds.loop import chosen_number
-from fedbb.secagg.contribution import check_linear
-from fedbb.secagg.statistics import terms_of
+from fedbb.secagg.cbr import Agreement, Bounds, check_linear, terms_of
+
+if TYPE_CHECKING:
+    from fedbb.secagg.protocol.roster import Roster
 
 FEWEST = 3
-"""Of two clients, each would learn the other's part from the sum."""
+"""The fewest clients of a sum: of two, each would learn the other's part from the sum."""
 
 EXTRAS = {
     "masked": {"cryptography": "private"},
     "bfv": {"cryptography": "private", "tenseal": "he"},
 }
-"""Modules that a kind of privacy needs, and the extra of fedbb that installs each."""
+"""The modules that a scheme needs, and the extra of fedbb that installs each."""
 
 
 def check_privacy(recipe: Recipe, method: Method) -> None:
-    """Refuse a private recipe whose method sums cannot serve, or that lacks a library."""
+    """Refuse a private recipe with an unsupported method, or without the needed libraries."""
     if recipe.privacy == "none":
         return
-    told = f'privacy = "{recipe.privacy}"'
     if recipe.engine == "central":
-        raise RecipeError(f'{told} has no place in engine = "central", where one client holds all')
+        raise RecipeError(
+            f'privacy = "{recipe.privacy}" is not possible with engine = "central", where one '
+            "client holds all data"
+        )
     need_libraries(recipe.privacy)
     check_linear(method.merge)
     if recipe.data.partition.clients is not None:
@@ -35,7 +43,7 @@ def check_privacy(recipe: Recipe, method: Method) -> None:
 
 
 def need_libraries(privacy: str) -> None:
-    """Say which extra a kind of privacy lacks."""
+    """Report the extra that a scheme needs if it is not installed."""
     missing = {module: extra for module, extra in EXTRAS[privacy].items() if not find_spec(module)}
     if missing:
         extras = ",".join(dict.fromkeys(missing.values()))
@@ -57,6 +65,58 @@ def check_members(recipe: Recipe, method: Method, clients: int) -> None:
 
 
 def least_cohort(recipe: Recipe, clients: int) -> int:
-    """Return over how many clients a sum must be, by the quorum of the recipe."""
+    """Return the smallest cohort of a sum, by the quorum of the recipe."""
     chosen = chosen_number(clients, recipe.rounds.participation)
     return max(FEWEST, recipe.defense.required(chosen))
+
+
+def agreement_of(recipe: Recipe, method: Method, clients: int) -> Agreement:
+    """Return what the clients of a recipe agree on with the server."""
+    defense = recipe.defense
+    terms = terms_of(method.weighting, clients)
+    return Agreement(terms, method.merge, Bounds(defense.max_weight, defense.max_norm))
+
+
+def roster_terms(recipe: Recipe, method: Method, clients: int) -> dict[str, Any]:
+    """Return the terms of a roster for a recipe: its least cohort, R_min and w_max."""
+    agreement = agreement_of(recipe, method, clients)
+    return {
+        "least": least_cohort(recipe, clients),
+        "least_dispersion": float(agreement.terms.floor),
+        "max_weight": float(agreement.bounds.max_weight),
+    }
+
+
+def agree(roster: Roster, recipe: Recipe, method: Method) -> Agreement:
+    """Return what server and clients agree on; refuse a recipe with other terms than the roster.
+
+    Args:
+        roster: the roster that the sites have pinned.
+        recipe: the recipe of a run.
+        method: the method of the recipe.
+
+    Returns:
+        The agreement.
+
+    Raises:
+        RunError: if the recipe and the roster name other clients or other terms.
+    """
+    clients = len(roster.members)
+    divided = recipe.data.partition.clients
+    if sorted(roster.members) != list(range(clients)) or divided not in (None, clients):
+        raise RunError(
+            f"the recipe divides the data among {divided or 'any'} clients from 0, and the roster "
+            f"names {', '.join(str(client) for client in sorted(roster.members))}"
+        )
+    check_members(recipe, method, clients)
+    differing = [
+        f"{name} is {getattr(roster, name)} in the roster and {value} in the recipe"
+        for name, value in roster_terms(recipe, method, clients).items()
+        if getattr(roster, name) != value
+    ]
+    if differing:
+        raise RunError(
+            f"the roster was signed with other terms: {'; '.join(differing)}. Change the recipe, "
+            "or delete roster.json at the server and at every site, and enrol them again"
+        )
+    return agreement_of(recipe, method, clients)

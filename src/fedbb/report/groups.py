@@ -1,32 +1,56 @@
-"""Runs sorted into comparisons: the same data and settings, several methods, several seeds."""
+"""Runs found, read and sorted: the seeds of one method, the methods of one federation."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedbb.errors import RunError
 from fedbb.methods import METHODS
 from fedbb.recipes.reader import flatten
 from fedbb.recipes.spec import Recipe
-from fedbb.report.result import FederationFacts, RunResult
-from fedbb.report.wording import data_title, method_title, settings_text
+from fedbb.report.labels import CLASS_METRIC, data_title, method_title, settings_text
+from fedbb.report.results import FederationFacts, RunResult, find_runs, read_run, summary_of
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.sweep import read_failure
+
+BASE = "fedavg"
+CONTROL = "fedavg-scaled"
+"""FedAvg with the step sizes of PNB: what a method gains over it is due to re-weighting."""
+
+EXPECTED = "give a run folder, a folder of runs, or a pattern in quotes"
+WILDCARDS = set("*?[")
+SHOWN = 4
+"""Values of a setting that an error message lists."""
 
 
 @dataclass(frozen=True, eq=False)
 class MethodRuns:
-    """The finished runs of one method, one for each seed, in the order of the seeds."""
+    """The finished runs of one method, one for each seed, in the order of the seeds.
+
+    `notes` say which folders were left out.
+    """
 
     method: str
     label: str
     runs: tuple[RunResult, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of the runs."""
         return tuple(run.recipe.seed for run in self.runs)
+
+    def of_seed(self, seed: int) -> RunResult:
+        """Return the run of a seed."""
+        return self.runs[self.seeds.index(seed)]
+
+    def scores(self, score: Callable[[RunResult], float]) -> dict[int, float]:
+        """Return a score of each run by its seed."""
+        return {run.recipe.seed: score(run) for run in self.runs}
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +71,101 @@ class Comparison:
         return self.methods[0].runs[0]
 
     @property
+    def runs(self) -> list[RunResult]:
+        """All runs, method by method."""
+        return [run for part in self.methods for run in part.runs]
+
+    @property
+    def class_metric(self) -> str:
+        """The metric that scores each class."""
+        return CLASS_METRIC[self.federation.task]
+
+    @property
     def metric(self) -> str:
-        """The macro metric that the runs were judged by."""
-        assert self.first.summary is not None
-        return self.first.summary.metric
+        """The macro metric by which the runs chose their best round."""
+        return summary_of(self.first).metric
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A folder that a report does not use, and the reason."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the folder and the reason."""
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Finished runs that can be compared, and what was left out."""
+
+    runs: tuple[RunResult, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def gather(paths: Iterable[Path]) -> Gathered:
+    """Return the finished runs in these folders and below them, each once.
+
+    Raises:
+        RunError: A path is no folder.
+    """
+    runs: list[RunResult] = []
+    left_out: list[LeftOut] = []
+    for path in paths:
+        if not path.is_dir():
+            raise RunError(f"{path} is no folder; give run folders, or folders that hold them")
+        folders = list(find_runs(path))
+        if not folders:
+            left_out.append(LeftOut(path, "holds no run"))
+        finished, others = read_finished(folders)
+        runs += finished
+        left_out += others
+    usable, doubled = _drop_duplicates(runs)
+    return Gathered(tuple(usable), (*left_out, *doubled))
+
+
+def read_finished(folders: Iterable[Path]) -> tuple[list[RunResult], list[LeftOut]]:
+    """Return the finished runs in these folders, and why the others cannot be used."""
+    runs, left_out = [], []
+    for folder in folders:
+        try:
+            run = read_run(folder)
+        except RunError as error:
+            left_out.append(LeftOut(folder, str(error)))
+            continue
+        if run.summary is not None:
+            runs.append(run)
+            continue
+        state = f"is unfinished: {len(run.rounds)} of {run.recipe.rounds.number} rounds"
+        failure = read_failure(folder)
+        left_out.append(LeftOut(folder, f"{state}; it failed: {failure}" if failure else state))
+    return runs, left_out
+
+
+def read_group(given: str) -> MethodRuns:
+    """Return runs that differ by their seed only.
+
+    Args:
+        given: A run folder, a folder of runs, or a pattern that matches run folders.
+
+    Raises:
+        RunError: There is no finished run, or the runs differ in more than their seed.
+    """
+    path = Path(given)
+    if RunFolder(path).is_run():
+        run = read_run(path)
+        if run.summary is None:
+            raise RunError(f"{path} is unfinished; go on with: fedbb run --resume {path}")
+        return MethodRuns(run.recipe.method.name, given, (run,))
+    runs, left_out = read_finished(_find(given))
+    notes = [f"left out: {item}" for item in left_out]
+    if not runs:
+        raise RunError(f"{given} holds no finished run; " + "; ".join(notes or [EXPECTED]))
+    _check_settings(given, runs)
+    return MethodRuns(runs[0].recipe.method.name, given, _by_seed(runs), tuple(notes))
 
 
 def group(runs: Iterable[RunResult]) -> list[Comparison]:
@@ -59,7 +174,7 @@ def group(runs: Iterable[RunResult]) -> list[Comparison]:
     Settings that tell two comparisons of one data set apart become part of their titles.
     """
     finished = [run for run in runs if run.summary is not None]
-    parts = _sort(finished, lambda run: (data_title(run), _key(settings_of(run.recipe))))
+    parts = _sort(finished, _federation_key)
     titles = [title for title, _ in parts]
     comparisons = []
     for (title, _), members in parts.items():
@@ -70,9 +185,38 @@ def group(runs: Iterable[RunResult]) -> list[Comparison]:
     return comparisons
 
 
+def baselines_of(method: str) -> tuple[str, ...]:
+    """Return the methods that a method is compared with: FedAvg, then the control."""
+    return {BASE: (), CONTROL: (BASE,)}.get(method, (BASE, CONTROL))
+
+
+def settings_of(recipe: Recipe, *, method: bool = False) -> dict[str, Any]:
+    """Return the settings that change results, flat, by dotted names, without the seed.
+
+    Args:
+        recipe: The resolved recipe of a run.
+        method: Whether the method and its options belong to them.
+    """
+    excluded = {"name", "seed"} if method else {"name", "seed", "method"}
+    return dict(flatten(recipe.decisive.model_dump(exclude=excluded)))
+
+
+def _find(given: str) -> list[Path]:
+    path = Path(given)
+    if path.is_dir():
+        return list(find_runs(path))
+    if not WILDCARDS & set(given):
+        raise RunError(f"{given} does not exist; {EXPECTED}")
+    try:
+        matches = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    except ValueError as error:
+        raise RunError(f"{given} is no pattern: {error}") from error
+    return [match for match in matches if RunFolder(match).is_run()]
+
+
 def _compare(title: str, members: Sequence[RunResult]) -> Comparison:
-    _check_alike(members)
-    parts = _sort(members, lambda run: (run.recipe.method.name, _key(run.recipe.method.options)))
+    _check_classes(members)
+    parts = _sort(members, _method_key)
     names = [name for name, _ in parts]
     methods = []
     for (name, _), runs in parts.items():
@@ -96,29 +240,63 @@ def _sort(
 def _by_seed(runs: Sequence[RunResult]) -> tuple[RunResult, ...]:
     found: dict[int, RunResult] = {}
     for run in runs:
-        seed = run.recipe.seed
-        if seed in found:
+        first = found.setdefault(run.recipe.seed, run)
+        if first is not run:
             raise RunError(
-                f"{found[seed].path} and {run.path} hold the same run (seed {seed}); "
-                "report one of them"
+                f"{first.path} and {run.path} hold the same run (seed {run.recipe.seed}); "
+                "use one of them"
             )
-        found[seed] = run
     return tuple(found[seed] for seed in sorted(found))
 
 
-def _check_alike(runs: Sequence[RunResult]) -> None:
+def _check_settings(given: str, runs: Sequence[RunResult]) -> None:
+    settings = [settings_of(run.recipe, method=True) for run in runs]
+    for key in dict.fromkeys(key for found in settings for key in found):
+        values = list(dict.fromkeys(str(found.get(key)) for found in settings))
+        if len(values) > 1:
+            shown = ", ".join(values[:SHOWN]) + (" …" if len(values) > SHOWN else "")
+            raise RunError(
+                f"{given} mixes runs that differ by more than their seed ({key}: {shown}); "
+                "choose some of them by a pattern in quotes, such as 'runs/*fedbb*'"
+            )
+
+
+def _check_classes(runs: Sequence[RunResult]) -> None:
     first = runs[0]
     for run in runs:
         if run.federation.classes != first.federation.classes:
             raise RunError(
-                f"{first.path} and {run.path} have the same recipe but other classes; "
-                "the data behind them changed, so they cannot be compared"
+                f"{first.path} and {run.path} have the same recipe but different classes; "
+                "the data changed between them, so they cannot be compared"
             )
 
 
-def settings_of(recipe: Recipe) -> dict[str, Any]:
-    """Return all settings of a recipe but its seed, name and method, flat, by dotted names."""
-    return dict(flatten(recipe.decisive.model_dump(exclude={"seed", "name", "method"})))
+def _drop_duplicates(runs: Iterable[RunResult]) -> tuple[list[RunResult], list[LeftOut]]:
+    """Separate what `group` would reject: duplicates, and recipes whose data has changed."""
+    first: dict[tuple[str, ...], RunResult] = {}
+    usable: dict[Path, RunResult] = {}
+    left_out = []
+    for run in runs:
+        federation = _federation_key(run)
+        same_data = first.setdefault(federation, run)
+        same_run = first.setdefault((*federation, *_method_key(run), str(run.recipe.seed)), run)
+        if run.path.resolve() in usable:
+            continue
+        if same_data.federation.classes != run.federation.classes:
+            left_out.append(LeftOut(run.path, f"has other classes than {same_data.path}"))
+        elif same_run is not run:
+            left_out.append(LeftOut(run.path, f"holds the same run as {same_run.path}"))
+        else:
+            usable[run.path.resolve()] = run
+    return list(usable.values()), left_out
+
+
+def _federation_key(run: RunResult) -> tuple[str, str]:
+    return data_title(run), _key(settings_of(run.recipe))
+
+
+def _method_key(run: RunResult) -> tuple[str, str]:
+    return run.recipe.method.name, _key(run.recipe.method.options)
 
 
 def _distinct(run: RunResult, rivals: Sequence[RunResult]) -> dict[str, Any]:

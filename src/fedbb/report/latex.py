@@ -1,16 +1,9 @@
-"""Tables of words as LaTeX that needs no package but booktabs, whatever the words are."""
+"""Text of any kind as LaTeX prints it, without packages."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
-
-from fedbb.report import grid_layout
-from fedbb.report.grid_overview import overview
-from fedbb.report.grid_remarks import diagnostics
-from fedbb.report.grid_scores import GridTable
-from fedbb.report.text import Table
 
 SIGNS = {
     "\\": r"\textbackslash{}",
@@ -62,21 +55,6 @@ ACCENTS = {
     "\u030c": r"\v",
     "\u0327": r"\c",
 }
-LONGEST = 60
-
-
-def as_latex(table: GridTable) -> str:
-    """Return the overview and the paired differences as two floats, to be read in by input."""
-    grid, at_glance = table.grid, overview(table)
-    told = [f"{grid.title}.", grid.caption, f"{at_glance.caption}.", *grid.notes]
-    told += [f"In the paper: {grid.source}."] if grid.source else []
-    parts = [_float(at_glance, " ".join(told), words=1 + table.has_paper)]
-    differences = grid_layout.gaps(table)
-    if differences.rows:
-        title = f"{grid.title}: {differences.caption}"
-        parts.append(_float(differences, title, words=len(table.axes) + 3))
-    notes = "".join(f"% {_comment(remark)}\n" for remark in diagnostics(table))
-    return f"% Needs \\usepackage{{booktabs}}.\n{notes}" + "\n".join(parts)
 
 
 def escape_latex(text: str) -> str:
@@ -86,41 +64,6 @@ def escape_latex(text: str) -> str:
     5 \% of \ensuremath{\delta}\_0
     """
     return "".join(_sign(sign) for sign in " ".join(text.split()))
-
-
-def _float(table: Table, caption: str, words: int) -> str:
-    """Return a floating table whose first columns hold words and are set to the left."""
-    form = "l" * words + "r" * (len(table.head) - words)
-    return (
-        "\\begin{table}\n\\centering\n\\footnotesize\n\\setlength{\\tabcolsep}{4pt}\n"
-        f"\\caption{{{escape_latex(caption)}}}\n\\medskip\n"
-        f"\\begin{{tabular}}{{{form}}}\n\\toprule\n"
-        f"{_cells(table.head)}\n\\midrule\n{_body(table.rows)}\\bottomrule\n"
-        "\\end{tabular}\n\\end{table}\n"
-    )
-
-
-def _body(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return the rows; a name that stands in the row above already is not said again."""
-    text, before = "", None
-    for name, *others in rows:
-        gap = "\\addlinespace\n" if before not in (None, name) else ""
-        text += f"{gap}{_cells(('' if name == before else name, *others))}\n"
-        before = name
-    return text
-
-
-def _cells(cells: Sequence[str]) -> str:
-    # A row that begins with a bracket would be taken for an option of the line break above it.
-    return " & ".join(f"{{{escape_latex(_cut(cell))}}}" for cell in cells) + r" \\"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-
-
-def _comment(text: str) -> str:
-    return " ".join(text.split()).encode("ascii", "replace").decode()
 
 
 def _sign(sign: str) -> str:

@@ -1,4 +1,4 @@
-"""One round without secure aggregation: train the chosen clients, filter, weigh and merge.
+"""One round without secure aggregation: train the chosen clients, filter, weight and merge.
 
 The policy says how many updates a round needs and how often it is repeated; `repeat_until_quorum`
 is the one loop that repeats, also for rounds on Flower and for secure aggregation.

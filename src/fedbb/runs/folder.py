@@ -27,7 +27,7 @@ STATES = "memories"
 PRIVATE_STATES = "parties/memories"
 """The same in a private run, whose server must not read them."""
 
-CARDS = "cards.json"
+CLIENTS_FILE = "cards.json"
 """What a run on Flower keeps of its clients; it names the run at the sites."""
 
 FILES = (
@@ -43,7 +43,7 @@ FILES = (
     STATES,
     LOCK,
 )
-FURTHER = (CARDS, "audit.json", "roster.json", "aggregator.key", "parties")
+FURTHER = (CLIENTS_FILE, "audit.json", "roster.json", "aggregator.key", "parties")
 """What runs on Flower and private runs have beside these."""
 
 KEPT = 2
@@ -199,7 +199,7 @@ def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
         yield folder
     except BaseException:
         # Sites on Flower may know a run by its name already, although its set-up was cut short.
-        if is_new and not folder.is_run() and not folder.file(CARDS).exists():
+        if is_new and not folder.is_run() and not folder.file(CLIENTS_FILE).exists():
             shutil.rmtree(path, ignore_errors=True)
         raise
     finally:

@@ -10,10 +10,12 @@ from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_recipe
+from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
 from fedbb.rounds.loop import Round, Start, run_rounds
+from fedbb.rounds.round import FederatedRound
 from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
@@ -40,7 +42,10 @@ from fedbb.runs.runtime import (
     open_runtime,
     plain_round,
 )
-from fedbb.simulation.pool import process_start as process_start
+from fedbb.simulation.base import make_client_infos
+from fedbb.simulation.inline import Inline
+from fedbb.simulation.pool import process_start
+from fedbb.simulation.pool.pool import Pool
 from fedbb.state import digest
 from fedbb.training.checks import check_device, check_network
 from fedbb.training.threads import threads
@@ -160,10 +165,14 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
         return describe(federation, method)
 
     def describe_enrolled() -> FederationRecord:
-        from fedbb.secagg.simulated_run import enrol
+        # Cryptography needs an extra, and takes time to load.
+        from fedbb.secagg.simulated import enrol
 
         save_partition_digest(folder, federation.partition)
-        enrol(folder, recipe, federation, method)
+        infos = make_client_infos(federation.clients, method.weighting)
+        check_members(recipe, method, len(infos))
+        agreement = agreement_of(recipe, method, len(infos))
+        enrol(folder.path, recipe.privacy, agreement, infos, least_cohort(recipe, len(infos)))
         return describe_private(federation)
 
     is_plain = recipe.privacy == "none"
@@ -174,10 +183,13 @@ def _make_round(recipe: Recipe, folder: RunFolder) -> MakeRound:
     """Return how a run in this folder aggregates what its clients train."""
     if recipe.privacy == "none":
         return plain_round
-    # Cryptography comes with an extra, and takes its time to load.
-    from fedbb.secagg.simulated_run import open_join
+    from fedbb.secagg.simulated import open_round
 
-    return open_join(folder)
+    def secure_round(recipe: Recipe, engine: Inline | Pool) -> FederatedRound:
+        agreement = agreement_of(recipe, engine.method, len(engine.client_infos()))
+        return open_round(folder.path, agreement, recipe.defense, engine, recipe.seed)
+
+    return secure_round
 
 
 def check_resume(folder: RunFolder, recipe: Recipe) -> None:

@@ -1,5 +1,7 @@
-"""Sums over clients that show nobody's part: masked by pairs (Bonawitz 2017), or encrypted (BFV).
+"""Secure aggregation: sums over clients that hide each client's vector, by masks or by BFV.
 
-Research code. The protocol is a published one and its primitives are library ones, but nobody has
-audited how they are put together here: do not let lives or laws depend on it.
+`masked/` implements pairwise masks (Bonawitz et al., 2017), `bfv/` homomorphic encryption; both use
+`primitives/` and `protocol/`. Research code: the protocol is published and the primitives are those
+of libraries, but nobody has audited their combination here. Do not rely on it where lives or laws
+depend on it.
 """

@@ -1,40 +1,50 @@
-"""What the server of a private run saw, as plain values that go into its folder."""
+"""What the server of a private run saw, in its audit file, and what follows about single clients.
+
+Nothing in here needs cryptography, so that audits can be read on any installation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from fedbb.errors import PrivacyError
-from fedbb.records import ClientFailure
-from fedbb.secagg.member import Agreement
-from fedbb.secagg.protocol.messages import unseal
-from fedbb.secagg.protocol.roster import Roster
-from fedbb.secagg.statistics import Sums
-from fedbb.secagg.statistics_round import COMMIT, Statistics
+import numpy as np
 
+from fedbb._util.files import replacing
+from fedbb.errors import RunError
+from fedbb.records import ClientFailure, FloatArray
+from fedbb.secagg.cbr import Agreement
+
+if TYPE_CHECKING:
+    from fedbb.secagg.client_secrets import RosterKeys
+    from fedbb.secagg.statistics_round import StatisticsResult
+
+AUDIT = "audit.json"
 FORMAT = "fedbb audit 1"
+_CERTAIN = 1e-6
 
 
 @dataclass(frozen=True)
-class RoundSeen:
-    """All that the server saw in a round: who is in the sum, and the sum.
+class RoundAudit:
+    """Everything that the server saw in a round: the clients of the sum, and the sum.
 
     Args:
         round: its number.
-        clients: whose parts were added up.
-        absences: who was chosen and is not among them, and why.
-        attempts: how often it took fresh keys.
+        clients: whose vectors were summed.
+        failures: the other chosen clients, and why they are missing.
+        attempts: how many attempts with fresh keys it took.
         weight: ΣW.
-        steps: ΣW·a/ΣW, which is 1 unless changes count by their steps.
-        change: how far the sum moved the model, as a norm.
-        sha256: of the model that came of it.
+        steps: ΣW·a/ΣW, which is 1 unless changes are normalized by their steps.
+        change: the norm of the model's change.
+        sha256: the digest of the resulting model.
     """
 
     round: int
     clients: tuple[int, ...]
-    absences: tuple[ClientFailure, ...]
+    failures: tuple[ClientFailure, ...]
     attempts: int
     weight: float
     steps: float
@@ -46,7 +56,7 @@ class RoundSeen:
         return {
             "round": self.round,
             "clients": list(self.clients),
-            "absent": _plain_absences(self.absences),
+            "absent": _plain_failures(self.failures),
             "attempts": self.attempts,
             "weight": self.weight,
             "steps": self.steps,
@@ -55,13 +65,59 @@ class RoundSeen:
         }
 
 
-def opening(
-    privacy: str, roster: Roster, agreement: Agreement, statistics: Statistics
-) -> dict[str, Any]:
-    """Return what the server saw before round 1, as plain values; rounds are added later."""
-    terms, sums = agreement.terms, statistics.sums
+@dataclass(frozen=True, eq=False)
+class AuditFile:
+    """The audit of a run on disk; entries are added and never removed."""
+
+    path: Path
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> AuditFile:
+        """Return the audit of the run in a folder."""
+        path = folder / AUDIT
+        try:
+            return cls(path, json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from error
+
+    @property
+    def confirmed(self) -> frozenset[int]:
+        """The clients that confirmed the sums of the statistics, who alone take part in rounds."""
+        return frozenset(int(client) for client in self.content["statistics"]["confirmations"])
+
+    def add_round(self, entry: RoundAudit) -> None:
+        """Add a round, unless a resumed run repeats it bit for bit."""
+        self._add("rounds", entry.as_json())
+
+    def add_scores(self, number: int, clients: Sequence[int], samples: Mapping[str, int]) -> None:
+        """Add the clients and sample numbers of the sum of a round's scores."""
+        self._add("scores", {"round": number, "clients": [*clients], "samples": {**samples}})
+
+    def save(self) -> None:
+        """Write the audit."""
+        with replacing(self.path) as file:
+            file.write((json.dumps(self.content, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def _add(self, kind: str, entry: dict[str, Any]) -> None:
+        known = self.content.setdefault(kind, [])
+        if entry not in known:
+            known.append(entry)
+            self.save()
+
+
+def begin_audit(
+    folder: Path,
+    run: str,
+    privacy: str,
+    keys: RosterKeys,
+    agreed: tuple[Agreement, StatisticsResult],
+) -> AuditFile:
+    """Write what the server saw before round 1; rounds are added later."""
+    agreement, statistics = agreed
+    roster, terms, sums = keys.roster, agreement.terms, statistics.sums
     members = len(roster.members)
-    return {
+    content = {
         "format": FORMAT,
         "privacy": privacy,
         "roster": roster.digest,
@@ -76,42 +132,51 @@ def opening(
             "samples": sums.samples,
             "evenness": sums.evenness,
             "clients": list(sums.clients),
-            "absent": _plain_absences(statistics.absences),
+            "absent": _plain_failures(statistics.failures),
             "attempts": statistics.attempts,
             "commitments": {
-                str(client): commitment_in(letter, roster, client)
-                for client, letter in sorted(statistics.commitments.items())
+                str(client): digest for client, digest in statistics.digests(roster).items()
             },
             "letters": _hex(statistics.commitments),
             "confirmations": _hex(statistics.confirmations),
         },
         "rounds": [],
+        "run": run,
+        "enrolment": keys.enrolment.hex(),
     }
+    audit = AuditFile(folder / AUDIT, content)
+    audit.save()
+    return audit
 
 
-def commitment_in(letter: bytes, roster: Roster, client: int) -> str:
-    """Return the commitment in a client's signed letter."""
-    return str(unseal(letter, roster, COMMIT, client).facts["sha256"])
+def solve_weights(
+    groups: Sequence[Sequence[int]], sums: Sequence[float], clients: int
+) -> dict[int, float]:
+    """Return the clients' weights that leak from sums over changing groups of clients.
+
+    A client's weight leaks if some linear combination of the groups is that client alone. From
+    sums over {0, 1, 2} and {1, 2} the weight of client 0 follows; of the other two only their sum.
+
+    Args:
+        groups: the clients of each sum.
+        sums: the sum of the weights of each group.
+        clients: how many clients there are.
+
+    Returns:
+        The weights that follow, by client.
+    """
+    membership = np.zeros((len(groups), clients))
+    for row, group in enumerate(groups):
+        membership[row, list(group)] = 1.0
+    inverse: FloatArray = np.asarray(np.linalg.pinv(membership), dtype=np.float64)
+    found = np.diag(inverse @ membership) > 1 - _CERTAIN
+    solution = inverse @ np.asarray(sums, dtype=np.float64)
+    return {client: float(solution[client]) for client in np.flatnonzero(found).tolist()}
 
 
-def sums_in(audit: Mapping[str, Any]) -> Sums:
-    """Return the sums that an audit tells."""
-    try:
-        found = audit["statistics"]
-        clients = tuple(int(client) for client in found["clients"])
-        return Sums(int(found["samples"]), float(found["evenness"]), clients)
-    except (KeyError, TypeError, ValueError) as error:
-        raise PrivacyError(f"the audit tells no sums: {error}") from error
+def _plain_failures(failures: tuple[ClientFailure, ...]) -> list[dict[str, Any]]:
+    return [{"client": failure.client, "reason": failure.reason} for failure in failures]
 
 
-def confirmed_in(audit: Mapping[str, Any]) -> frozenset[int]:
-    """Return the clients that confirmed the sums, who alone take part in rounds."""
-    return frozenset(int(client) for client in audit["statistics"]["confirmations"])
-
-
-def _plain_absences(absences: tuple[ClientFailure, ...]) -> list[dict[str, Any]]:
-    return [{"client": absence.client, "reason": absence.reason} for absence in absences]
-
-
-def _hex(letters: Mapping[int, bytes]) -> dict[str, str]:
-    return {str(client): letter.hex() for client, letter in sorted(letters.items())}
+def _hex(messages: Mapping[int, bytes]) -> dict[str, str]:
+    return {str(client): data.hex() for client, data in sorted(messages.items())}

@@ -1,4 +1,4 @@
-"""One round in private: a secure sum of weighed changes, and nobody's update."""
+"""One round in private: a secure sum of weighted changes; the server sees no client's update."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbb.aggregation.validation import update_norm
-from fedbb.errors import PrivacyError, QuorumError, TooFewError
+from fedbb.errors import PrivacyError, TooFewError
 from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
 from fedbb.rounds.policy import RoundPolicy
-from fedbb.rounds.round import RoundResult
-from fedbb.secagg.audit import RoundSeen
-from fedbb.secagg.contribution import SCALARS, abstain, combine
+from fedbb.rounds.round import RoundResult, repeat_until_quorum
+from fedbb.secagg.audit import RoundAudit
+from fedbb.secagg.cbr import SCALARS, abstain, combine
 from fedbb.secagg.protocol.roster import LEAST
-from fedbb.secagg.protocol.transport import Wire
-from fedbb.secagg.secure_aggregation import Question, SecureSum, Total
+from fedbb.secagg.protocol.secure_aggregation import SecureAggregation, SumRequest, SumResult
+from fedbb.secagg.protocol.transport import Transport
 from fedbb.state import digest
 
-Reach = Callable[[int, ModelState], Wire]
-"""Opens the way to the clients of a round, who start from this state."""
+OpenTransport = Callable[[int, ModelState], Transport]
+"""Opens the transport to the clients of a round, who start from this state."""
 
 _ROUNDING = 2.0**-30
-"""What rounding to fixed point can add to a sum of weights at most, and much more."""
+"""A generous bound of the rounding error of a sum of weights in fixed point."""
 
 
 @dataclass(frozen=True, eq=False)
 class SecureRound:
-    """The server learns who took part, ΣW·Δ and ΣW; the rest stays with the clients.
+    """A round in which the server learns who took part, ΣW·Δ and ΣW, and nothing else.
 
     Args:
-        secure_sum: how parts are added up unseen.
-        reach: the way to the clients.
-        run: by which clients tell this run from others.
-        clients: how many there are to choose from.
-        members: those of them who confirmed the sums of the statistics.
-        guard: how much of a round must count, and how often it is tried.
-        note: keeps what the server saw.
+        aggregation: the scheme that sums the clients' vectors.
+        open_transport: opens the transport to the clients of a round.
+        run: the name of the run.
+        clients: how many clients there are to choose from.
+        members: those that confirmed the sums of the statistics.
+        policy: the quorum of a round and the number of its attempts.
+        record: stores what the server saw.
     """
 
-    secure_sum: SecureSum
-    reach: Reach
+    aggregation: SecureAggregation
+    open_transport: OpenTransport
     run: str
     clients: int
     members: frozenset[int]
     policy: RoundPolicy
-    note: Callable[[RoundSeen], None]
+    record: Callable[[RoundAudit], None]
 
     def __call__(self, number: int, state: ModelState, chosen: IntArray) -> RoundResult:
-        """Return what a round makes of this state."""
+        """Return the result of a round that starts from this state."""
         able = [int(client) for client in chosen if int(client) in self.members]
-        strangers = tuple(
+        unconfirmed = tuple(
             ClientFailure(int(client), "took no part in the statistics")
             for client in chosen
             if int(client) not in self.members
@@ -62,32 +62,27 @@ class SecureRound:
                 f"round {number}: {len(able)} clients can take part, and a secure sum needs "
                 f"{least} here; over two, each would learn the other's change"
             )
-        total = self._add_up(Question(self.run, number, len(abstain(state))), able, state)
+        total = self._sum(SumRequest(self.run, number, len(abstain(state))), able, state)
         values = np.asarray(total.values, dtype=np.float64)
         self._check(number, values, len(total.clients))
         merged = combine(state, values)
-        absences = tuple(sorted((*strangers, *total.absences), key=lambda absence: absence.client))
-        self.note(_seen(number, total, absences, (state, merged)))
+        failures = tuple(sorted((*unconfirmed, *total.failures), key=lambda gone: gone.client))
+        self.record(_audit(number, total, failures, (state, merged)))
         return RoundResult(
-            merged, tuple(ClientReport(client) for client in total.clients), absences
+            merged, tuple(ClientReport(client) for client in total.clients), failures
         )
 
-    def _add_up(self, question: Question, clients: list[int], state: ModelState) -> Total:
-        """Ask for a sum until enough stay to its end, as often as the guard allows."""
-        wire = self.reach(question.round, state)
-        for attempt in range(1, self.policy.attempts + 1):
-            try:
-                return self.secure_sum(question, clients, wire)
-            except TooFewError as error:
-                if attempt == self.policy.attempts:
-                    raise QuorumError(
-                        f"round {question.round}: {error}, after {attempt} attempts; the rounds "
-                        "before it are kept, and the run can be resumed"
-                    ) from error
-        raise AssertionError("a guard allows at least one attempt")
+    def _sum(self, request: SumRequest, clients: list[int], state: ModelState) -> SumResult:
+        transport = self.open_transport(request.round, state)
+        return repeat_until_quorum(
+            lambda _: self.aggregation(request, clients, transport),
+            self.policy.attempts,
+            f"round {request.round}",
+            shortage=TooFewError,
+        )
 
     def _check(self, number: int, values: FloatArray, clients: int) -> None:
-        """Refuse a sum that honest clients cannot have made: nobody can say whose fault it is."""
+        """Refuse a sum that honest clients cannot have made; the faulty client is unknown."""
         mass, weight, counted = values[-SCALARS:].tolist()
         if counted != clients:
             raise PrivacyError(
@@ -95,23 +90,23 @@ class SecureRound:
             )
         if not (0 <= weight <= 1 + _ROUNDING and mass >= 0):
             raise PrivacyError(
-                f"round {number}: clients claim a weight of {weight:g} together, where all of "
-                "them have 1: one of them does not keep to the agreement"
+                f"round {number}: the clients claim a weight of {weight:g} together, where all "
+                "clients have 1: some client violates the agreement"
             )
 
 
-def _seen(
+def _audit(
     number: int,
-    total: Total,
-    absences: tuple[ClientFailure, ...],
+    total: SumResult,
+    failures: tuple[ClientFailure, ...],
     states: tuple[ModelState, ModelState],
-) -> RoundSeen:
+) -> RoundAudit:
     before, after = states
     mass, weight, _ = total.values[-SCALARS:].tolist()
-    return RoundSeen(
+    return RoundAudit(
         number,
         total.clients,
-        absences,
+        failures,
         total.attempts,
         weight,
         mass / weight if weight > 0 else 0.0,

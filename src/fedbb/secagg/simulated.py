@@ -1,151 +1,299 @@
-"""Parties that live in this process: an engine's clients, each masking what it has trained."""
+"""Private runs of simulated clients: enrolment, the sums before round 1, and the secure rounds.
+
+The run folder separates two sides: `parties/` belongs to the clients, the rest to the server.
+"""
 
 from __future__ import annotations
 
 import logging
+import secrets as random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from fedbb.errors import DivergedError, PrivacyError
-from fedbb.records import ClientUpdate, FloatArray, IntArray, ModelState
-from fedbb.secagg.member import Member
-from fedbb.secagg.secure_aggregation import Party
-from fedbb.secagg.statistics import Sums
-from fedbb.secagg.statistics_round import COMMIT, TOLD, Pledge
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState
+from fedbb.rounds.policy import RoundPolicy
+from fedbb.secagg.audit import AuditFile, begin_audit
+from fedbb.secagg.cbr import Agreement, Contributor
+from fedbb.secagg.client_secrets import (
+    ROSTER,
+    SERVER_KEY,
+    ClientSecrets,
+    RosterKeys,
+    load_secrets,
+    read_run_keys,
+    save_secrets,
+    secrets_path,
+    write_secret,
+)
+from fedbb.secagg.primitives.keys import Identity
+from fedbb.secagg.protocol.replay_guard import FileJournal
+from fedbb.secagg.protocol.roster import Roster, sign_roster
+from fedbb.secagg.protocol.secure_aggregation import SecureAggregationClient, Values
+from fedbb.secagg.protocol.transport import Recorder, RecordingTransport, Transport
+from fedbb.secagg.round import SecureRound
+from fedbb.secagg.schemes import MASKED, sum_client, sum_server
+from fedbb.secagg.statistics_round import COMMIT, CONFIRM, StatisticsClient, StatisticsRound
 from fedbb.simulation.base import Engine
 from fedbb.training.config import TrainJob
 
-LOG = logging.getLogger("fedbb.parties")
+log = logging.getLogger("fedbb.parties")
+
+CLIENTS = "parties"
+"""The folder of the clients' files in a run folder."""
 
 
-class DatedEngine(Engine, Protocol):
-    """An engine that tells the round from which it takes each client's memory."""
+class StatefulEngine(Engine, Protocol):
+    """An engine that knows the round of each client's state."""
 
     @property
     def state_rounds(self) -> dict[int, int]:
-        """The round each client's memory is from."""
+        """The round of each client's state."""
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Seat:
-    """A simulated client with all it keeps to itself."""
+@dataclass(eq=False)
+class SimulatedClient:
+    """A simulated client: what it contributes, its side of sums, and its secrets."""
 
-    member: Member
-    party: Party
-    pledge: Pledge
+    contributor: Contributor
+    sums: SecureAggregationClient
+    statistics: StatisticsClient
 
+    @property
+    def secrets(self) -> ClientSecrets:
+        """Its secrets, with the sums that it confirmed."""
+        return self.statistics.secrets
 
-@dataclass(frozen=True, eq=False)
-class StatisticsWire:
-    """The way to simulated clients before round 1; `confirmed` fills with the sums they accept."""
-
-    seats: Mapping[int, Seat]
-    confirmed: dict[int, Sums] = field(default_factory=dict)
-
-    def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-        """Yield the clients' answers; whoever refuses gives none."""
-        for client in sorted(messages):
-            try:
-                answer = self._answer(client, stage, messages[client])
-            except PrivacyError as error:
-                _tell(client, stage, error)
-                continue
-            yield client, answer
-
-    def _answer(self, client: int, stage: str, message: bytes) -> bytes:
-        seat = self.seats[client]
+    def answer(self, stage: str, data: bytes, values: Values) -> bytes:
+        """Return the answer to a message, or refuse it with a `PrivacyError`."""
         if stage == COMMIT:
-            return seat.pledge.commit(message)
-        if stage == TOLD:
-            sums, answer = seat.pledge.confirm(message, seat.member.agreement.terms)
-            self.confirmed[client] = sums
+            return self.statistics.commit_statistics(data)
+        if stage == CONFIRM:
+            sums, answer = self.statistics.confirm(data, self.contributor.agreement.terms)
+            self.statistics = replace(self.statistics, secrets=replace(self.secrets, sums=sums))
             return answer
-        return seat.party.answer(stage, message, lambda: seat.pledge.declared)
+        return self.sums.answer(stage, data, values)
 
 
 @dataclass(eq=False)
-class TrainingWire:
-    """The way to simulated clients in a round: they train when their vectors are asked for.
+class RoundTraining:
+    """The training of a round, in which every attempt starts from the same client states."""
 
-    Each masks its vector as soon as it has trained, so that no two models are held. They come in
-    the order of their numbers, for the server does not know who is large.
-    """
-
-    engine: DatedEngine
-    seats: Mapping[int, Seat]
-    sums: Mapping[int, Sums]
+    engine: StatefulEngine
     state: ModelState
     number: int
     seed: int
 
     def __post_init__(self) -> None:
-        self._memories = dict(self.engine.state_rounds)
-
-    def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-        """Yield the clients' answers; whoever refuses gives none."""
-        clients = sorted(messages)
-        training = _Training(self, clients)
-        for client in clients:
-            party = self.seats[client].party
-            try:
-                answer = party.answer(stage, messages[client], partial(training.part, client))
-            except PrivacyError as error:
-                _tell(client, stage, error)
-                continue
-            yield client, answer
-        training.finish()
-
-    def jobs(self, clients: Sequence[int]) -> list[TrainJob]:
-        """Return the work of those of the clients who have something to train on."""
-        return [
-            TrainJob(client, self.number, self.seed, self.state)
-            for client in clients
-            if self.seats[client].member.info.samples > 0
-        ]
+        self._state_rounds = dict(self.engine.state_rounds)
 
     def train(self, clients: Sequence[int]) -> Iterator[ClientUpdate]:
-        """Yield the updates of these clients, who begin with the memories of the last round."""
-        # An attempt that is repeated must not begin with what the first one left behind.
+        """Yield the updates of these clients."""
+        # A repeated attempt must not start from the client states that the first one left.
         self.engine.state_rounds.clear()
-        self.engine.state_rounds.update(self._memories)
-        jobs = self.jobs(clients)
+        self.engine.state_rounds.update(self._state_rounds)
+        jobs = [TrainJob(client, self.number, self.seed, self.state) for client in clients]
         try:
             yield from self.engine.train(jobs) if jobs else ()
         except DivergedError as error:
-            # Its message tells a client's figures.
+            # Its message contains a client's figures.
             raise DivergedError(
-                f"round {self.number}: a client's training met a number that is not finite; "
+                f"round {self.number}: a client's training produced a number that is not finite; "
                 "a lower local.lr or method mu may help"
             ) from error
 
 
-def _tell(client: int, stage: str, error: PrivacyError) -> None:
-    """Log at the client's side why it gives no answer; the server hears nothing of it."""
-    LOG.warning("client %d refuses stage %s: %s", client, stage, error)
+@dataclass(eq=False)
+class SimulatedTransport:
+    """The transport to simulated clients; with `training` they train when vectors are requested.
+
+    Each client masks its vector as soon as it has trained, so that only one model is held. The
+    order is that of the client numbers, because the server does not know the clients' sizes.
+    """
+
+    clients: Mapping[int, SimulatedClient]
+    training: RoundTraining | None = None
+
+    def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """Yield the clients' answers; a client that refuses gives none."""
+        order = sorted(messages)
+        updates = self._updates(order)
+        for number in order:
+            client = self.clients[number]
+            values = partial(self._vector, client, updates)
+            try:
+                answer = client.answer(stage, messages[number], values)
+            except PrivacyError as error:
+                # The reason is logged at the client's side; the server does not receive it.
+                log.warning("client %d refuses stage %s: %s", number, stage, error)
+                continue
+            yield number, answer
+        updates.finish()
+
+    def _updates(self, clients: Sequence[int]) -> _StageUpdates:
+        trained = [k for k in clients if self.clients[k].contributor.info.samples > 0]
+        return _StageUpdates(self.training, trained)
+
+    def _vector(self, client: SimulatedClient, updates: _StageUpdates) -> FloatArray | IntArray:
+        """Return what a client adds to a sum: its statistics, or its weighted change."""
+        if self.training is None:
+            return client.secrets.declared
+        sums, info = client.secrets.sums, client.contributor.info
+        assert sums is not None
+        update = updates.take(info.client) if info.samples > 0 else None
+        return client.contributor.vector(self.training.state, update, sums)
 
 
-class _Training:
-    """The training of one stage, begun when the first vector is asked for."""
+class _StageUpdates:
+    """The updates of one stage, whose training begins when the first vector is requested."""
 
-    def __init__(self, wire: TrainingWire, clients: Sequence[int]) -> None:
-        self.wire, self.clients = wire, clients
+    def __init__(self, training: RoundTraining | None, clients: Sequence[int]) -> None:
+        self.training, self.clients = training, clients
         self.updates: Iterator[ClientUpdate] | None = None
 
-    def part(self, client: int) -> FloatArray | IntArray:
-        """Return a client's part in the sum."""
-        seat = self.wire.seats[client]
-        update = self._take(client) if seat.member.info.samples > 0 else None
-        return seat.member.part(self.wire.state, update, self.wire.sums[client])
+    def take(self, client: int) -> ClientUpdate:
+        """Return the update of a client; clients are asked in their order."""
+        if self.updates is None:
+            assert self.training is not None
+            self.updates = self.training.train(self.clients)
+        return next(update for update in self.updates if update.client == client)
 
     def finish(self) -> None:
-        """Let clients that refused to answer end their work: an engine is not left half-way."""
+        """Let the engine complete the jobs of clients that refused to answer."""
         for _ in self.updates or ():
             pass
 
-    def _take(self, client: int) -> ClientUpdate:
-        if self.updates is None:
-            self.updates = self.wire.train(self.clients)
-        return next(update for update in self.updates if update.client == client)
+
+def enrol(
+    folder: Path,
+    privacy: str,
+    agreement: Agreement,
+    infos: Sequence[ClientInfo],
+    least: int,
+    recorder: Recorder | None = None,
+) -> None:
+    """Create keys and a roster for the clients, sum their statistics, and write all files.
+
+    A crash in here is harmless: until the folder is a run, enrolment starts again with new keys.
+
+    Args:
+        folder: the run folder.
+        privacy: the scheme of the statistics, `masked` or `bfv`.
+        agreement: what server and clients agree on.
+        infos: the sample count and dispersion of each client.
+        least: the smallest cohort of a sum.
+        recorder: sees every message, for tests.
+    """
+    place = folder / CLIENTS
+    place.mkdir(exist_ok=True)
+    (place / "journal").unlink(missing_ok=True)
+    enrolment, run = Identity.draw(), random.token_hex(8)
+    contributors = [Contributor(info, agreement) for info in infos]
+    secrets = [ClientSecrets.draw(Identity.draw(), own.statistics()) for own in contributors]
+    keys = _draw_keys(enrolment, agreement, secrets, least)
+    clients = _make_clients(privacy, run, keys.roster, (contributors, secrets), place)
+    statistics = StatisticsRound(run, keys.roster, keys.identity, agreement.terms)(
+        sum_server(privacy, keys),
+        range(len(infos)),
+        _recorded(SimulatedTransport(clients), recorder),
+    )
+    for number, client in clients.items():
+        save_secrets(secrets_path(place, number), client.secrets)
+    write_secret(place / "enrolment.key", enrolment.secret.hex().encode())
+    write_secret(folder / SERVER_KEY, keys.identity.secret.hex().encode())
+    write_secret(folder / ROSTER, keys.signed)
+    begin_audit(folder, run, privacy, keys, (agreement, statistics))
+
+
+def open_round(
+    folder: Path,
+    agreement: Agreement,
+    policy: RoundPolicy,
+    engine: StatefulEngine,
+    seed: int,
+    recorder: Recorder | None = None,
+) -> SecureRound:
+    """Return the secure rounds of the simulated run in a folder.
+
+    Args:
+        folder: the run folder, whose clients are enrolled.
+        agreement: what server and clients agree on.
+        policy: the quorum of a round and the number of its attempts.
+        engine: trains the clients.
+        seed: the seed of the run.
+        recorder: sees every message, for tests.
+
+    Returns:
+        What computes one round after the other.
+    """
+    infos, place = engine.client_infos(), folder / CLIENTS
+    audit = AuditFile.read(folder)
+    run, keys = str(audit.content["run"]), _load_keys(folder, audit)
+    secrets = [load_secrets(secrets_path(place, number)) for number in range(len(infos))]
+    contributors = [Contributor(info, agreement) for info in infos]
+    clients = _make_clients(MASKED, run, keys.roster, (contributors, secrets), place)
+
+    def open_transport(number: int, state: ModelState) -> Transport:
+        training = RoundTraining(engine, state, number, seed)
+        return _recorded(SimulatedTransport(clients, training), recorder)
+
+    return SecureRound(
+        sum_server(MASKED, keys),
+        open_transport,
+        run,
+        len(infos),
+        audit.confirmed,
+        policy,
+        audit.add_round,
+    )
+
+
+def _draw_keys(
+    enrolment: Identity, agreement: Agreement, secrets: Sequence[ClientSecrets], least: int
+) -> RosterKeys:
+    """Return new keys of the server with a roster that the enrolment key signs."""
+    server = Identity.draw()
+    roster = Roster(
+        {client: own.identity.public for client, own in enumerate(secrets)},
+        server.public,
+        least=least,
+        least_dispersion=agreement.terms.floor,
+        max_weight=agreement.bounds.max_weight,
+    )
+    return RosterKeys(server, roster, sign_roster(roster, enrolment), enrolment.public)
+
+
+def _load_keys(folder: Path, audit: AuditFile) -> RosterKeys:
+    try:
+        enrolment = bytes.fromhex(audit.content["enrolment"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise PrivacyError(f"{audit.path} has no valid enrolment key: {error}") from error
+    return read_run_keys(folder, enrolment)
+
+
+def _make_clients(
+    scheme: str,
+    run: str,
+    roster: Roster,
+    sides: tuple[Sequence[Contributor], Sequence[ClientSecrets]],
+    place: Path,
+) -> dict[int, SimulatedClient]:
+    """Return every client with its side of the sums of a scheme."""
+    # A simulated run protects no real data, so that decisions need not be on disk at once.
+    journal = FileJournal(place / "journal", durable=False)
+    return {
+        number: SimulatedClient(
+            contributor,
+            sum_client(scheme, number, secrets.identity, roster, journal.of(number), run),
+            StatisticsClient(run, number, roster, secrets),
+        )
+        for number, (contributor, secrets) in enumerate(zip(*sides, strict=True))
+    }
+
+
+def _recorded(transport: Transport, recorder: Recorder | None) -> Transport:
+    return transport if recorder is None else RecordingTransport(transport, recorder)

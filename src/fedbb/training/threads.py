@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Let torch compute with so many threads in the block; the bits of results depend on it."""
+    """Let torch compute with this number of threads in the block; bits of results depend on it."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

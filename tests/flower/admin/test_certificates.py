@@ -103,7 +103,7 @@ def test_the_server_certificate_ends_when_it_is_told_to_and_never_after_its_auth
 def test_a_server_is_not_started_with_a_certificate_that_nobody_would_accept(folder):
     make_certificates(folder)
     check_server(folder, ["127.0.0.1", "localhost"])
-    with pytest.raises(RunError, match=r"not hold for 10.0.0.7; .*certs .* --host 10.0.0.7"):
+    with pytest.raises(RunError, match=r"not valid for 10.0.0.7; .*certs .* --host 10.0.0.7"):
         check_server(folder, ["10.0.0.7"])
     folder.server_certificate.unlink()
     authority = read_certificate(folder.ca), load_pem(folder.ca_key)
@@ -192,5 +192,5 @@ def test_a_new_file_is_private_from_its_first_moment_and_an_old_one_stays(tmp_pa
 
 
 def test_a_folder_that_is_no_federation_is_refused(tmp_path):
-    with pytest.raises(RunError, match="is no federation"):
+    with pytest.raises(RunError, match="is not a federation"):
         make_certificates(FederationFolder(tmp_path))

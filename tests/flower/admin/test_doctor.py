@@ -12,8 +12,8 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.flower.admin import doctor
 from fedbb.flower.admin.certificates import make_certificates
-from fedbb.flower.admin.doctor import clock, examine
-from fedbb.flower.admin.health import Call, call
+from fedbb.flower.admin.doctor import check_clock, examine
+from fedbb.flower.admin.health import Health, check_health
 from fedbb.flower.admin.local import free_port
 from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.templates import make_federation
@@ -56,7 +56,7 @@ def test_every_finding_that_is_not_well_says_what_to_do(folder):
 
 @pytest.mark.parametrize(
     ("days", "level", "words"),
-    [(0, "ok", "holds until"), (380, "warn", "expires on"), (400, "bad", "expired on")],
+    [(0, "ok", "is valid until"), (380, "warn", "expires on"), (400, "bad", "expired on")],
 )
 def test_the_dates_of_certificates_are_told(folder, days, level, words):
     found = told(examine(folder.path, NOW + timedelta(days=days)), "server.crt", level)
@@ -65,7 +65,7 @@ def test_the_dates_of_certificates_are_told(folder, days, level, words):
 
 def test_a_clock_before_the_certificates_is_told(folder):
     (found, *_) = told(examine(folder.path, NOW - timedelta(days=1)), "ca.crt", "bad")
-    assert "holds only from" in found.told
+    assert "is valid only from" in found.told
     assert "clock" in found.advice
 
 
@@ -80,7 +80,7 @@ def test_a_certificate_for_another_name_is_bad(folder):
     port = folder.dialed()[1]
     folder.settings_file.write_text(f'server = "hospital.example:{port}"\n')
     found = told(examine(folder.path), "server.crt", "bad")
-    assert "does not hold for hospital.example" in found[0].told
+    assert "is not valid for hospital.example" in found[0].told
 
 
 def test_a_certificate_of_another_authority_is_bad(folder, tmp_path):
@@ -104,7 +104,7 @@ def test_data_that_is_not_there_is_bad_at_the_site_and_a_warning_at_the_server(f
 
 def test_a_site_is_told_that_nobody_listens(folder):
     (found,) = told(examine(folder.site(0).path), "server", "bad")
-    assert "nobody listens" in found.told
+    assert "no program listens" in found.told
     assert "firewall" in found.advice
 
 
@@ -155,12 +155,12 @@ def test_versions_of_flower_that_were_not_tried_are_bad(folder, monkeypatch, fou
     ],
 )
 def test_a_clock_that_flower_would_refuse_is_bad(ahead, level):
-    (found,) = clock(Call(None, ahead=ahead))
+    (found,) = check_clock(Health(None, ahead=ahead))
     assert found.level == level
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
-    with pytest.raises(RunError, match="no federation and of no site"):
+    with pytest.raises(RunError, match="neither the folder of a federation nor"):
         examine(tmp_path)
 
 
@@ -195,17 +195,17 @@ def test_the_clock_is_held_against_the_servers(folder):
     with serving(folder, health(datetime.now(UTC) - timedelta(hours=1))):
         (found,) = told(examine(folder.site(0).path), "clock")
     assert found.level == "bad"
-    assert re.match(r"360\d s ahead of the server's: nodes are refused", found.told)
+    assert re.match(r"360\d s ahead of the server's: nodes are rejected", found.told)
 
 
 def test_a_server_that_answers_is_told_apart_from_something_else(folder):
     with serving(folder, health(datetime.now(UTC))):
         findings = examine(folder.path)
-    assert "the server answers" in told(findings, "port", "ok")[0].told
+    assert "the server responds" in told(findings, "port", "ok")[0].told
     assert told(findings, "clock", "ok")
     with serving(folder, b"SSH-2.0-OpenSSH_9.6\r\n", encrypted=False):
         findings = examine(folder.path)
-    assert "something else listens" in told(findings, "port", "bad")[0].told
+    assert "another program listens" in told(findings, "port", "bad")[0].told
 
 
 def test_why_a_call_failed_is_told(folder, tmp_path):
@@ -213,14 +213,14 @@ def test_why_a_call_failed_is_told(folder, tmp_path):
     make_federation(other, 0)
     make_certificates(other)
     port = folder.dialed()[1]
-    assert call("127.0.0.1", port, folder.ca).failure == "refused"
-    assert call("no.such.machine.invalid", port, folder.ca).failure == "unknown"
+    assert check_health("127.0.0.1", port, folder.ca).failure == "refused"
+    assert check_health("no.such.machine.invalid", port, folder.ca).failure == "unknown"
     with serving(folder, b""):
-        assert call("127.0.0.1", port, other.ca).failure == "untrusted"
+        assert check_health("127.0.0.1", port, other.ca).failure == "untrusted"
     with serving(folder, b"HTTP/1.1 404 no\r\ncontent-length: 0\r\n\r\n"):
-        assert call("127.0.0.1", port, folder.ca).told == "answers with status 404"
+        assert check_health("127.0.0.1", port, folder.ca).details == "responds with status 404"
     with socket.create_server(("127.0.0.1", port)):
-        assert call("127.0.0.1", port, folder.ca, patience=0.2).failure == "silent"
+        assert check_health("127.0.0.1", port, folder.ca, timeout=0.2).failure == "silent"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")

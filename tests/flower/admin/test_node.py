@@ -9,12 +9,12 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.flower.admin import node
 from fedbb.flower.admin.certificates import make_certificates
-from fedbb.flower.admin.health import Call
+from fedbb.flower.admin.health import Health
 from fedbb.flower.admin.local import free_port
 from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.templates import make_federation
 
-WELL = Call(None, ahead=0.0)
+WELL = Health(None, ahead=0.0)
 PRIVATE_LOG = """\
 \x1b[92mINFO \x1b[0m:      [RUN 7, ROUND cards]
 \x1b[92mINFO \x1b[0m:      Receiving: query.number message (ID: 3)
@@ -27,7 +27,7 @@ LOG = """\
 \x1b[92mINFO \x1b[0m:      Starting Flower SuperNode
 \x1b[92mINFO \x1b[0m:      SuperNode ID: 42
 \x1b[92mINFO \x1b[0m:      [RUN 7, ROUND cards]
-\x1b[92mINFO \x1b[0m:      Receiving: query.card message (ID: 3)
+\x1b[92mINFO \x1b[0m:      Receiving: query.info message (ID: 3)
 \x1b[92mINFO \x1b[0m:      Sent successfully
 \x1b[92mINFO \x1b[0m:      [RUN 7, ROUND round 1]
 \x1b[92mINFO \x1b[0m:      Receiving: train message (ID: 4)
@@ -50,7 +50,7 @@ def pretend(monkeypatch, said, seconds=0.0):
     """Have a program that says this, and ends, in the place of Flower's."""
     script = f"import time; print({said!r}, end='', flush=True); time.sleep({seconds})"
     monkeypatch.setattr(node, "node_command", lambda *_: [sys.executable, "-c", script])
-    monkeypatch.setattr(node, "AGAIN", 0.1)
+    monkeypatch.setattr(node, "RESTART_SECONDS", 0.1)
 
 
 def test_what_happens_is_told_in_few_words(site, monkeypatch):
@@ -58,15 +58,15 @@ def test_what_happens_is_told_in_few_words(site, monkeypatch):
     words = node.join(site)
     told = list(islice(words, 8))
     words.close()
-    assert told[0].startswith(f"calling {site.settings()['server']} as client 0")
+    assert told[0].startswith(f"connecting to {site.settings()['server']} as client 0")
     assert told[1:] == [
         "online",
-        "tells its card: number of samples, evenness",
-        "has answered",
+        "reports its number of samples and dispersion",
+        "has replied",
         "round 1: trains",
-        "the server does not answer; trying again",
-        "the server answers again",
-        "has answered",
+        "the server does not respond; trying again",
+        "the server responds again",
+        "has replied",
     ]
 
 
@@ -76,7 +76,7 @@ def test_the_stages_of_a_private_run_are_told(site, monkeypatch):
     told = list(islice(words, 4))
     words.close()
     assert told[1:] == [
-        "tells who it is, and no figure",
+        "reports its client number, and nothing else",
         "secure sum, statistics, stage keys",
         "secure sum, round 1, stage masked",
     ]
@@ -97,10 +97,10 @@ def test_a_node_that_ends_is_started_again_and_an_old_log_is_not_told_anew(site,
     ("said", "answer", "words"),
     [
         ("Exit Code: 305 [code: 2004] Node activation failed", WELL, "send node.pub to its staff"),
-        ("terminated gracefully", Call(None, ahead=3600.0), "3600 s ahead of the server's"),
-        ("terminated gracefully", Call(None, ahead=-3600.0), "3600 s behind the server's"),
+        ("terminated gracefully", Health(None, ahead=3600.0), "3600 s ahead of the server's"),
+        ("terminated gracefully", Health(None, ahead=-3600.0), "3600 s behind the server's"),
         ("terminated gracefully", WELL, "the node ended"),
-        ("", Call("refused", "nobody listens there"), "the node ended"),
+        ("", Health("refused", "no program listens there"), "the node ended"),
     ],
 )
 def test_why_a_node_ended_is_told(said, answer, words):
@@ -111,7 +111,7 @@ def test_why_a_node_ended_is_told(said, answer, words):
     ("said", "answer"),
     [
         ("SSL/TLS handshake error detected.", WELL),
-        ("", Call("untrusted", "its certificate is not accepted: certificate has expired")),
+        ("", Health("untrusted", "its certificate is not accepted: certificate has expired")),
     ],
 )
 def test_a_server_that_is_not_trusted_is_not_called_again(said, answer):

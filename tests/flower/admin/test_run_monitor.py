@@ -9,7 +9,7 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.flower.admin import run_monitor as following
 from fedbb.flower.admin.control import Run
-from fedbb.flower.admin.run_monitor import Following, located, run_config
+from fedbb.flower.admin.run_monitor import RunMonitor, located, run_config
 from fedbb.runs.folder import RunFolder
 from helpers.small_run import small_recipe
 
@@ -39,7 +39,7 @@ class Server:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(following, "GLANCE", 0.05)
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.05)
     return RunFolder(tmp_path)
 
 
@@ -54,20 +54,20 @@ def committing(folder, number, status="running"):
 
 def test_rounds_are_yielded_as_they_are_committed_and_the_ending_is_kept(folder):
     last = committing(folder, 2, "finished:completed")
-    run = Following(Server("pending", committing(folder, 1), "running", last), 7, folder.path)
+    run = RunMonitor(Server("pending", committing(folder, 1), "running", last), 7, folder.path)
     assert [news["round"] for news in run if not isinstance(news, str)] == [1, 2]
     assert run.ending.status == "finished:completed"
 
 
 def test_rounds_of_before_are_not_told_again(folder):
     committing(folder, 1)()
-    run = Following(Server(committing(folder, 2, "finished:completed")), 7, folder.path)
+    run = RunMonitor(Server(committing(folder, 2, "finished:completed")), 7, folder.path)
     assert [news["round"] for news in run] == [2]
 
 
 def test_a_server_that_does_not_answer_for_a_while_is_waited_for(folder):
     server = Server("running", None, None, committing(folder, 1, "finished:completed"))
-    run = Following(server, 7, folder.path)
+    run = RunMonitor(server, 7, folder.path)
     assert [news["round"] for news in run] == [1]
 
 
@@ -77,7 +77,7 @@ def test_what_fedbb_tells_is_passed_on_and_what_records_tell_is_not(folder):
         "fedbb: round 1 of 3: 3 clients\nfedbb: round 1: client 2 is left out: late\n",
         "fedbb: round 1: client 2 had lost its memory of round 3 and trained without\n",
     )
-    run = Following(Server("running", "finished:failed", said=said), 7, folder.path)
+    run = RunMonitor(Server("running", "finished:failed", said=said), 7, folder.path)
     assert list(run) == [
         "3 sites, 705 samples",
         "round 1: client 2 had lost its memory of round 3 and trained without",
@@ -86,7 +86,7 @@ def test_what_fedbb_tells_is_passed_on_and_what_records_tell_is_not(folder):
 
 def test_a_run_is_stopped(folder):
     server = Server("running")
-    Following(server, 7, folder.path).stop()
+    RunMonitor(server, 7, folder.path).stop()
     assert server.stopped == [7]
 
 

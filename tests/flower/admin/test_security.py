@@ -17,7 +17,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from httpx import HTTPStatusError
 
-from fedbb.flower.admin import reaper as keeper
+from fedbb.flower.admin import processes
 from fedbb.flower.admin.certificates import (
     load_site_key,
     make_certificates,
@@ -56,7 +56,7 @@ def attempts(federation, tmp_path_factory):
         while any(node.is_running() for node in nodes.values()) and time.monotonic() < limit:
             time.sleep(0.1)
         ended = {name: node.process.poll() for name, node in nodes.items()}
-    assert keeper.members(group.mark) == []
+    assert processes.find_marked(group.mark) == []
     return {name: (code, nodes[name].output()) for name, code in ended.items()}
 
 

@@ -75,7 +75,7 @@ def test_a_site_tells_its_client_where_its_own_data_lies(folder):
         ("client = true\nserver = 'a:1'", "client must be int"),
         ("client = 0", "server is missing"),
         ('client = 0\nserver = "a:1"\ndatta = "x"', "datta is unknown"),
-        ("client = ", "no valid TOML"),
+        ("client = ", "not valid TOML"),
     ],
 )
 def test_wrong_settings_of_a_site_are_told(folder, text, told):
@@ -86,7 +86,7 @@ def test_wrong_settings_of_a_site_are_told(folder, text, told):
 
 def test_a_folder_with_other_things_is_refused(tmp_path):
     (tmp_path / "letters.txt").write_text("dear")
-    with pytest.raises(RunError, match="holds other things"):
+    with pytest.raises(RunError, match="holds other files"):
         make_federation(FederationFolder(tmp_path), 1)
 
 

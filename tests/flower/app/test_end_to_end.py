@@ -94,7 +94,7 @@ def test_a_straggler_is_waited_for_until_the_deadline_and_then_counts_again(fede
     assert (2, 1) in away
     assert (2, 3) not in away
     # Flower itself takes a node for gone after a minute without a sign of it.
-    reasons = ("no answer within", "left in mid-round")
+    reasons = ("no reply within", "left in mid-round")
     assert records[0]["absent"][0]["reason"].startswith(reasons)
     assert summary["sha256"] == digest(inline_without(recipe, away)[-1])
 

@@ -16,18 +16,18 @@ from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import score_multiclass
 from fedbb.flower.app.serde import (
     STATE,
-    Order,
     Outline,
-    pack_card,
-    pack_order,
+    TrainRequest,
+    pack_client_info,
     pack_scores,
     pack_state,
+    pack_train_request,
     pack_update,
     read_arrays,
-    unpack_card,
-    unpack_order,
+    unpack_client_info,
     unpack_scores,
     unpack_state,
+    unpack_train_request,
     unpack_update,
 )
 from fedbb.records import ClientInfo, ClientUpdate, ModelState, Task
@@ -148,7 +148,7 @@ def test_any_byte_of_an_array_changed_is_read_or_refused(place, value):
 
 @pytest.mark.parametrize("dispersion", [None, 0.25])
 def test_a_card_comes_back(dispersion):
-    figures, outline = unpack_card(pack_card(ClientInfo(2, 30, dispersion), OUTLINE))
+    figures, outline = unpack_client_info(pack_client_info(ClientInfo(2, 30, dispersion), OUTLINE))
     assert figures == {"client": 2, "samples": 30, "dispersion": dispersion}
     assert outline == OUTLINE
 
@@ -158,47 +158,47 @@ def test_a_card_comes_back(dispersion):
     [("classes", "a"), ("classes", [1, 2]), ("channels", 1.0), ("channels", True), ("task", "x")],
 )
 def test_an_outline_that_makes_no_sense_is_refused(key, value):
-    content = pack_card(ClientInfo(0, 1), OUTLINE)
+    content = pack_client_info(ClientInfo(0, 1), OUTLINE)
     content["outline"] = ConfigRecord({**content["outline"], key: value})
     with pytest.raises(ReplyError, match="outline cannot be read"):
-        unpack_card(content)
+        unpack_client_info(content)
 
 
 @pytest.mark.parametrize("record", ["facts", "outline"])
 def test_a_card_that_lacks_a_part_is_refused(record):
-    content = pack_card(ClientInfo(0, 1), OUTLINE)
+    content = pack_client_info(ClientInfo(0, 1), OUTLINE)
     del content[record]
     with pytest.raises(ReplyError, match=f"{record} is missing"):
-        unpack_card(content)
+        unpack_client_info(content)
 
 
 @pytest.mark.parametrize("since", [None, 4])
 def test_a_job_comes_back(since):
-    order = Order(TrainJob(1, 5, 2**32 - 1, STATE_OF_TOY), 2, "name-ab12", since)
-    back = unpack_order(pack_order(order, pack_state(STATE_OF_TOY)))
+    order = TrainRequest(TrainJob(1, 5, 2**32 - 1, STATE_OF_TOY), 2, "name-ab12", since)
+    back = unpack_train_request(pack_train_request(order, pack_state(STATE_OF_TOY)))
     assert (back.attempt, back.run, back.since) == (2, "name-ab12", since)
     assert (back.job.client, back.job.round, back.job.seed) == (1, 5, 2**32 - 1)
     assert digest(back.job.state) == digest(STATE_OF_TOY)
 
 
 def test_a_job_without_its_facts_is_refused():
-    content = pack_order(
-        Order(TrainJob(1, 5, 0, STATE_OF_TOY), 1, "x", None), pack_state(STATE_OF_TOY)
+    content = pack_train_request(
+        TrainRequest(TrainJob(1, 5, 0, STATE_OF_TOY), 1, "x", None), pack_state(STATE_OF_TOY)
     )
     del content["facts"]["seed"]
     with pytest.raises(ReplyError, match="job cannot be read"):
-        unpack_order(content)
+        unpack_train_request(content)
 
 
-@pytest.mark.parametrize(("kept", "forgot"), [(True, False), (False, True)])
-def test_an_update_comes_back_with_what_its_site_remembers(kept, forgot):
-    order = Order(TrainJob(1, 5, 0, STATE_OF_TOY), 2, "x", None)
+@pytest.mark.parametrize(("kept", "lost"), [(True, False), (False, True)])
+def test_an_update_comes_back_with_what_its_site_remembers(kept, lost):
+    order = TrainRequest(TrainJob(1, 5, 0, STATE_OF_TOY), 2, "x", None)
     update = ClientUpdate(1, STATE_OF_TOY, 7, 9.5, 0.1 + 0.2, 1.25)
-    answered = unpack_update(pack_update(update, order, kept=kept, forgot=forgot))
+    answered = unpack_update(pack_update(update, order, kept=kept, lost=lost))
     reply = answered.reply
     assert (reply.client, reply.round, reply.attempt, reply.steps) == (1, 5, 2, 7)
     assert (reply.train_loss, reply.seconds) == (0.1 + 0.2, 1.25)
-    assert (answered.kept, answered.forgot) == (kept, forgot)
+    assert (answered.kept, answered.lost) == (kept, lost)
 
 
 def scores():

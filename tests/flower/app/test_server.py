@@ -12,10 +12,10 @@ from fedbb.errors import RecipeError, RunError
 from fedbb.flower.app import server
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
-from fedbb.flower.app.transport import Post
+from fedbb.flower.app.transport import GridTransport
 from fedbb.partition.registry import Rule
 from fedbb.recipes.reader import make_recipe
-from fedbb.report.collect import read_run
+from fedbb.report.results import read_run
 from fedbb.runs.folder import RunFolder
 from fedbb.state import digest
 from helpers.flower_loopback import (
@@ -52,7 +52,7 @@ def sites_of(recipe, folder, kept):
 
 def begin(recipe, path, grid, rounds, **settings):
     """Run so many rounds and stop as a crash would."""
-    run = serve(Post(grid, poll=0.01), RunSettings(recipe, path, wait=5.0, **settings))
+    run = serve(GridTransport(grid, poll=0.01), RunSettings(recipe, path, wait=5.0, **settings))
     for _ in range(rounds):
         next(run)
     run.close()
@@ -79,7 +79,7 @@ def test_memories_lie_in_the_sites_folder_or_in_the_nodes_state(kept, tmp_path):
     summary, _ = flower_run(recipe, tmp_path / "flower", grid)
     assert summary == expected
     files = sorted(path.name for path in (tmp_path / "state").rglob("*.safetensors"))
-    in_state = sum(b"memory-" in node.context for node in grid.nodes.values())
+    in_state = sum(b"state-" in node.context for node in grid.nodes.values())
     assert (len(files), in_state) == ((6, 0) if kept == "files" else (0, 3))
     if kept == "files":
         assert files[:2] == [f"client-000000-round-00000{k}.safetensors" for k in (2, 3)]
@@ -97,7 +97,7 @@ def test_a_site_that_lost_its_memory_trains_without_and_says_so(tmp_path, caplog
     grid.faults[2, 1] = forget
     with caplog.at_level(logging.WARNING, "fedbb"):
         _, records = flower_run(recipe, tmp_path / "flower", grid)
-    assert "client 1 had lost its memory of round 1 and trained without" in caplog.text
+    assert "client 1 had lost its state of round 1 and trained without" in caplog.text
     assert all(record["absent"] == [] for record in records)
 
 
@@ -105,7 +105,7 @@ def test_two_runs_of_one_recipe_do_not_share_memories(tmp_path):
     recipe = moon(tmp_path, rounds=1)
     for name in ("one", "two"):
         flower_run(recipe, tmp_path / name, sites_of(recipe, tmp_path, "files"))
-    assert len(list((tmp_path / "state").iterdir())) == 2
+    assert len(list((tmp_path / "state").glob("npz-*"))) == 2
 
 
 def test_the_folder_holds_what_a_server_knows_and_no_counts(recipe, tmp_path):
@@ -135,7 +135,7 @@ def test_show_and_report_read_the_folder(recipe, tmp_path, capsys, monkeypatch):
 
 def test_a_folder_that_holds_a_run_is_only_gone_on_with_if_told(recipe, tmp_path):
     flower_run(recipe, tmp_path / "flower")
-    with pytest.raises(RunError, match="holds a run already"):
+    with pytest.raises(RunError, match="already holds a run"):
         flower_run(recipe, tmp_path / "flower")
     summary, records = flower_run(recipe, tmp_path / "flower", resume=True)
     assert records == []
@@ -204,7 +204,7 @@ def test_a_card_that_cannot_be_true_keeps_its_node_out(name, value, recipe, tmp_
         content["facts"] = MetricRecord({**content["facts"], name: value})
 
     grid.faults[1, 0] = changing(lie)
-    with pytest.raises(RunError, match=f"missing: 1 .*card of client 1: {name} is"):
+    with pytest.raises(RunError, match=f"missing: 1 .*info of client 1: {name} is"):
         flower_run(recipe, tmp_path / "flower", grid, wait=0.2)
 
 

@@ -54,7 +54,7 @@ def test_a_run_config_that_makes_no_sense_is_refused(changes, words):
     ("text", "words"),
     [
         ("", "recipe is missing"),
-        ("{", "no valid JSON"),
+        ("{", "not valid JSON"),
         ("[1]", "must be a table"),
         ('{"data": {"name": "digits"}}', "method is missing"),
         ('{"data": {"name": "x"}, "method": {"name": "y"}, "sed": 1}', "did you mean seed"),

@@ -7,8 +7,8 @@ from flwr.app import Context, Message, RecordDict
 
 from fedbb.errors import DataError, RunError
 from fedbb.flower.app.client import app
-from fedbb.flower.app.client_state import NodeStateStore, open_store
-from fedbb.flower.app.serde import Order, pack_order, pack_state
+from fedbb.flower.app.client_state import ClientStateRecords, open_client_state
+from fedbb.flower.app.serde import TrainRequest, pack_state, pack_train_request
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.flower.app.site import dataset_of, open_site, outline_of
 from fedbb.records import ClientState
@@ -29,7 +29,7 @@ def recipe(tmp_path):
 
 def test_the_card_is_the_one_a_simulation_makes(recipe):
     site = open_site(recipe, SiteSettings(1))
-    infos = make_client_infos(prepare(recipe).clients, site.method.weighting)
+    infos = make_client_infos(prepare(recipe).shares, site.method.weighting)
     assert site.info() == infos[1]
 
 
@@ -37,8 +37,8 @@ def test_all_of_its_data_is_its_own_if_it_says_so(recipe, tmp_path):
     own = write_npz(tmp_path / "own.npz", samples=40)
     site = open_site(recipe, SiteSettings(7, data=str(own), whole=True))
     assert site.client == 7
-    assert len(site.share) == 30
-    assert len(open_site(recipe, SiteSettings(2, data=str(own))).share) == 10
+    assert len(site.train_data) == 30
+    assert len(open_site(recipe, SiteSettings(2, data=str(own))).train_data) == 10
 
 
 def test_a_number_that_the_partition_does_not_have_is_refused(recipe):
@@ -61,7 +61,10 @@ def test_a_network_follows_from_the_outline_alone(recipe):
 
 
 def memories(tmp_path):
-    return {"node": open_store(None, "a", RecordDict()), "folder": open_store(tmp_path, "a", {})}
+    return {
+        "node": open_client_state(None, "a", RecordDict()),
+        "folder": open_client_state(tmp_path, "a", {}),
+    }
 
 
 @pytest.mark.parametrize("kind", ["node", "folder"])
@@ -89,29 +92,31 @@ def test_a_memory_without_a_model_comes_back_as_such(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "../a", "x" * 300, "a\nb"])
 def test_a_server_cannot_choose_another_folder(name, tmp_path):
-    with pytest.raises(RunError, match="no name for a folder"):
-        open_store(tmp_path / "state", name, RecordDict())
+    with pytest.raises(RunError, match="not valid as the name of a folder"):
+        open_client_state(tmp_path / "state", name, RecordDict())
     assert not (tmp_path / "state").exists()
 
 
 def test_training_again_from_the_named_memory_gives_the_same_bits(recipe):
-    site, store = open_site(recipe, SiteSettings(0)), NodeStateStore(RecordDict())
+    site, store = open_site(recipe, SiteSettings(0)), ClientStateRecords(RecordDict())
     state = snapshot(network_of(recipe, site.method, site.dataset))
-    order = Order(TrainJob(0, 1, 0, state), 1, "run", None)
+    order = TrainRequest(TrainJob(0, 1, 0, state), 1, "run", None)
     site.train(order, store)
-    second = Order(TrainJob(0, 2, 0, state), 1, "run", 1)
+    second = TrainRequest(TrainJob(0, 2, 0, state), 1, "run", 1)
     once, again = (site.train(replace(second, attempt=k), store) for k in (1, 2))
     assert digest(once.update.state) == digest(again.update.state)
     assert once.kept
-    assert not once.forgot
-    assert sorted(store.state) == ["memory-0-1", "memory-0-2"]
+    assert not once.lost
+    assert sorted(store.records) == ["state-0-1", "state-0-2"]
 
 
 def test_a_job_for_another_client_is_refused(recipe):
     site = open_site(recipe, SiteSettings(0))
     state = snapshot(network_of(recipe, site.method, site.dataset))
     with pytest.raises(RunError, match="this site is client 0, and the job is for 1"):
-        site.train(Order(TrainJob(1, 1, 0, state), 1, "run", None), NodeStateStore(RecordDict()))
+        site.train(
+            TrainRequest(TrainJob(1, 1, 0, state), 1, "run", None), ClientStateRecords(RecordDict())
+        )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,7 @@ def test_errors_come_back_as_words_and_without_data(
 ):
     take_identity(monkeypatch)
     config = {"recipe": recipe.model_dump_json()} if run_config is None else run_config
-    message = Message(RecordDict(), 5, "query.card")
+    message = Message(RecordDict(), 5, "query.info")
     reply = app(message, Context(1, 5, node_config, RecordDict(), config))
     assert reply.has_error()
     assert reply.error.reason.startswith(words)
@@ -145,13 +150,15 @@ def test_an_error_nobody_foresaw_tells_only_its_kind(recipe, monkeypatch):
     reply = app(
         Message(RecordDict(), 5, "evaluate"), Context(1, 5, {"client": 0}, RecordDict(), config)
     )
-    assert reply.error.reason == "ZeroDivisionError; the site's own log tells more"
+    assert reply.error.reason == "ZeroDivisionError; details are in the site's own log"
 
 
 def test_a_state_that_does_not_fit_the_network_is_an_error_of_the_site(recipe, monkeypatch):
     take_identity(monkeypatch)
     other = snapshot(toy_network())
-    content = pack_order(Order(TrainJob(0, 1, 0, other), 1, "run", None), pack_state(other))
+    content = pack_train_request(
+        TrainRequest(TrainJob(0, 1, 0, other), 1, "run", None), pack_state(other)
+    )
     config = {"recipe": recipe.model_dump_json()}
     reply = app(Message(content, 5, "train"), Context(1, 5, {"client": 0}, RecordDict(), config))
     assert reply.error.reason.startswith("RuntimeError")
@@ -160,7 +167,7 @@ def test_a_state_that_does_not_fit_the_network_is_an_error_of_the_site(recipe, m
 def test_nothing_but_the_card_is_told_before_the_first_round(recipe, monkeypatch):
     take_identity(monkeypatch)
     grid = open_loopback(recipe)
-    reply = grid._answer(1000, grid.nodes[1000], Message(RecordDict(), 1000, "query.card"))
+    reply = grid._answer(1000, grid.nodes[1000], Message(RecordDict(), 1000, "query.info"))
     assert set(reply.content) == {"facts", "outline"}
     assert set(reply.content["facts"]) == {"client", "samples", "dispersion"}
     assert set(reply.content["outline"]) == {"data", "task", "classes", "channels", "versions"}

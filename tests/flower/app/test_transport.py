@@ -7,7 +7,7 @@ import httpx
 import pytest
 from flwr.app import Error, Message, MetricRecord, RecordDict
 
-from fedbb.flower.app.transport import Failure, Post
+from fedbb.flower.app.transport import Failure, GridTransport
 from helpers.flower_loopback import Loopback, Node, drop, take_identity
 
 EMPTY = RecordDict()
@@ -31,9 +31,9 @@ def echo(number=3, **options):
 
 
 def exchange(grid, seconds=5.0, nodes=None, **options):
-    post = Post(grid, poll=0.01, **options)
-    letters = dict.fromkeys(nodes or grid.nodes, EMPTY)
-    return list(post.exchange("query.card", letters, seconds, "a test"))
+    transport = GridTransport(grid, poll=0.01, **options)
+    contents = dict.fromkeys(nodes or grid.nodes, EMPTY)
+    return list(transport.send_and_receive("query.info", contents, seconds, "a test"))
 
 
 def test_every_node_is_asked_once_and_answers():
@@ -55,7 +55,7 @@ def test_a_message_that_is_refused_fails_its_node_alone():
 
     grid.push_messages = refuse
     answers = dict(exchange(grid))
-    assert answers[1001] == Failure("the message to it was refused")
+    assert answers[1001] == Failure("the SuperLink rejected the message to it")
     assert isinstance(answers[1000], RecordDict)
 
 
@@ -64,7 +64,7 @@ def test_who_does_not_answer_is_given_up_after_the_time_and_not_before():
     began = time.monotonic()
     answers = dict(exchange(grid, seconds=0.4))
     assert 0.4 <= time.monotonic() - began < 5
-    assert answers[1001] == Failure("no answer within 0.4 s")
+    assert answers[1001] == Failure("no reply within 0.4 s")
 
 
 def test_a_clock_that_jumps_changes_no_deadline(monkeypatch):
@@ -103,8 +103,8 @@ def test_an_answer_to_something_else_is_dropped(caplog):
     grid.pull_messages = mix_up
     with caplog.at_level(logging.WARNING, "fedbb"):
         ((_, outcome),) = exchange(grid, seconds=0.1)
-    assert outcome == Failure("no answer within 0.1 s")
-    assert "an answer to something else was dropped" in caplog.text
+    assert outcome == Failure("no reply within 0.1 s")
+    assert "dropped a reply to another message" in caplog.text
 
 
 def test_a_line_to_the_server_that_breaks_is_not_blamed_on_a_site():
@@ -149,9 +149,9 @@ def test_a_superlink_that_refuses_ends_the_exchange():
 
 
 def test_rests_grow_with_the_wait_but_not_beyond_what_is_left():
-    post = Post(echo(), poll=0.2)
-    assert post._pause(0.0, 100.0) == 0.2
-    assert post._pause(30.0, 100.0) == 1.0
-    assert post._pause(6000.0, 100.0) == 2.0
-    assert post._pause(30.0, 0.1) == 0.1
-    assert post._pause(30.0, -1.0) == 0.0
+    transport = GridTransport(echo(), poll=0.2)
+    assert transport._pause(0.0, 100.0) == 0.2
+    assert transport._pause(30.0, 100.0) == 1.0
+    assert transport._pause(6000.0, 100.0) == 2.0
+    assert transport._pause(30.0, 0.1) == 0.1
+    assert transport._pause(30.0, -1.0) == 0.0

@@ -1,55 +1,208 @@
-"""Per-class bars: ordered by frequency, true to the scores, undefined where undefined."""
+"""Differences and shares of the loss by class equal loops over the runs."""
+
+import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fedbb.report.plots.classes import class_order, class_rows, plot_classes
+from fedbb.losses.pnb import PNB, PNBLoss
+from fedbb.records import Task
+from fedbb.report.groups import Comparison, MethodRuns
+from fedbb.report.plots.classes import (
+    base_part,
+    class_gains,
+    loss_shares,
+    plot_gains,
+    plot_shares,
+    weighed_part,
+)
+from fedbb.report.plots.rows import class_order, class_rows
+from fedbb.report.results import ClientShare, FederationFacts
 from helpers.drawn_figures import MANY, compared, texts
 
 
-def final(part, metric):
-    return np.array([run.summary.final.scores["test"].per_class[metric] for run in part.runs])
+def recalls(run):
+    summary = json.loads((run.path / "summary.json").read_text())
+    return summary["final"]["scores"]["test"]["per_class"]["recall"]
 
 
-def test_bars_are_mean_scores_from_most_to_fewest_cases(tmp_path):
+def test_points_are_mean_gains_paired_by_seed_from_head_to_tail(tmp_path):
     comparison = compared(tmp_path, seeds=3)
-    order, counts = class_order(comparison)
-    assert (np.diff(counts[order]) <= 0).all()
-    (axes,) = plot_classes(comparison, "recall").axes
-    bars = np.array([bar.get_width() for bar in axes.patches]).reshape(3, -1)
-    for part, drawn in zip(comparison.methods, bars, strict=True):
-        np.testing.assert_allclose(drawn, 100 * final(part, "recall").mean(axis=0)[order])
+    base, *others = comparison.methods
+    order, _ = class_order(comparison)
+    (axes,) = plot_gains(comparison, base, "recall").axes
+    points = [line for line in axes.lines if len(line.get_xdata()) == len(order)]
+    for part, line in zip(others, points, strict=True):
+        for row, place in enumerate(order):
+            gains = [
+                100 * (recalls(own)[place] - recalls(other)[place])
+                for own, other in zip(part.runs, base.runs, strict=True)
+            ]
+            assert line.get_xdata()[row] == pytest.approx(sum(gains) / 3)
 
 
-def test_names_and_counts_stand_beside_their_bars(tmp_path):
-    names = ("rare", "common", "middle")
-    comparison = compared(tmp_path, classes=names)
-    order, counts = class_order(comparison)
+def test_only_seeds_that_both_have_are_compared(tmp_path):
+    comparison = compared(tmp_path, seeds=3)
+    base, control, _ = comparison.methods
+    fewer = MethodRuns(control.method, control.label, control.runs[1:])
+    classes = class_rows(comparison).classes
+    some, all_ = (class_gains(part, base, "recall", classes) for part in (fewer, control))
+    np.testing.assert_array_equal(some, all_[1:])
+
+
+def test_many_classes_are_means_over_neighbors(tmp_path):
+    comparison = compared(tmp_path, classes=MANY, seeds=1)
+    base, control, _ = comparison.methods
     rows = class_rows(comparison)
-    assert rows.names == [names[index] for index in order]
-    assert rows.counts == [f"{counts[index]:,.0f}" for index in order]
-    (axes,) = plot_classes(comparison, "recall").axes
-    places = {text.get_text(): text.get_position()[1] for text in axes.texts}
-    assert [places[name] for name in rows.names] == [0, 1, 2]
-    low, high = axes.get_ylim()
-    assert low > high  # the first row is on top
+    gains = class_gains(control, base, "recall", rows.classes)
+    first = np.array(recalls(control.runs[0])) - np.array(recalls(base.runs[0]))
+    assert gains[0, 0] == pytest.approx(100 * first[rows.classes[0]].mean())
 
 
-def test_an_undefined_class_has_a_word_instead_of_a_bar(tmp_path):
-    comparison = compared(tmp_path, undefined=(4,))
-    (axes,) = plot_classes(comparison, "recall").axes
-    assert texts(plot_classes(comparison, "recall")).count("undefined") == 3
-    widths = [bar.get_width() for bar in axes.patches]
-    assert widths.count(0) == 3
+def test_without_fedavg_or_a_shared_seed_there_is_no_gain(tmp_path):
+    comparison = compared(tmp_path, seeds=2)
+    base, control, fedbb = comparison.methods
+    assert base_part(comparison) is base
+    assert base_part(Comparison("x", (control, fedbb))) is None
+    assert base_part(Comparison("x", (base,))) is None
+    early = MethodRuns(base.method, base.label, base.runs[:1])
+    late = MethodRuns(fedbb.method, fedbb.label, fedbb.runs[1:])
+    assert base_part(Comparison("x", (early, late))) is None
 
 
-def test_very_many_classes_are_drawn_as_means_over_neighbors(tmp_path):
-    comparison = compared(tmp_path, classes=MANY)
-    order, counts = class_order(comparison)
-    rows = class_rows(comparison)
-    np.testing.assert_array_equal(np.concatenate(rows.classes), order)
-    assert rows.names[:2] == ["ranks 1–4", "ranks 5–8"]
-    assert rows.counts[0] == f"{counts[order[0]]:,.0f} to {counts[order[3]]:,.0f}"
-    (axes,) = plot_classes(comparison, "recall").axes
-    first = final(comparison.methods[0], "recall")[:, order[:4]].mean()
-    assert axes.patches[0].get_width() == pytest.approx(100 * first)
+def test_a_metric_that_was_not_scored_leaves_the_figure_empty(tmp_path):
+    comparison = compared(tmp_path)
+    gains = class_gains(*comparison.methods[:2], "luck", class_rows(comparison).classes)
+    assert np.isnan(gains).all()
+    assert "Luck gained over FedAvg" in texts(plot_gains(comparison, comparison.methods[0], "luck"))
+
+
+# NIH ChestX-ray14, all 112,120 images: cases of each class, and shares in percent worked out apart
+# from this code: positive and negative before, either after one factor, either after both.
+NIH = {
+    "Atelectasis": (11559, 0.74, 6.41, 7.06, 6.97),
+    "Cardiomegaly": (2776, 0.18, 6.97, 1.84, 1.98),
+    "Effusion": (13317, 0.85, 6.29, 7.99, 7.75),
+    "Infiltration": (19894, 1.27, 5.88, 11.14, 10.08),
+    "Mass": (5782, 0.37, 6.77, 3.73, 3.90),
+    "Nodule": (6331, 0.40, 6.74, 4.07, 4.22),
+    "Pneumonia": (1431, 0.09, 7.05, 0.96, 1.04),
+    "Pneumothorax": (5302, 0.34, 6.81, 3.44, 3.61),
+    "Consolidation": (4667, 0.30, 6.85, 3.04, 3.21),
+    "Edema": (2303, 0.15, 7.00, 1.54, 1.66),
+    "Emphysema": (2516, 0.16, 6.98, 1.67, 1.80),
+    "Fibrosis": (1686, 0.11, 7.04, 1.13, 1.23),
+    "Pleural thickening": (3385, 0.22, 6.93, 2.23, 2.39),
+    "Hernia": (227, 0.01, 7.13, 0.15, 0.17),
+}
+
+
+def federation(task, *clients):
+    """Return a federation of clients given as (samples, positives)."""
+    shares = tuple(
+        ClientShare(number, samples, None, 0.5, 0.5, tuple(map(float, positives)))
+        for number, (samples, positives) in enumerate(clients)
+    )
+    whole = tuple(np.sum([client.positives for client in shares], axis=0))
+    names = tuple(f"class {place}" for place in range(len(whole)))
+    return FederationFacts("data", task, names, sum(c.samples for c in shares), whole, shares)
+
+
+def test_the_three_panels_of_the_chest_films():
+    counts = [row[0] for row in NIH.values()]
+    facts = federation(Task.MULTILABEL, (112_120, counts))
+    before, between, after = loss_shares(facts, PNB(beta=0.9999999, tau=10))
+    for place, (_, positive, negative, middle, both) in enumerate(NIH.values()):
+        assert 100 * before.positive[place] == pytest.approx(positive, abs=0.006)
+        assert 100 * before.negative[place] == pytest.approx(negative, abs=0.006)
+        for side in (between.positive, between.negative):
+            assert 100 * side[place] == pytest.approx(middle, abs=0.011)
+        for side in (after.positive, after.negative):
+            assert 100 * side[place] == pytest.approx(both, abs=0.011)
+
+
+def case_by_case(facts, spec):
+    """Return the shares after PNB by visiting every case of every client."""
+    total = np.zeros((2, len(facts.classes)))
+    for client in facts.clients:
+        loss = PNBLoss(
+            list(client.positives),
+            [client.samples - number for number in client.positives],
+            task=facts.task,
+            beta=spec.beta,
+            tau=spec.tau,
+            mu=spec.mu,
+        )
+        for row, (place, positives) in zip(
+            loss.explain(), enumerate(client.positives), strict=True
+        ):
+            for _ in range(int(positives)):
+                total[0, place] += row.positive_weight
+            for _ in range(client.samples - int(positives)):
+                total[1, place] += row.negative_weight
+    return total / total.sum()
+
+
+@pytest.mark.parametrize("mu", [4.0, "unit"])
+@pytest.mark.parametrize("task", list(Task))
+def test_clients_weigh_by_their_own_counts_and_are_added_up(task, mu):
+    facts = federation(task, (20, (12, 5, 3)), (9, (0, 1, 8)), (7, (4, 2, 1)))
+    spec = PNB(beta=0.95, tau=2.0, mu=mu)
+    after = loss_shares(facts, spec)[-1]
+    expected = case_by_case(facts, spec)
+    np.testing.assert_allclose(after.positive, expected[0])
+    np.testing.assert_allclose(after.negative, expected[1], atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_every_panel_adds_up_to_one(positives):
+    clients = [(30 + sum(counts), counts) for counts in positives]
+    shares = loss_shares(federation(Task.MULTILABEL, *clients), PNB(beta=0.9))
+    assert len(shares) == 3
+    for share in shares:
+        total = share.positive.sum() + share.negative.sum()
+        assert total == pytest.approx(1) or total == 0
+
+
+def test_one_class_per_sample_has_no_negative_cases_and_two_panels():
+    plain, with_pnb = loss_shares(federation(Task.MULTICLASS, (10, (8, 2))), PNB(beta=0.9))
+    np.testing.assert_allclose(plain.positive, [0.8, 0.2])
+    assert with_pnb.positive[0] < 0.8
+    assert not plain.negative.any()
+    assert not with_pnb.negative.any()
+
+
+def test_a_client_that_learns_nothing_leaves_an_empty_panel():
+    shares = loss_shares(federation(Task.MULTICLASS, (10, (10, 0))), PNB())
+    assert shares[1].positive.sum() == 0
+
+
+def test_bars_are_the_shares_from_head_to_tail(tmp_path):
+    comparison = compared(tmp_path, task="multilabel")
+    part, spec = weighed_part(comparison)
+    assert part.method == "fedbb"
+    figure = plot_shares(comparison, part, spec)
+    shares = loss_shares(part.runs[0].federation, spec)
+    order = np.argsort(-np.mean([run.federation.positives for run in part.runs], axis=0))
+    assert len(figure.axes) == 3
+    for axes, share in zip(figure.axes, shares, strict=True):
+        widths = np.array([bar.get_width() for bar in axes.patches]).reshape(2, -1)
+        np.testing.assert_allclose(widths[0], 100 * share.positive[order])
+        np.testing.assert_allclose(widths[1], 100 * share.negative[order])
+    assert {"positive cases", "negative cases", "plain loss"} <= set(texts(figure))
+
+
+def test_many_classes_are_added_up_by_rank(tmp_path):
+    comparison = compared(tmp_path, classes=MANY, seeds=1)
+    figure = plot_shares(comparison, *weighed_part(comparison))
+    for axes in figure.axes:
+        assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(100)
+
+
+def test_without_pnb_there_is_nothing_to_show(tmp_path):
+    comparison = compared(tmp_path, seeds=1)
+    plain = type(comparison)(comparison.title, comparison.methods[:2])
+    assert weighed_part(plain) is None

@@ -11,15 +11,15 @@ from fedbb.flower.admin.doctor import examine
 from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.templates import make_federation
 from fedbb.recipes.check import check_recipe
+from fedbb.recipes.privacy import agree
+from fedbb.secagg.client_secrets import read_server_keys, read_site_keys
 from fedbb.secagg.flower.enrolment import (
     enrol,
     enrolment_folder,
-    fingerprint,
     keys_for,
     make_identity,
 )
-from fedbb.secagg.flower.keys import agree, read_server_keys, read_site_keys
-from fedbb.secagg.primitives.keys import Identity
+from fedbb.secagg.primitives.keys import Identity, fingerprint
 from helpers.flower_loopback import with_defense
 from helpers.secagg_grid import enrolled, private_recipe
 
@@ -78,8 +78,8 @@ def test_no_site_gets_a_key_that_is_not_its_own(folder, recipe):
 @pytest.mark.parametrize(
     ("defense", "told"),
     [
-        ({"max_weight": 0.5}, "max_weight is 1.0 there and 0.5 in the recipe"),
-        ({"quorum": 1.0}, "least is 3 there and 4 in the recipe"),
+        ({"max_weight": 0.5}, "max_weight is 1.0 in the roster and 0.5 in the recipe"),
+        ({"quorum": 1.0}, "least is 3 in the roster and 4 in the recipe"),
     ],
 )
 def test_a_recipe_on_other_terms_is_refused_and_told_what_to_do(defense, told, tmp_path):
@@ -87,14 +87,16 @@ def test_a_recipe_on_other_terms_is_refused_and_told_what_to_do(defense, told, t
     folder = enrolled(recipe, tmp_path, 4)
     other = with_defense(recipe, **defense)
     for refuse in (enrol, keys_for):
-        with pytest.raises(RunError, match=rf"other terms: {told}\. .* enrol them anew"):
+        with pytest.raises(RunError, match=rf"other terms: {told}\. .* enrol them again"):
             refuse(folder, other)
 
 
 def test_another_floor_is_another_term(folder, recipe, tmp_path):
     enrol(folder, recipe)
     floor = private_recipe(tmp_path, method={"name": "fedbb", "options": {"floor": 0.25}})
-    with pytest.raises(RunError, match=r"least_dispersion is .* there and 0.25 in the recipe"):
+    with pytest.raises(
+        RunError, match=r"least_dispersion is .* in the roster and 0.25 in the recipe"
+    ):
         enrol(folder, floor)
 
 
@@ -116,7 +118,7 @@ def test_an_open_recipe_has_nothing_to_enrol_for(folder, tmp_path):
 
 
 def test_a_site_makes_its_identity_itself_and_gives_only_the_public_half(folder, recipe, tmp_path):
-    with pytest.raises(RunError, match=r"site-0/identity.pub is missing: the site makes it"):
+    with pytest.raises(RunError, match=r"site-0/identity.pub is missing: the site creates it"):
         enrol(folder, recipe, keys=False)
     elsewhere = FederationFolder(tmp_path / "elsewhere")
     make_federation(elsewhere, 3)
@@ -156,15 +158,15 @@ def test_a_wrong_or_damaged_key_is_told_without_its_content(folder, recipe):
     key = folder.site(0).path / "identity.key"
     for content in ("not hexadecimal", "abcd"):
         key.write_text(content)
-        with pytest.raises(RunError, match=r"identity.key is no key") as caught:
+        with pytest.raises(RunError, match=r"identity.key is not a") as caught:
             read_site_keys(key.parent, 0)
         assert content not in str(caught.value)
     key.write_text(Identity.draw().secret.hex())
-    with pytest.raises(RunError, match="knows client 0 by another key"):
+    with pytest.raises(RunError, match="has another key, or none, for client 0"):
         read_site_keys(key.parent, 0)
     server = enrolment_folder(folder) / "aggregator.key"
     server.write_text(Identity.draw().secret.hex())
-    with pytest.raises(RunError, match="knows the server by another key"):
+    with pytest.raises(RunError, match="has another key for the server"):
         read_server_keys(server.parent)
 
 
@@ -223,4 +225,4 @@ def test_the_command_enrols_sites_for_a_recipe(folder, recipe, tmp_path, monkeyp
     made = json.loads(capsys.readouterr().out)
     assert sum(piece["made"] for piece in made) == 2 * 3 - 2 + 4 + 2 * 3
     assert run_command(monkeypatch, folder.path, path, "--set", "defense.max_weight=0.5") == 2
-    assert "max_weight is 1.0 there" in capsys.readouterr().err.replace("\n", " ")
+    assert "max_weight is 1.0 in the roster" in capsys.readouterr().err.replace("\n", " ")

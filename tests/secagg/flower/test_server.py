@@ -189,7 +189,7 @@ def test_an_audit_tells_what_the_server_of_such_a_run_saw(tmp_path):
     told = {(seen.whose, seen.what) for seen in audit.seen}
     assert ("3 clients together", "samples") in told
     assert not any(what in ("model", "dispersion R", "steps") for _, what in told)
-    assert any("Nobody's weight" in text for text in audit.follows)
+    assert any("No client's weight" in text for text in audit.follows)
 
 
 def test_a_run_goes_on_only_under_its_own_roster(tmp_path):

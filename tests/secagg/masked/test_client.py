@@ -1,4 +1,4 @@
-"""What a party refuses, whatever the server asks: it trusts its roster and its journal."""
+"""What a client refuses, whatever the server asks: it trusts its roster and its journal."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -9,39 +9,40 @@ import numpy as np
 import pytest
 
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
-from fedbb.secagg.masked.client import MaskedParty
-from fedbb.secagg.primitives.keys import Identity, public_of
-from fedbb.secagg.protocol.journal import FileJournal, MemoryJournal
-from fedbb.secagg.protocol.messages import Letter, Occasion, seal, unseal
+from fedbb.secagg.masked.client import MaskedSumClient
+from fedbb.secagg.primitives.keys import Identity, public_key
+from fedbb.secagg.protocol.messages import AttemptId, SignedMessage, sign_message, verify_message
+from fedbb.secagg.protocol.replay_guard import FileJournal
 from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
 from helpers.secagg_clients import (
     SERVER,
-    Table,
-    about,
+    LocalTransport,
+    MemoryJournal,
     counted,
     identity_of,
     make_roster,
-    masked_party,
+    masked_client,
     masked_sum,
-    sit_down,
+    open_transport,
+    request,
 )
 
 FIVE = make_roster(5)
 TARGET = 2
 
-Alter = Callable[[Letter], Letter]
+Alter = Callable[[SignedMessage], SignedMessage]
 
 
-def letter_of(
-    letter: Letter, facts: dict[str, Any] | None = None, parts: Sequence[bytes] | None = None
-) -> Letter:
-    """Return a letter of the server's with other facts or parts."""
-    return Letter(
-        letter.occasion,
-        letter.stage,
+def message_of(
+    signed: SignedMessage, facts: dict[str, Any] | None = None, parts: Sequence[bytes] | None = None
+) -> SignedMessage:
+    """Return a message of the server with other facts or parts."""
+    return SignedMessage(
+        signed.attempt_id,
+        signed.stage,
         AGGREGATOR,
-        dict(letter.facts) | (facts or {}),
-        letter.parts if parts is None else parts,
+        dict(signed.facts) | (facts or {}),
+        signed.parts if parts is None else parts,
     )
 
 
@@ -51,29 +52,29 @@ def tell(stage: str, alter: Alter, roster: Roster = FIVE) -> Callable[[str, int,
     def change(now: str, client: int, message: bytes) -> bytes:
         if (now, client) != (stage, TARGET):
             return message
-        return seal(alter(unseal(message, FIVE, stage, AGGREGATOR)), roster, SERVER)
+        return sign_message(alter(verify_message(message, FIVE, stage, AGGREGATOR)), roster, SERVER)
 
     return change
 
 
-def refusal(table: Table, clients: Sequence[int] = range(5)) -> str:
+def refusal(transport: LocalTransport, clients: Sequence[int] = range(5)) -> str:
     """Run a sum and return why the target refused; nobody else does."""
     with suppress(TooFewError):
-        masked_sum(FIVE)(about(), clients, table)
-    (told,) = table.refusals
+        masked_sum(FIVE)(request(), clients, transport)
+    (told,) = transport.refusals
     assert told[1] == TARGET
     return told[2]
 
 
 def told(stage: str, alter: Alter) -> str:
     """Return why the target refuses what it is told in a stage."""
-    table = sit_down()
-    table.change = tell(stage, alter)
-    return refusal(table)
+    transport = open_transport()
+    transport.change = tell(stage, alter)
+    return refusal(transport)
 
 
-def parts_with(letter: Letter, place: int, part: bytes) -> list[bytes]:
-    parts = [bytes(each) for each in letter.parts]
+def parts_with(signed: SignedMessage, place: int, part: bytes) -> list[bytes]:
+    parts = [bytes(each) for each in signed.parts]
     parts[place] = part
     return parts
 
@@ -83,207 +84,217 @@ def parts_with(letter: Letter, place: int, part: bytes) -> list[bytes]:
 
 def test_a_client_listed_both_alive_and_dead_is_refused() -> None:
     assert "both as alive and as dead" in told(
-        "unmask", lambda letter: letter_of(letter, {"dead": [1]})
+        "unmask", lambda signed: message_of(signed, {"dead": [1]})
     )
 
 
 def test_survivors_other_than_those_agreed_to_are_refused() -> None:
-    assert "not those this client has agreed to" in told(
-        "unmask", lambda letter: letter_of(letter, {"alive": [0, 2, 3, 4], "dead": [1]})
+    assert "not those that this client has agreed to" in told(
+        "unmask", lambda signed: message_of(signed, {"alive": [0, 2, 3, 4], "dead": [1]})
     )
 
 
 def test_a_cohort_that_is_neither_alive_nor_dead_is_refused() -> None:
-    table = sit_down()
-    table.silent = {("masked", 1)}
-    table.change = tell("unmask", lambda letter: letter_of(letter, {"dead": []}))
-    assert "not those this client has agreed to" in refusal(table)
+    transport = open_transport()
+    transport.silent = {("masked", 1)}
+    transport.change = tell("unmask", lambda signed: message_of(signed, {"dead": []}))
+    assert "not those that this client has agreed to" in refusal(transport)
 
 
 def test_too_few_survivors_are_refused() -> None:
     assert "3 clients are too few for a sum; 4 are needed" in told(
-        "agree", lambda letter: letter_of(letter, {"survivors": [0, 2, 3]})
+        "agree", lambda signed: message_of(signed, {"survivors": [0, 2, 3]})
     )
 
 
 def test_survivors_without_the_client_itself_are_refused() -> None:
-    assert "a sum it is not in" in told(
-        "agree", lambda letter: letter_of(letter, {"survivors": [0, 1, 3, 4]})
+    assert "a sum that it is not part of" in told(
+        "agree", lambda signed: message_of(signed, {"survivors": [0, 1, 3, 4]})
     )
 
 
 def test_survivors_from_outside_the_cohort_are_refused() -> None:
-    table = sit_down(6)
+    transport = open_transport(6)
     six = make_roster(6)
-    table.change = lambda stage, client, message: (
-        seal(
-            letter_of(unseal(message, six, stage, AGGREGATOR), {"survivors": [0, 1, 2, 3, 5]}),
+    transport.change = lambda stage, client, message: (
+        sign_message(
+            message_of(
+                verify_message(message, six, stage, AGGREGATOR), {"survivors": [0, 1, 2, 3, 5]}
+            ),
             six,
             SERVER,
         )
         if (stage, client) == ("agree", TARGET)
         else message
     )
-    masked_sum(six)(about(), range(5), table)
-    assert table.refusals == [("agree", 2, "client 5 does not belong to those who are asked")]
+    masked_sum(six)(request(), range(5), transport)
+    assert transport.refusals == [("agree", 2, "client 5 is not among the clients of this sum")]
 
 
 @pytest.mark.parametrize("value", [[2, 1], [1, 1, 2], "all", [0.5], [True, 2], None, [-1, 2]])
 def test_a_list_of_survivors_that_is_none_is_refused(value: object) -> None:
-    told("agree", lambda letter: letter_of(letter, {"survivors": value}))
+    told("agree", lambda signed: message_of(signed, {"survivors": value}))
 
 
 def test_two_lists_of_survivors_are_not_both_agreed_to() -> None:
-    """Not by asking twice, and not by asking a party that was put back to an earlier state."""
-    table = sit_down()
-    party = table.parties[TARGET]
+    """Not by asking twice, and not by asking a own that was put back to an earlier state."""
+    transport = open_transport()
+    own = transport.clients[TARGET]
     before: list[bytes] = []
 
     def ask_twice(stage: str, client: int, message: bytes) -> bytes:
         if (stage, client) == ("agree", TARGET):
-            before.append(party.save())
-            letter = letter_of(
-                unseal(message, FIVE, stage, AGGREGATOR), {"survivors": [0, 1, 2, 3]}
+            before.append(own.save())
+            signed = message_of(
+                verify_message(message, FIVE, stage, AGGREGATOR), {"survivors": [0, 1, 2, 3]}
             )
-            party.answer(stage, seal(letter, FIVE, SERVER), lambda: table.vectors[client])
-            with pytest.raises(RefusedError, match="does not await stage agree now"):
-                party.answer(stage, message, lambda: table.vectors[client])
-            party.restore(before[0])
+            own.answer(stage, sign_message(signed, FIVE, SERVER), lambda: transport.vectors[client])
+            with pytest.raises(RefusedError, match="does not expect stage agree now"):
+                own.answer(stage, message, lambda: transport.vectors[client])
+            own.restore(before[0])
         return message
 
-    table.change = ask_twice
-    assert "has agreed to another list of survivors" in refusal(table)
+    transport.change = ask_twice
+    assert "has agreed to another list of survivors" in refusal(transport)
 
 
 def test_an_agreement_to_another_list_is_refused() -> None:
     """The server had client 0 agree to one list and the target to another."""
 
-    def differ(letter: Letter) -> Letter:
+    def differ(signed: SignedMessage) -> SignedMessage:
         facts = {"survivors": [0, 1, 2, 3], "same": True}
-        other = seal(Letter(letter.occasion, "agree", 0, facts), FIVE, identity_of(0))
-        return letter_of(letter, parts=parts_with(letter, 0, other))
+        other = sign_message(
+            SignedMessage(signed.attempt_id, "agree", 0, facts), FIVE, identity_of(0)
+        )
+        return message_of(signed, parts=parts_with(signed, 0, other))
 
     assert "client 0 has agreed to another list of survivors" in told("unmask", differ)
 
 
 def test_an_agreement_of_somebody_who_is_no_survivor_is_refused() -> None:
-    table = sit_down()
-    table.silent = {("masked", 4)}
+    transport = open_transport()
+    transport.silent = {("masked", 4)}
 
-    def pretend(letter: Letter) -> Letter:
+    def pretend(signed: SignedMessage) -> SignedMessage:
         facts = {"survivors": [0, 1, 2, 3], "same": True}
-        dead = seal(Letter(letter.occasion, "agree", 4, facts), FIVE, identity_of(4))
-        return letter_of(letter, parts=parts_with(letter, 0, dead))
+        dead = sign_message(
+            SignedMessage(signed.attempt_id, "agree", 4, facts), FIVE, identity_of(4)
+        )
+        return message_of(signed, parts=parts_with(signed, 0, dead))
 
-    table.change = tell("unmask", pretend)
-    assert "client 4 is no survivor" in refusal(table)
+    transport.change = tell("unmask", pretend)
+    assert "client 4 signed and is not among the survivors" in refusal(transport)
 
 
 def test_too_few_agreements_are_refused_and_one_counts_once() -> None:
-    def three(letter: Letter) -> Letter:
-        return letter_of(letter, parts=[*letter.parts[:3], letter.parts[0], letter.parts[0]])
+    def three(signed: SignedMessage) -> SignedMessage:
+        return message_of(signed, parts=[*signed.parts[:3], signed.parts[0], signed.parts[0]])
 
     assert "3 survivors agree to their list; 4 are needed" in told("unmask", three)
 
 
 def test_an_agreement_the_server_signed_itself_is_refused() -> None:
-    def forge(letter: Letter) -> Letter:
+    def forge(signed: SignedMessage) -> SignedMessage:
         facts = {"survivors": [0, 1, 2, 3, 4], "same": True}
-        false = seal(Letter(letter.occasion, "agree", 0, facts), FIVE, SERVER)
-        return letter_of(letter, parts=parts_with(letter, 0, false))
+        false = sign_message(SignedMessage(signed.attempt_id, "agree", 0, facts), FIVE, SERVER)
+        return message_of(signed, parts=parts_with(signed, 0, false))
 
-    assert "false signature" in told("unmask", forge)
+    assert "invalid signature" in told("unmask", forge)
 
 
 # Unmasking once.
 
 
-def unmasked(journal_of: Callable[[], Any]) -> tuple[Table, MaskedParty, bytes, bytes]:
-    """Return a table after a sum, the target, and its state and letter before it unmasked."""
-    table = sit_down()
-    party = MaskedParty(TARGET, identity_of(TARGET), FIVE, journal_of(), entropy=counted("target"))
-    table.parties = {**table.parties, TARGET: party}
+def unmasked(journal_of: Callable[[], Any]) -> tuple[LocalTransport, MaskedSumClient, bytes, bytes]:
+    """Return a transport after a sum, the target, and its state and message before it unmasked."""
+    transport = open_transport()
+    own = MaskedSumClient(
+        TARGET, identity_of(TARGET), FIVE, journal_of(), entropy=counted("target")
+    )
+    transport.clients = {**transport.clients, TARGET: own}
     kept: list[bytes] = []
 
     def keep(stage: str, client: int, message: bytes) -> bytes:
         if (stage, client) == ("unmask", TARGET):
-            kept.extend((party.save(), message))
+            kept.extend((own.save(), message))
         return message
 
-    table.change = keep
-    masked_sum(FIVE)(about(), range(5), table)
-    return table, party, kept[0], kept[1]
+    transport.change = keep
+    masked_sum(FIVE)(request(), range(5), transport)
+    return transport, own, kept[0], kept[1]
 
 
 def test_a_second_unmask_is_refused() -> None:
-    table, party, saved, message = unmasked(MemoryJournal)
-    with pytest.raises(RefusedError, match="does not await stage unmask now"):
-        party.answer("unmask", message, lambda: table.vectors[TARGET])
-    party.restore(saved)
+    transport, own, saved, message = unmasked(MemoryJournal)
+    with pytest.raises(RefusedError, match="does not expect stage unmask now"):
+        own.answer("unmask", message, lambda: transport.vectors[TARGET])
+    own.restore(saved)
     with pytest.raises(RefusedError, match="client 2 has unmasked this before"):
-        party.answer("unmask", message, lambda: table.vectors[TARGET])
+        own.answer("unmask", message, lambda: transport.vectors[TARGET])
 
 
 def test_a_second_unmask_is_refused_after_a_restart(tmp_path: Path) -> None:
-    table, _, saved, message = unmasked(lambda: FileJournal(tmp_path / "journal"))
-    again = MaskedParty(TARGET, identity_of(TARGET), FIVE, FileJournal(tmp_path / "journal"))
+    transport, _, saved, message = unmasked(lambda: FileJournal(tmp_path / "journal"))
+    again = MaskedSumClient(TARGET, identity_of(TARGET), FIVE, FileJournal(tmp_path / "journal"))
     again.restore(saved)
     with pytest.raises(RefusedError, match="client 2 has unmasked this before"):
-        again.answer("unmask", message, lambda: table.vectors[TARGET])
+        again.answer("unmask", message, lambda: transport.vectors[TARGET])
 
 
 def test_the_decision_is_on_disk_before_the_answer(tmp_path: Path) -> None:
-    """A journal that cannot be written keeps the party from answering."""
+    """A journal that cannot be written keeps the own from answering."""
 
     class Full:
-        def seen(self, key: str) -> None:
+        def lookup(self, key: str) -> None:
             return None
 
-        def note(self, key: str, decision: str) -> None:
+        def record(self, key: str, decision: str) -> None:
             if key.startswith("revealed"):
                 raise PrivacyError("no space left on device")
 
-    table = sit_down()
-    party = MaskedParty(TARGET, identity_of(TARGET), FIVE, Full(), entropy=counted("target"))
-    table.parties = {**table.parties, TARGET: party}
-    assert refusal(table) == "no space left on device"
+    transport = open_transport()
+    own = MaskedSumClient(TARGET, identity_of(TARGET), FIVE, Full(), entropy=counted("target"))
+    transport.clients = {**transport.clients, TARGET: own}
+    assert refusal(transport) == "no space left on device"
 
 
 def test_after_unmasking_nothing_secret_is_left() -> None:
-    _, party, _, _ = unmasked(MemoryJournal)
-    assert party.attempt is None
-    assert party.save() == b""
+    _, own, _, _ = unmasked(MemoryJournal)
+    assert own.attempt is None
+    assert own.save() == b""
 
 
-def test_after_masking_the_party_knows_neither_its_keys_nor_its_seed() -> None:
+def test_after_masking_the_client_knows_neither_its_keys_nor_its_seed() -> None:
     _, _, saved, _ = unmasked(MemoryJournal)
-    party = masked_party(TARGET, FIVE)
-    party.restore(saved)
-    assert party.attempt is not None
-    assert (party.attempt.secrets.second, party.attempt.seed, party.attempt.peers) == (b"", b"", {})
+    own = masked_client(TARGET, FIVE)
+    own.restore(saved)
+    assert own.attempt is not None
+    assert (own.attempt.secrets.second, own.attempt.seed, own.attempt.peers) == (b"", b"", {})
 
 
 def test_an_attempt_is_not_begun_twice() -> None:
-    table = sit_down()
-    masked_sum(FIVE)(about(), range(5), table)
-    message = next(m for stage, client, m, _ in table.seen if (stage, client) == ("keys", TARGET))
+    transport = open_transport()
+    masked_sum(FIVE)(request(), range(5), transport)
+    message = next(
+        m for stage, client, m, _ in transport.seen if (stage, client) == ("keys", TARGET)
+    )
     with pytest.raises(
         RefusedError, match="has begun this attempt before: run, round 1, attempt 1"
     ):
-        table.ask("keys", TARGET, message)
+        transport.ask("keys", TARGET, message)
 
 
 def test_a_replayed_stage_of_an_earlier_round_is_refused() -> None:
-    table = sit_down()
-    masked_sum(FIVE)(about(number=1), range(5), table)
-    old = {(stage, client): message for stage, client, message, _ in table.seen}
-    again = Table(table.parties, table.vectors)
+    transport = open_transport()
+    masked_sum(FIVE)(request(number=1), range(5), transport)
+    old = {(stage, client): message for stage, client, message, _ in transport.seen}
+    again = LocalTransport(transport.clients, transport.vectors)
     again.change = lambda stage, client, message: (
         old[stage, client] if (stage, client) == ("masked", TARGET) else message
     )
-    masked_sum(FIVE, "later")(about(number=2), range(5), again)
+    masked_sum(FIVE, "later")(request(number=2), range(5), again)
     assert again.refusals == [
-        ("masked", 2, "a letter is from another attempt than run, round 2, attempt 1")
+        ("masked", 2, "a message is from another attempt than run, round 2, attempt 1")
     ]
 
 
@@ -293,99 +304,105 @@ def test_a_replayed_stage_of_an_earlier_round_is_refused() -> None:
 def test_a_swapped_public_key_is_refused() -> None:
     """The server puts a key of its own in the place of client 0's, whose name it cannot sign."""
 
-    def swap(letter: Letter) -> Letter:
-        keys = (public_of(bytes([1] * 32)), public_of(bytes([2] * 32)))
+    def swap(signed: SignedMessage) -> SignedMessage:
+        keys = (public_key(bytes([1] * 32)), public_key(bytes([2] * 32)))
         facts = {"cohort": list(range(5))}
-        false = seal(Letter(letter.occasion, "keys", 0, facts, keys), FIVE, SERVER)
-        return letter_of(letter, parts=parts_with(letter, 0, false))
+        false = sign_message(SignedMessage(signed.attempt_id, "keys", 0, facts, keys), FIVE, SERVER)
+        return message_of(signed, parts=parts_with(signed, 0, false))
 
-    assert "a letter of stage keys has a false signature" in told("shares", swap)
+    assert "a message of stage keys has an invalid signature" in told("shares", swap)
 
 
 def test_a_key_put_in_place_of_the_clients_own_is_refused() -> None:
-    def swap(letter: Letter) -> Letter:
-        keys = (public_of(bytes([1] * 32)), public_of(bytes([2] * 32)))
+    def swap(signed: SignedMessage) -> SignedMessage:
+        keys = (public_key(bytes([1] * 32)), public_key(bytes([2] * 32)))
         facts = {"cohort": list(range(5))}
-        other = seal(
-            Letter(letter.occasion, "keys", TARGET, facts, keys), FIVE, identity_of(TARGET)
+        other = sign_message(
+            SignedMessage(signed.attempt_id, "keys", TARGET, facts, keys), FIVE, identity_of(TARGET)
         )
-        return letter_of(letter, parts=parts_with(letter, TARGET, other))
+        return message_of(signed, parts=parts_with(signed, TARGET, other))
 
-    assert "in the place of this client's own" in told("shares", swap)
+    assert "own key was replaced" in told("shares", swap)
 
 
 def test_a_key_announced_twice_is_refused() -> None:
-    def copy(letter: Letter) -> Letter:
-        own = unseal(letter.parts[1], FIVE, "keys", 1)
+    def copy(signed: SignedMessage) -> SignedMessage:
+        own = verify_message(signed.parts[1], FIVE, "keys", 1)
         facts = {"cohort": list(range(5))}
-        copied = Letter(letter.occasion, "keys", 0, facts, [bytes(part) for part in own.parts])
-        return letter_of(letter, parts=parts_with(letter, 0, seal(copied, FIVE, identity_of(0))))
+        copied = SignedMessage(
+            signed.attempt_id, "keys", 0, facts, [bytes(part) for part in own.parts]
+        )
+        return message_of(
+            signed, parts=parts_with(signed, 0, sign_message(copied, FIVE, identity_of(0)))
+        )
 
     assert "two public keys of a cohort are the same" in told("shares", copy)
 
 
 def test_a_key_of_small_order_is_refused() -> None:
-    def weaken(letter: Letter) -> Letter:
+    def weaken(signed: SignedMessage) -> SignedMessage:
         keys = (bytes(32), (1).to_bytes(32, "little"))
         facts = {"cohort": list(range(5))}
-        weak = seal(Letter(letter.occasion, "keys", 0, facts, keys), FIVE, identity_of(0))
-        return letter_of(letter, parts=parts_with(letter, 0, weak))
+        weak = sign_message(
+            SignedMessage(signed.attempt_id, "keys", 0, facts, keys), FIVE, identity_of(0)
+        )
+        return message_of(signed, parts=parts_with(signed, 0, weak))
 
-    assert "none that a secret can be agreed on with" in told("shares", weaken)
+    assert "no secret can be agreed on" in told("shares", weaken)
 
 
 def test_keys_of_another_attempt_are_refused() -> None:
-    def older(letter: Letter) -> Letter:
-        occasion = Occasion("run", 1, 1, "00" * 16)
-        keys = (public_of(bytes([1] * 32)), public_of(bytes([2] * 32)))
+    def older(signed: SignedMessage) -> SignedMessage:
+        attempt_id = AttemptId("run", 1, 1, "00" * 16)
+        keys = (public_key(bytes([1] * 32)), public_key(bytes([2] * 32)))
         facts = {"cohort": list(range(5))}
-        old = seal(Letter(occasion, "keys", 0, facts, keys), FIVE, identity_of(0))
-        return letter_of(letter, parts=parts_with(letter, 0, old))
+        old = sign_message(SignedMessage(attempt_id, "keys", 0, facts, keys), FIVE, identity_of(0))
+        return message_of(signed, parts=parts_with(signed, 0, old))
 
     assert "from another attempt than" in told("shares", older)
 
 
 def test_keys_that_are_not_complete_are_refused() -> None:
-    def shorten(letter: Letter) -> Letter:
-        return letter_of(letter, parts=letter.parts[1:])
+    def shorten(signed: SignedMessage) -> SignedMessage:
+        return message_of(signed, parts=signed.parts[1:])
 
     assert "not complete" in told("shares", shorten)
 
 
-def test_parties_that_are_told_of_different_cohorts_find_out() -> None:
-    def differ(letter: Letter) -> Letter:
-        keys = (public_of(bytes([1] * 32)), public_of(bytes([2] * 32)))
-        other = Letter(letter.occasion, "keys", 0, {"cohort": [0, 1, 2]}, keys)
-        sealed = seal(other, FIVE, identity_of(0))
-        return letter_of(letter, parts=parts_with(letter, 0, sealed))
+def test_clients_that_are_told_of_different_cohorts_find_out() -> None:
+    def differ(signed: SignedMessage) -> SignedMessage:
+        keys = (public_key(bytes([1] * 32)), public_key(bytes([2] * 32)))
+        other = SignedMessage(signed.attempt_id, "keys", 0, {"cohort": [0, 1, 2]}, keys)
+        sealed = sign_message(other, FIVE, identity_of(0))
+        return message_of(signed, parts=parts_with(signed, 0, sealed))
 
-    assert "client 0 was told of another cohort" in told("shares", differ)
+    assert "client 0 announced its keys for another cohort" in told("shares", differ)
 
 
 @pytest.mark.parametrize("other", [0, 3])
 def test_a_replayed_share_is_refused(other: int) -> None:
     """Of an earlier attempt, and one that was sealed for somebody else."""
-    table = sit_down()
-    masked_sum(FIVE)(about(number=1), range(5), table)
+    transport = open_transport()
+    masked_sum(FIVE)(request(number=1), range(5), transport)
     (old,) = [
         message
-        for stage, client, message, _ in table.seen
+        for stage, client, message, _ in transport.seen
         if (stage, client) == ("masked", TARGET if other == 0 else other)
     ]
-    share = bytes(unseal(old, FIVE, "masked", AGGREGATOR).parts[0])
-    again = Table(table.parties, table.vectors)
+    share = bytes(verify_message(old, FIVE, "masked", AGGREGATOR).parts[0])
+    again = LocalTransport(transport.clients, transport.vectors)
     again.change = tell(
-        "masked", lambda letter: letter_of(letter, parts=parts_with(letter, 0, share))
+        "masked", lambda signed: message_of(signed, parts=parts_with(signed, 0, share))
     )
-    masked_sum(FIVE, "later")(about(number=2), range(5), again)
+    masked_sum(FIVE, "later")(request(number=2), range(5), again)
     assert again.refusals == [
-        ("masked", TARGET, "a share was not sealed by its giver, for this attempt")
+        ("masked", TARGET, "a share was not encrypted by its owner for this attempt")
     ]
 
 
 def test_shares_given_in_another_order_are_refused() -> None:
-    assert "not sealed by its giver" in told(
-        "masked", lambda letter: letter_of(letter, parts=list(reversed(letter.parts)))
+    assert "not encrypted by its owner" in told(
+        "masked", lambda signed: message_of(signed, parts=list(reversed(signed.parts)))
     )
 
 
@@ -393,68 +410,68 @@ def test_shares_given_in_another_order_are_refused() -> None:
 
 
 def test_a_cohort_with_a_stranger_is_refused() -> None:
-    assert "client 9 does not belong" in told(
-        "keys", lambda letter: letter_of(letter, {"cohort": [0, 1, 2, 9]})
+    assert "client 9 is not among the clients" in told(
+        "keys", lambda signed: message_of(signed, {"cohort": [0, 1, 2, 9]})
     )
 
 
 def test_a_cohort_that_is_too_small_is_refused() -> None:
     assert "2 clients are too few for a sum; 3 are needed" in told(
-        "keys", lambda letter: letter_of(letter, {"cohort": [1, 2]})
+        "keys", lambda signed: message_of(signed, {"cohort": [1, 2]})
     )
 
 
-def test_a_letter_about_another_roster_is_refused() -> None:
+def test_a_message_about_another_roster_is_refused() -> None:
     """A server that adds members of its own makes another roster of it."""
-    table = sit_down()
-    table.change = tell("keys", lambda letter: letter, roster=make_roster(6))
-    assert "about another roster" in refusal(table)
+    transport = open_transport()
+    transport.change = tell("keys", lambda signed: signed, roster=make_roster(6))
+    assert "names another roster" in refusal(transport)
 
 
-def test_a_letter_not_signed_by_the_server_is_refused() -> None:
-    table = sit_down()
-    table.change = lambda stage, client, message: (
-        seal(unseal(message, FIVE, stage, AGGREGATOR), FIVE, Identity(bytes(32)))
+def test_a_message_not_signed_by_the_server_is_refused() -> None:
+    transport = open_transport()
+    transport.change = lambda stage, client, message: (
+        sign_message(verify_message(message, FIVE, stage, AGGREGATOR), FIVE, Identity(bytes(32)))
         if client == TARGET
         else message
     )
-    assert "false signature" in refusal(table)
+    assert "invalid signature" in refusal(transport)
 
 
-def test_a_letter_from_another_client_in_place_of_the_server_is_refused() -> None:
-    letter = Letter(Occasion("run", 1, 1, "00" * 16), "keys", 0, {"cohort": [0, 1, 2]})
-    with pytest.raises(RefusedError, match="not from whom it should be"):
-        masked_party(TARGET, FIVE).answer("keys", seal(letter, FIVE, identity_of(0)), list)
+def test_a_message_from_another_client_in_place_of_the_server_is_refused() -> None:
+    signed = SignedMessage(AttemptId("run", 1, 1, "00" * 16), "keys", 0, {"cohort": [0, 1, 2]})
+    with pytest.raises(RefusedError, match="not from the expected sender"):
+        masked_client(TARGET, FIVE).answer("keys", sign_message(signed, FIVE, identity_of(0)), list)
 
 
-def test_a_party_with_another_key_than_the_rosters_does_not_begin() -> None:
-    with pytest.raises(RefusedError, match="knows client 2 by another key"):
-        MaskedParty(TARGET, identity_of(1), FIVE, MemoryJournal())
+def test_a_client_with_another_key_than_the_rosters_does_not_begin() -> None:
+    with pytest.raises(RefusedError, match="has another key for client 2"):
+        MaskedSumClient(TARGET, identity_of(1), FIVE, MemoryJournal())
     with pytest.raises(RefusedError, match="client 7 is not in the roster"):
-        MaskedParty(7, identity_of(7), FIVE, MemoryJournal())
+        MaskedSumClient(7, identity_of(7), FIVE, MemoryJournal())
 
 
-def test_a_party_of_one_run_takes_part_in_no_other() -> None:
-    table = sit_down()
-    table.parties[TARGET].run = "another"  # type: ignore[attr-defined]
-    assert "takes part in another, in no other run" in refusal(table)
+def test_a_client_of_one_run_takes_part_in_no_other() -> None:
+    transport = open_transport()
+    transport.clients[TARGET].run = "another"  # type: ignore[attr-defined]
+    assert "takes part in another, in no other run" in refusal(transport)
 
 
 @pytest.mark.parametrize("stage", ["shares", "masked", "agree", "unmask"])
 def test_a_stage_out_of_turn_is_refused(stage: str) -> None:
-    with pytest.raises(RefusedError, match=f"does not await stage {stage} now"):
-        masked_party(TARGET, FIVE).answer(stage, b"", list)
+    with pytest.raises(RefusedError, match=f"does not expect stage {stage} now"):
+        masked_client(TARGET, FIVE).answer(stage, b"", list)
 
 
 def test_an_unknown_stage_is_refused() -> None:
     with pytest.raises(RefusedError, match="has the stages keys, shares, masked, agree, unmask"):
-        masked_party(TARGET, FIVE).answer("decrypt", b"", list)
+        masked_client(TARGET, FIVE).answer("decrypt", b"", list)
 
 
-def test_a_letter_of_another_stage_is_refused() -> None:
-    letter = Letter(Occasion("run", 1, 1, "00" * 16), "unmask", AGGREGATOR)
-    with pytest.raises(RefusedError, match="a letter of stage keys is awaited"):
-        masked_party(TARGET, FIVE).answer("keys", seal(letter, FIVE, SERVER), list)
+def test_a_message_of_another_stage_is_refused() -> None:
+    signed = SignedMessage(AttemptId("run", 1, 1, "00" * 16), "unmask", AGGREGATOR)
+    with pytest.raises(RefusedError, match="a message of stage keys is expected"):
+        masked_client(TARGET, FIVE).answer("keys", sign_message(signed, FIVE, SERVER), list)
 
 
 # Vectors.
@@ -473,18 +490,20 @@ def test_a_letter_of_another_stage_is_refused() -> None:
 def test_a_number_that_could_spoil_the_sum_is_refused_before_it_is_masked(
     value: float, reason: str
 ) -> None:
-    table = sit_down()
-    table.vectors[TARGET][7] = value  # type: ignore[index]
-    told = refusal(table)
+    transport = open_transport()
+    transport.vectors[TARGET][7] = value  # type: ignore[index]
+    told = refusal(transport)
     assert reason in told
     assert str(value) not in told
-    assert not [client for stage, client, _, _ in table.seen if (stage, client) == ("masked", 2)]
+    assert not [
+        client for stage, client, _, _ in transport.seen if (stage, client) == ("masked", 2)
+    ]
 
 
 @pytest.mark.parametrize(
     ("vector", "reason"),
     [
-        (np.zeros(39), "a vector of 40 numbers is asked for, not of 39"),
+        (np.zeros(39), "a vector of 40 numbers is requested, not of 39"),
         (np.zeros((40, 1)), "must be flat and of float64"),
         (np.zeros(40, dtype=np.float32), "must be flat and of float64"),
         (np.zeros(40, dtype=np.int64), "must be flat and of float64"),
@@ -493,31 +512,31 @@ def test_a_number_that_could_spoil_the_sum_is_refused_before_it_is_masked(
     ],
 )
 def test_a_vector_of_another_kind_is_refused(vector: np.ndarray, reason: str) -> None:
-    table = sit_down()
-    table.vectors = {**table.vectors, TARGET: vector}
-    assert reason in refusal(table)
+    transport = open_transport()
+    transport.vectors = {**transport.vectors, TARGET: vector}
+    assert reason in refusal(transport)
 
 
-def test_a_party_whose_vector_is_refused_still_awaits_the_stage() -> None:
+def test_a_client_whose_vector_is_refused_still_awaits_the_stage() -> None:
     """So that whoever made a mistake may answer again while there is time."""
-    table = sit_down()
-    good = table.vectors[TARGET]
-    table.vectors = {**table.vectors, TARGET: good * np.nan}
-    refusal(table)
-    attempt = table.parties[TARGET].attempt  # type: ignore[attr-defined]
+    transport = open_transport()
+    good = transport.vectors[TARGET]
+    transport.vectors = {**transport.vectors, TARGET: good * np.nan}
+    refusal(transport)
+    attempt = transport.clients[TARGET].attempt  # type: ignore[attr-defined]
     assert attempt.stage == "masked"
 
 
 def test_nothing_secret_is_printed() -> None:
-    party = masked_party(TARGET, FIVE)
-    table = sit_down()
-    table.parties = {**table.parties, TARGET: party}
-    table.silent = {("masked", TARGET)}
-    masked_sum(FIVE)(about(), range(5), table)
-    assert party.attempt is not None
-    secret = party.attempt.secrets
-    for shown in (party, party.identity, party.attempt, secret):
+    own = masked_client(TARGET, FIVE)
+    transport = open_transport()
+    transport.clients = {**transport.clients, TARGET: own}
+    transport.silent = {("masked", TARGET)}
+    masked_sum(FIVE)(request(), range(5), transport)
+    assert own.attempt is not None
+    secret = own.attempt.secrets
+    for shown in (own, own.identity, own.attempt, secret):
         text = repr(shown) + str(shown)
-        for hidden in (party.identity.secret, secret.first, secret.second, party.attempt.seed):
+        for hidden in (own.identity.secret, secret.first, secret.second, own.attempt.seed):
             assert hidden.hex() not in text
             assert repr(hidden) not in text

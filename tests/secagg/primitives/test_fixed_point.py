@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbb.errors import RefusedError
-from fedbb.secagg.primitives.fixed_point import from_ring, to_ring
-from fedbb.secagg.primitives.limbs import from_limbs, to_limbs
+from fedbb.secagg.primitives.fixed_point import from_limbs, from_ring, to_limbs, to_ring
 from fedbb.secagg.primitives.masks import CHUNK, add_masks
 
 

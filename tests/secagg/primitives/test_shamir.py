@@ -112,7 +112,7 @@ def test_each_coefficient_is_drawn_anew() -> None:
 
 @pytest.mark.parametrize("share", [b"", bytes(32), bytes(34), PRIME.to_bytes(33, "big")])
 def test_what_is_no_share_is_refused(share: bytes) -> None:
-    with pytest.raises(RefusedError, match="is not one"):
+    with pytest.raises(RefusedError, match="is invalid"):
         combine({0: share, 1: bytes(33)})
 
 

@@ -1,4 +1,4 @@
-"""Letters, and every parser of bytes from outside: bad ones are refused, by one kind of error."""
+"""Signed messages, and every parser of untrusted bytes: invalid ones raise one kind of error."""
 
 import ast
 import json
@@ -13,85 +13,85 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedbb.errors import PrivacyError, RefusedError
-from fedbb.secagg.masked.attempt import STAGES, load_attempt
+from fedbb.secagg.masked.client import STAGES, load_attempt
 from fedbb.secagg.primitives.shamir import combine
-from fedbb.secagg.protocol.canonical import parse, spell
-from fedbb.secagg.protocol.messages import Letter, Occasion, seal, unseal
+from fedbb.secagg.protocol.canonical import canonical_json, parse_canonical
+from fedbb.secagg.protocol.messages import AttemptId, SignedMessage, sign_message, verify_message
 from fedbb.secagg.protocol.roster import AGGREGATOR, read_roster
 from helpers.secagg_clients import (
     ENROLMENT,
     SERVER,
-    Table,
-    about,
+    LocalTransport,
     identity_of,
     make_roster,
     masked_sum,
-    sit_down,
+    open_transport,
+    request,
 )
 
 ROSTER = make_roster(3)
-OCCASION = Occasion("run", 1, 1, "00" * 16)
-LETTER = Letter(OCCASION, "keys", 1, {"cohort": [0, 1, 2]}, (b"one", b"", b"three"))
-SEALED = seal(LETTER, ROSTER, identity_of(1))
+ATTEMPT_ID = AttemptId("run", 1, 1, "00" * 16)
+MESSAGE = SignedMessage(ATTEMPT_ID, "keys", 1, {"cohort": [0, 1, 2]}, (b"one", b"", b"three"))
+SIGNED = sign_message(MESSAGE, ROSTER, identity_of(1))
 
 
-def test_a_letter_comes_back_as_it_was() -> None:
-    letter = unseal(SEALED, ROSTER, "keys", 1, OCCASION)
-    assert (letter.occasion, letter.stage, letter.sender) == (OCCASION, "keys", 1)
-    assert letter.facts == {"cohort": [0, 1, 2]}
-    assert [bytes(part) for part in letter.parts] == [b"one", b"", b"three"]
+def test_a_message_comes_back_as_it_was() -> None:
+    signed = verify_message(SIGNED, ROSTER, "keys", 1, ATTEMPT_ID)
+    assert (signed.attempt_id, signed.stage, signed.sender) == (ATTEMPT_ID, "keys", 1)
+    assert signed.facts == {"cohort": [0, 1, 2]}
+    assert [bytes(part) for part in signed.parts] == [b"one", b"", b"three"]
 
 
-def test_the_same_letter_is_the_same_bytes() -> None:
-    assert seal(LETTER, ROSTER, identity_of(1)) == SEALED
+def test_the_same_message_is_the_same_bytes() -> None:
+    assert sign_message(MESSAGE, ROSTER, identity_of(1)) == SIGNED
 
 
 def test_every_flipped_bit_is_found() -> None:
-    for place in range(len(SEALED)):
+    for place in range(len(SIGNED)):
         for bit in range(8):
-            spoiled = bytearray(SEALED)
+            spoiled = bytearray(SIGNED)
             spoiled[place] ^= 1 << bit
             with pytest.raises(RefusedError):
-                unseal(bytes(spoiled), ROSTER, "keys", 1, OCCASION)
+                verify_message(bytes(spoiled), ROSTER, "keys", 1, ATTEMPT_ID)
 
 
 def test_every_cut_and_every_surplus_is_found() -> None:
-    for end in range(len(SEALED)):
+    for end in range(len(SIGNED)):
         with pytest.raises(RefusedError):
-            unseal(SEALED[:end], ROSTER, "keys", 1, OCCASION)
+            verify_message(SIGNED[:end], ROSTER, "keys", 1, ATTEMPT_ID)
     with pytest.raises(RefusedError, match="longer or shorter than its parts"):
-        unseal(SEALED + b"x", ROSTER, "keys", 1, OCCASION)
+        verify_message(SIGNED + b"x", ROSTER, "keys", 1, ATTEMPT_ID)
 
 
 def test_any_member_or_one_but_not_the_server_where_a_member_is_awaited() -> None:
-    assert unseal(SEALED, ROSTER, "keys", None).sender == 1
-    with pytest.raises(RefusedError, match="not from whom it should be"):
-        unseal(SEALED, ROSTER, "keys", 2)
-    servers = seal(Letter(OCCASION, "keys", AGGREGATOR), ROSTER, SERVER)
-    with pytest.raises(RefusedError, match="not from whom it should be"):
-        unseal(servers, ROSTER, "keys", None)
+    assert verify_message(SIGNED, ROSTER, "keys", None).sender == 1
+    with pytest.raises(RefusedError, match="not from the expected sender"):
+        verify_message(SIGNED, ROSTER, "keys", 2)
+    servers = sign_message(SignedMessage(ATTEMPT_ID, "keys", AGGREGATOR), ROSTER, SERVER)
+    with pytest.raises(RefusedError, match="not from the expected sender"):
+        verify_message(servers, ROSTER, "keys", None)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        Occasion("another", 1, 1, "00" * 16),
-        Occasion("run", 2, 1, "00" * 16),
-        Occasion("run", 1, 2, "00" * 16),
-        Occasion("run", 1, 1, "01" * 16),
+        AttemptId("another", 1, 1, "00" * 16),
+        AttemptId("run", 2, 1, "00" * 16),
+        AttemptId("run", 1, 2, "00" * 16),
+        AttemptId("run", 1, 1, "01" * 16),
     ],
 )
-def test_a_letter_serves_on_its_occasion_only(other: Occasion) -> None:
+def test_a_message_serves_on_its_occasion_only(other: AttemptId) -> None:
     with pytest.raises(RefusedError, match="another attempt"):
-        unseal(SEALED, ROSTER, "keys", 1, other)
+        verify_message(SIGNED, ROSTER, "keys", 1, other)
 
 
 def with_header(change: Callable[[dict[str, object]], object]) -> bytes:
-    """Return a letter whose sender signed a header of the wrong kind."""
-    (length,) = struct.unpack("<I", SEALED[4:8])
-    record = json.loads(SEALED[8 : 8 + length])
+    """Return a message whose sender signed a header of the wrong kind."""
+    (length,) = struct.unpack("<I", SIGNED[4:8])
+    record = json.loads(SIGNED[8 : 8 + length])
     changed = change(record)
-    header = spell(record if changed is None else changed)
+    header = canonical_json(record if changed is None else changed)
     return b"fbb1" + struct.pack("<I", len(header)) + header + bytes(64) + b"onethree"
 
 
@@ -124,14 +124,14 @@ def test_a_header_of_the_wrong_kind_is_refused(
     change: Callable[[dict[str, object]], object],
 ) -> None:
     with pytest.raises(RefusedError):
-        unseal(with_header(change), ROSTER, "keys", None)
+        verify_message(with_header(change), ROSTER, "keys", None)
 
 
-def test_json_has_one_spelling() -> None:
-    assert parse(b'{"a":1,"b":[]}', "it") == {"a": 1, "b": []}
+def test_json_has_one_encoding() -> None:
+    assert parse_canonical(b'{"a":1,"b":[]}', "it") == {"a": 1, "b": []}
     for other in (b'{"b":[],"a":1}', b'{"a": 1}', b'{"a":1,"a":1}', b"1.0e0", b'"\\u0061"', b"NaN"):
         with pytest.raises(RefusedError):
-            parse(other, "it")
+            parse_canonical(other, "it")
 
 
 NESTED = b"[" * 100_000 + b"]" * 100_000
@@ -156,10 +156,10 @@ def framed(header: bytes) -> bytes:
 @example(b"\xff\xfe")
 def test_no_bytes_make_a_parser_fail_in_another_way(content: bytes) -> None:
     for read in (
-        lambda data: unseal(data, ROSTER, "keys", None),
-        lambda data: unseal(framed(data), ROSTER, "keys", None),
+        lambda data: verify_message(data, ROSTER, "keys", None),
+        lambda data: verify_message(framed(data), ROSTER, "keys", None),
         lambda data: read_roster(data, ENROLMENT.public),
-        lambda data: parse(data, "it"),
+        lambda data: parse_canonical(data, "it"),
         lambda data: combine({0: data, 1: data}),
         load_attempt,
     ):
@@ -176,10 +176,10 @@ def test_no_bytes_make_a_parser_fail_in_another_way(content: bytes) -> None:
 )
 def test_no_json_makes_a_parser_fail_in_another_way(value: object) -> None:
     try:
-        content = spell(value)
+        content = canonical_json(value)
     except ValueError:  # infinity
         return
-    refused_or_read(lambda data: unseal(framed(data), ROSTER, "keys", None), content)
+    refused_or_read(lambda data: verify_message(framed(data), ROSTER, "keys", None), content)
     refused_or_read(load_attempt, content)
     refused_or_read(lambda data: read_roster(data, ENROLMENT.public), content)
 
@@ -187,16 +187,16 @@ def test_no_json_makes_a_parser_fail_in_another_way(value: object) -> None:
 ATTEMPTS: list[bytes] = []
 
 
-def _watch(table: Table) -> Table:
+def _watch(transport: LocalTransport) -> LocalTransport:
     def keep(stage: str, client: int, message: bytes) -> bytes:
-        ATTEMPTS.append(table.parties[client].save())
+        ATTEMPTS.append(transport.clients[client].save())
         return message
 
-    table.change = keep
-    return table
+    transport.change = keep
+    return transport
 
 
-masked_sum(ROSTER)(about(4), range(3), _watch(sit_down(3, 4)))
+masked_sum(ROSTER)(request(4), range(3), _watch(open_transport(3, 4)))
 
 
 @settings(deadline=None, max_examples=200)
@@ -210,16 +210,16 @@ def test_a_saved_attempt_with_other_values_is_refused_or_another_attempt(
     record[field] = data.draw(
         st.none() | st.integers() | st.text() | st.lists(st.integers() | st.lists(st.text()))
     )
-    refused_or_read(load_attempt, spell(record))
+    refused_or_read(load_attempt, canonical_json(record))
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.sampled_from(STAGES), st.data())
-def test_no_letter_that_a_server_can_sign_makes_a_party_fail_in_another_way(
+def test_no_message_that_a_server_can_sign_makes_a_client_fail_in_another_way(
     stage: str, data: st.DataObject
 ) -> None:
     """Facts and parts at random, in the stage that the party is ready for."""
-    table = sit_down(3, 4)
+    transport = open_transport(3, 4)
     facts = data.draw(
         st.dictionaries(
             st.sampled_from(["cohort", "length", "whole", "survivors", "alive", "dead"]),
@@ -232,12 +232,14 @@ def test_no_letter_that_a_server_can_sign_makes_a_party_fail_in_another_way(
     def spoil(now: str, client: int, message: bytes) -> bytes:
         if (now, client) != (stage, 1):
             return message
-        letter = unseal(message, ROSTER, stage, AGGREGATOR)
-        kept = dict(letter.facts) if before else {}
-        return seal(Letter(letter.occasion, stage, AGGREGATOR, kept | facts, parts), ROSTER, SERVER)
+        signed = verify_message(message, ROSTER, stage, AGGREGATOR)
+        kept = dict(signed.facts) if before else {}
+        return sign_message(
+            SignedMessage(signed.attempt_id, stage, AGGREGATOR, kept | facts, parts), ROSTER, SERVER
+        )
 
-    table.change = spoil
-    refused_or_read(lambda _: masked_sum(ROSTER)(about(4), range(3), table), b"")
+    transport.change = spoil
+    refused_or_read(lambda _: masked_sum(ROSTER)(request(4), range(3), transport), b"")
 
 
 def test_a_server_that_gets_any_bytes_takes_them_for_none() -> None:
@@ -247,7 +249,7 @@ def test_a_server_that_gets_any_bytes_takes_them_for_none() -> None:
                 yield client, bytes(client)
 
     with pytest.raises(PrivacyError, match="0 clients are left"):
-        masked_sum(ROSTER)(about(4), range(3), Garbage())
+        masked_sum(ROSTER)(request(4), range(3), Garbage())
 
 
 def test_no_part_of_the_package_unpickles() -> None:
@@ -263,13 +265,13 @@ def test_no_part_of_the_package_unpickles() -> None:
             )
 
 
-def test_nothing_a_party_sends_holds_its_numbers() -> None:
+def test_nothing_a_client_sends_holds_its_numbers() -> None:
     """Rare numbers, looked for as whole numbers, as floats of both sizes, and as text."""
-    table = sit_down(3, 4)
+    transport = open_transport(3, 4)
     rare = np.array([1234567.891011, -7654321.0, 0.123456789, 98765.4321]) / 8
-    table.vectors = {**table.vectors, 1: rare}
-    masked_sum(ROSTER)(about(4), range(3), table)
-    sent = b"".join(answer for _, client, _, answer in table.seen if client == 1)
+    transport.vectors = {**transport.vectors, 1: rare}
+    masked_sum(ROSTER)(request(4), range(3), transport)
+    sent = b"".join(answer for _, client, _, answer in transport.seen if client == 1)
     ring = np.rint(rare * 2.0**40).astype(np.int64)
     for number, fixed in zip(rare, ring, strict=True):
         for needle in (
@@ -282,11 +284,11 @@ def test_nothing_a_party_sends_holds_its_numbers() -> None:
             assert needle not in sent
 
 
-def test_a_party_signs_each_of_its_letters() -> None:
-    table = sit_down(3, 4)
-    masked_sum(ROSTER)(about(4), range(3), table)
-    for stage, client, _, answer in table.seen:
-        assert unseal(answer, ROSTER, stage, client).sender == client
+def test_a_client_signs_each_of_its_messages() -> None:
+    transport = open_transport(3, 4)
+    masked_sum(ROSTER)(request(4), range(3), transport)
+    for stage, client, _, answer in transport.seen:
+        assert verify_message(answer, ROSTER, stage, client).sender == client
         other = make_roster(3, least_dispersion=0.5)
         with pytest.raises(RefusedError, match="another roster"):
-            unseal(answer, other, stage, client)
+            verify_message(answer, other, stage, client)

@@ -1,4 +1,4 @@
-"""What a site does: train on its digits, and test."""
+"""The client app: train and test on the digits of a site."""
 
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from digits_app.task import Net, load_data
 from fedbb import PNBLoss
-from fedbb.flower.mods import report_card
+from fedbb.flower import report_card
 
 app = ClientApp(mods=[report_card(lambda context: load_data(context)[1], classes=10)])
 

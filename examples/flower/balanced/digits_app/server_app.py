@@ -1,4 +1,4 @@
-"""What the server does: rounds of federated averaging, and keeping the model."""
+"""The server app: rounds of federated averaging; the model is saved at the end."""
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
@@ -6,7 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from digits_app.task import Net
-from fedbb.flower.strategy import ClientBalancedStrategy
+from fedbb.flower import ClientBalancedStrategy
 
 app = ServerApp()
 

@@ -1,4 +1,4 @@
-"""What a site does: train on its digits, and test."""
+"""The client app: train and test on the digits of a site."""
 
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict

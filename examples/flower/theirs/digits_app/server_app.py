@@ -1,4 +1,4 @@
-"""What the server does: rounds of federated averaging, and keeping the model."""
+"""The server app: rounds of federated averaging; the model is saved at the end."""
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context

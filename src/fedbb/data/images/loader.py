@@ -67,7 +67,7 @@ def load_images(request: Request, source: Source) -> DecodedImages:
     request = replace(request, progress=source.progress)
     if len(request.names) < MANY:
         return decode_all(request)
-    return decode_once(request, source.decoded)
+    return decode_once(request, source.image_cache)
 
 
 def load_split(
@@ -96,7 +96,7 @@ def _load_part(
     if len(examples) == 0:
         raise DataError(f"{source.name} data: {images.archive.path} has no {part} images")
     request = Request(images, tuple(examples.names.tolist()), progress=source.progress)
-    decoded = decode_once(request, source.decoded)
+    decoded = decode_once(request, source.image_cache)
     if len(decoded.rows) < len(examples):
         examples = examples.take(decoded.rows)
     return Examples(decoded.images, examples.labels, examples.columns), decoded

@@ -40,9 +40,17 @@ _PATH, _VIEW = "Path", "Frontal/Lateral"
 class CheXpertOptions:
     """How to read the table and its films.
 
-    `uncertain` is the meaning of −1, `blank` that of an observation the report does not mention.
-    The test part is a share of the patients of train.csv, or by `test` the 234 films of valid.csv.
-    Of each part at most `n_train` and `n_test` films are used.
+    Attributes:
+        uncertain: what −1 means.
+        blank: what an observation that the report does not mention means.
+        view: frontal films, lateral films, or all.
+        test: "share" for a share of the patients of train.csv, "valid" for the films of valid.csv.
+        test_share: share of the test patients.
+        size: height and width.
+        channels: 1 for grey, 3 for color.
+        n_train: largest number of training films.
+        n_test: largest number of test films.
+        unreadable: whether unreadable films are refused or skipped.
     """
 
     uncertain: Policy = "zeros"

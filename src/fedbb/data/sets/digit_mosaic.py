@@ -1,4 +1,4 @@
-"""Multi-label images: two by two real digits, or gaps, with an uneven frequency of labels."""
+"""Multi-label images: two by two real digits, or gaps, with common and rare labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ _GAP = len(CLASSES)
 
 @dataclass(frozen=True)
 class MosaicOptions:
-    """How many mosaics to make."""
+    """How many mosaics to make.
+
+    Attributes:
+        train: number of training images.
+        test: number of test images.
+    """
 
     train: int = 3000
     test: int = 1000
@@ -58,8 +63,8 @@ def _mosaics(digits: Examples, number: int, rng: np.random.Generator) -> Example
     labels = (shown[:, :, None] == np.arange(len(CLASSES))).any(axis=1).astype(np.float32)
     canvas = np.zeros((number, 2 * _CELL + 2 * _SHIFT, 2 * _CELL + 2 * _SHIFT))
     for cell in range(_CELLS):
-        pictures = _pick(digits, shown[:, cell], rng)
-        _place(canvas, pictures, cell, rng.integers(0, 2 * _SHIFT + 1, size=(number, 2)))
+        tiles = _pick(digits, shown[:, cell], rng)
+        _place(canvas, tiles, cell, rng.integers(0, 2 * _SHIFT + 1, size=(number, 2)))
     images = canvas[:, None, _SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
     noisy = np.rint(images + rng.normal(0, _NOISE, size=images.shape))
     return Examples(noisy.clip(0, 255).astype(np.uint8), labels)
@@ -67,21 +72,19 @@ def _mosaics(digits: Examples, number: int, rng: np.random.Generator) -> Example
 
 def _pick(digits: Examples, shown: IntArray, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
     """Return one real digit of each asked class, black for a gap."""
-    pictures = np.zeros((len(shown), _CELL, _CELL), dtype=np.uint8)
+    tiles = np.zeros((len(shown), _CELL, _CELL), dtype=np.uint8)
     for label in range(_GAP):
         places = np.flatnonzero(shown == label)
         chosen = rng.choice(np.flatnonzero(digits.labels == label), size=len(places))
-        pictures[places] = digits.images[chosen, 0]
-    return pictures
+        tiles[places] = digits.images[chosen, 0]
+    return tiles
 
 
-def _place(
-    canvas: FloatArray, pictures: npt.NDArray[np.uint8], cell: int, shifts: IntArray
-) -> None:
-    """Lay each picture into a cell of its canvas, moved by its shift; the brighter pixel stays."""
+def _place(canvas: FloatArray, tiles: npt.NDArray[np.uint8], cell: int, shifts: IntArray) -> None:
+    """Draw each tile into a cell of its canvas, moved by its shift; the brighter pixel stays."""
     corner = np.array([cell // 2, cell % 2]) * _CELL + shifts
     steps = np.arange(_CELL)
     image = np.arange(len(canvas))[:, None, None]
     rows = (corner[:, :1] + steps)[:, :, None]
     columns = (corner[:, 1:] + steps)[:, None, :]
-    canvas[image, rows, columns] = np.maximum(canvas[image, rows, columns], pictures)
+    canvas[image, rows, columns] = np.maximum(canvas[image, rows, columns], tiles)

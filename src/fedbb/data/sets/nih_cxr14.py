@@ -52,11 +52,17 @@ _NAME, _FINDINGS, _PATIENT, _NONE = "Image Index", "Finding Labels", "Patient ID
 class NihOptions:
     """How to read the films, from the published files or from an .npz file.
 
-    `images` is the folder that holds the files, in folders below it or not; by default that of the
-    table. `split` is a CSV file with the columns image and split (train, test; what `leave_out`
-    names is used nowhere). Without it the published lists decide if they lie beside the table, else
-    a share of the patients is for testing. `size` is 150 for files and unchanged for arrays unless
-    it is given. Of each part at most `n_train` and `n_test` films are used.
+    Attributes:
+        images: folder of the files, with or without sub-folders; by default that of the table.
+        split: CSV file with the columns image and split (train or test). Without it the published
+            lists decide if they are beside the table, else a share of the patients is for testing.
+        leave_out: values of the column split whose films are not used.
+        test_share: share of the test patients.
+        size: height and width; by default 150 for files and unchanged for arrays.
+        channels: 1 for grey, 3 for color.
+        n_train: largest number of training films.
+        n_test: largest number of test films.
+        unreadable: whether unreadable or missing films are refused or skipped.
     """
 
     images: Path | None = None

@@ -44,8 +44,14 @@ class NpzOptions:
     """How to read the arrays.
 
     Test examples are `test_images` and `test_labels` if the file has them; else those that its
-    array `split` marks as test (values in `leave_out` are not used); else a random share in which
-    no value of the column `group` is in both parts. `uncertain` is the policy for a multi-label −1.
+    array `split` marks as test; else a random share.
+
+    Attributes:
+        layout: where the channels are; "auto" looks for an axis of size 1 or 3.
+        test_share: share of test examples.
+        group: array of which no value is in both parts, such as the patient.
+        leave_out: values of `split` whose examples are not used.
+        uncertain: what a multi-label −1 means.
     """
 
     layout: Layout = "auto"

@@ -25,12 +25,22 @@ from fedbb.records import IntArray, Task
 class TableOptions:
     """How to read the CSV file and its images.
 
-    Labels are either `label_columns` of 0 and 1 (multi-label), where −1 is `uncertain` and an empty
-    place is `blank`; or one `class_column` of names. `images` is the folder of the files, by
-    default that of the CSV. Test rows are those that `split_column` calls test (what `leave_out`
-    names is used nowhere), else a share, drawn so that no value of the column `group` is on both
-    sides. `columns` are kept for partitions. `size` is height and width, or one number for both;
-    without it all images must agree.
+    Attributes:
+        image_column: column of the image files' names.
+        images: folder of the files; by default that of the CSV file.
+        label_columns: columns of 0 and 1, for multi-label data.
+        class_column: column of class names, for multi-class data.
+        classes: names of the classes in order; by default all that occur.
+        columns: further columns to keep, for partitions.
+        split_column: column with train or test for each row.
+        leave_out: values of `split_column` whose rows are not used.
+        test_share: share of test rows where there is no `split_column`.
+        group: column of which no value is in both parts, such as the patient.
+        size: height and width, or one number for both; without it all images must agree.
+        channels: 1 for grey, 3 for color.
+        unreadable: whether unreadable images are refused or skipped.
+        uncertain: what −1 in a label column means.
+        blank: what a blank in a label column means.
     """
 
     image_column: str = "image"
@@ -98,7 +108,7 @@ def _image_format(options: TableOptions) -> ImageFormat:
 def _split(
     examples: Examples, rows: IntArray, table: CsvTable, options: TableOptions, seed: int
 ) -> tuple[Examples, Examples]:
-    """Return (train, test) of the examples that stand in these rows of the table."""
+    """Return (train, test) of the examples of these rows of the table."""
     column = options.split_column
     if column is None:
         return split_by_share(examples, options.test_share, options.group, seed)

@@ -33,7 +33,12 @@ _CLASS_LIST = "wnids.txt"
 
 @dataclass(frozen=True)
 class TinyImageNetOptions:
-    """`size` is height and width to scale to, by the mean of the pixels covered; None keeps 64."""
+    """How to read the images.
+
+    Attributes:
+        size: height and width, scaled by the mean of the pixels covered; None keeps 64.
+        unreadable: whether unreadable images are refused or skipped.
+    """
 
     size: int | None = None
     unreadable: Unreadable = "refuse"

@@ -1,7 +1,8 @@
-"""Certificates and keys of a federation: made where they are missing, never written over.
+"""Certificates and keys of a federation: made where they are missing, never overwritten.
 
-The authority signs the server's certificate, by which sites know the server (TLS). Each site has a
-key of its own, by which the server knows the site: Flower takes a NIST curve in OpenSSH's format.
+The authority signs the server's certificate, by which sites authenticate the server (TLS). Each
+site has its own key, by which the server authenticates the site: Flower needs a NIST curve in
+OpenSSH's format.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ AUTHORITY_DAYS = 3650
 SERVER_DAYS = 397
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 EARLIER = timedelta(minutes=10)
-"""Certificates hold from a little before they were made: clocks of sites differ."""
+"""Certificates are valid from a little earlier on: clocks of sites differ."""
 
 PrivateKey = ec.EllipticCurvePrivateKey
 Loader = Callable[[bytes, bytes | None], object]
@@ -34,7 +35,7 @@ Loader = Callable[[bytes, bytes | None], object]
 
 @dataclass(frozen=True)
 class Piece:
-    """A file of the federation's trust: what it is, and whether it was made just now."""
+    """A certificate or key file: what it is, and whether it was made just now."""
 
     path: Path
     what: str
@@ -48,9 +49,16 @@ def make_certificates(
     *,
     keys: int | None = None,
 ) -> list[Piece]:
-    """Make what is missing of authority, server certificate and site keys; tell of each piece.
+    """Make the authority, the server certificate and site keys, as far as they are missing.
 
-    `keys` is how many sites get a key made here, the first ones; all if not given.
+    Args:
+        folder: the federation's folder.
+        hosts: further names and addresses of the server.
+        days: how long the server's certificate is valid.
+        keys: the number of sites, from the first on, whose keys are made here; all if not given.
+
+    Returns:
+        All certificates and keys, old and new.
     """
     folder.check()
     folder.certificates.mkdir(mode=0o700, exist_ok=True)
@@ -64,7 +72,7 @@ def make_certificates(
 
 
 def make_site_key(site: SiteFolder) -> list[Piece]:
-    """Make the key of a site, unless it or its public half is there."""
+    """Make the key of a site, unless it or its public key exists."""
     name = site.path.name
     if site.public_key.exists() and not site.key.exists():
         return [Piece(site.public_key, f"public key of {name}, made by the site itself", False)]
@@ -99,7 +107,7 @@ def sign_server(
 
 
 def sign_authority(key: PrivateKey, begins: datetime, ends: datetime) -> x509.Certificate:
-    """Return the certificate of an authority that may sign servers and nothing else."""
+    """Return the certificate of an authority that may sign server certificates only."""
     public = key.public_key()
     usage = dict.fromkeys(
         (
@@ -127,25 +135,23 @@ def read_certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} is no certificate that can be read: {error}") from error
+        raise RunError(f"{path} is not a readable certificate: {error}") from error
 
 
 def named_hosts(certificate: x509.Certificate) -> list[str]:
-    """Return the names and addresses that a server certificate holds for."""
+    """Return the names and addresses for which a server certificate is valid."""
     extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     return [str(name.value) for name in extension.value]
 
 
 def check_server(folder: FederationFolder, hosts: Sequence[str]) -> None:
-    """Refuse a server certificate by which no program would know the server at these addresses."""
+    """Raise RunError if the server certificate is not valid now for these addresses."""
     certificate = read_certificate(folder.server_certificate)
     missing = [host for host in hosts if host not in named_hosts(certificate)]
     options = "".join(f" --host {host}" for host in missing)
     anew = f"delete it and run: fedbb flower certs {folder.path}{options}"
     if missing:
-        raise RunError(
-            f"{folder.server_certificate} does not hold for {', '.join(missing)}; {anew}"
-        )
+        raise RunError(f"{folder.server_certificate} is not valid for {', '.join(missing)}; {anew}")
     if certificate.not_valid_after_utc <= datetime.now(UTC):
         raise RunError(
             f"{folder.server_certificate} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; "
@@ -154,11 +160,11 @@ def check_server(folder: FederationFolder, hosts: Sequence[str]) -> None:
 
 
 def public_bytes(path: Path) -> bytes:
-    """Return a site's public key in the form in which Flower's server keeps it."""
+    """Return a site's public key in the format of Flower's server."""
     try:
         key = serialization.load_ssh_public_key(path.read_bytes())
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise RunError(f"{path} is no public key that can be read: {error}") from error
+        raise RunError(f"{path} is not a readable public key: {error}") from error
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise RunError(f"{path} must be an elliptic-curve key, such as `fedbb flower certs` makes")
     return key.public_bytes(
@@ -167,7 +173,7 @@ def public_bytes(path: Path) -> bytes:
 
 
 def write_new(path: Path, content: bytes, mode: int) -> bool:
-    """Write a file that is not there yet, private from its first moment; tell whether it was."""
+    """Write a file with these permissions unless it exists; return whether it was written."""
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
     except FileExistsError:
@@ -196,7 +202,9 @@ def _server(folder: FederationFolder, hosts: Sequence[str], days: int) -> Iterat
     if path.exists():
         known = named_hosts(read_certificate(path))
         missing = [host for host in wanted if host not in known]
-        lacks = f", WITHOUT {', '.join(missing)}: delete it to have it made anew" if missing else ""
+        lacks = (
+            f", WITHOUT {', '.join(missing)}: delete it to have it made again" if missing else ""
+        )
         yield Piece(path, f"certificate of the server for {', '.join(known)}{lacks}", False)
         return
     authority = read_certificate(folder.ca)
@@ -214,7 +222,7 @@ def _copy_of_authority(folder: FederationFolder, site: SiteFolder) -> Piece:
     what = f"certificate of the authority for {site.path.name}"
     new = write_new(site.ca, content, 0o644)
     if site.ca.read_bytes() != content:
-        what += f", NOT that of {folder.ca}: delete it to have it copied anew"
+        what += f", NOT that of {folder.ca}: delete it to have it copied again"
     return Piece(site.ca, what, new)
 
 
@@ -243,7 +251,7 @@ def _elliptic(path: Path, load: Loader) -> PrivateKey:
     try:
         key = load(path.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise RunError(f"{path} is no private key that can be read: {error}") from error
+        raise RunError(f"{path} is not a readable private key: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise RunError(f"{path} must be an elliptic-curve key, such as `fedbb flower certs` makes")
     return key

@@ -1,10 +1,8 @@
-"""Talking to a running SuperLink: who is registered and online, which runs there are."""
+"""A client of a running SuperLink: its nodes and its runs."""
 
 from __future__ import annotations
 
 import hashlib
-import ssl
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,7 +50,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as Flower knows it; the status is "running", "finished:completed" and the like."""
+    """A run as Flower knows it; a status is "running", "finished:completed" or similar."""
 
     identity: int
     status: str
@@ -65,12 +63,12 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, one way or another."""
+        """Whether it has ended, successfully or not."""
         return self.status.startswith("finished")
 
 
 class Control:
-    """A connection to the SuperLink at an address, known by the authority's certificate."""
+    """A connection to the SuperLink at an address, verified by the authority's certificate."""
 
     def __init__(self, address: str, ca: Path) -> None:
         self.address = address
@@ -88,34 +86,34 @@ class Control:
         self._client.close()
 
     def nodes(self) -> list[Node]:
-        """Return the registered nodes by name; those taken out of the federation are left out."""
+        """Return the registered nodes by name, without those that were dismissed."""
         return [node for node in self.all_nodes() if node.status != DISMISSED]
 
     def all_nodes(self) -> list[Node]:
-        """Return all nodes that ever were registered, by name."""
+        """Return all nodes that were ever registered, by name."""
         with self._explained():
-            answer = self._client.ListNodes(ListNodesRequest())
+            response = self._client.ListNodes(ListNodesRequest())
         nodes = [
             Node(info.node_id, info.name, info.status, info.public_key, info.last_activated_at)
-            for info in answer.nodes_info
+            for info in response.nodes_info
         ]
         return sorted(nodes, key=lambda node: (len(node.name), node.name))
 
     def register(self, key: bytes, name: str) -> int:
-        """Register the public key of a site and return the node's number."""
+        """Register the public key of a site and return the node id."""
         with self._explained():
-            answer = self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
-        return int(answer.node_id)
+            response = self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+        return int(response.node_id)
 
     def unregister(self, node: int) -> None:
-        """Take a node out of the federation; its key is never accepted again."""
+        """Remove a node from the federation; its key is never accepted again."""
         with self._explained():
             self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
 
     def release(self, node: int, key: Path) -> None:
-        """Take leave for a node that ended without it, with its own key.
+        """Deactivate a node that ended without doing so itself, with its own key.
 
-        Flower holds such a node for online, and refuses it if it comes back, for a minute.
+        Flower otherwise considers it online for a minute, and rejects it if it reconnects.
         """
         private = load_site_key(key)
         auth = NodeAuthHttpInterceptor(private, private.public_key())
@@ -129,11 +127,11 @@ class Control:
             client.DeactivateNode(DeactivateNodeRequest(node_id=node))
 
     def start(self, app: Path, config: Mapping[str, Scalar]) -> int:
-        """Start a run of the app in a folder and return its number."""
+        """Start a run of the app in a folder and return its id."""
         try:
             content = build_fab_from_disk(app)
         except (OSError, ValueError) as error:
-            raise RunError(f"{app} is no Flower app that can be run: {error}") from error
+            raise RunError(f"{app} is not a Flower app that can be run: {error}") from error
         bundle = Fab(hashlib.sha256(content).hexdigest(), content, {})
         request = StartRunRequest(
             fab=fab_to_proto(bundle), override_config=user_config_to_proto(dict(config))
@@ -147,50 +145,35 @@ class Control:
             self._client.StopRun(StopRunRequest(run_id=run))
 
     def runs(self, run: int | None = None) -> list[Run]:
-        """Return the last runs, or the one of a number, newest first."""
+        """Return the last runs, newest first, or the one with this id."""
         request = ListRunsRequest() if run is None else ListRunsRequest(run_id=run)
         with self._explained():
-            answer = self._client.ListRuns(request)
-        found = [_run(proto) for proto in answer.run_dict.values()]
+            response = self._client.ListRuns(request)
+        found = [_run(proto) for proto in response.run_dict.values()]
         return sorted(found, key=lambda entry: entry.begun, reverse=True)
 
     def run(self, run: int) -> Run:
-        """Return how a run stands."""
+        """Return the status of a run."""
         return self.runs(run)[0]
 
     def log(self, run: int, after: float = 0.0) -> Iterator[tuple[str, float]]:
-        """Yield what the server's side of a run tells, with its time, until the run is over."""
+        """Yield the log of a run's server app, with its time, until the run is over."""
         request = StreamLogsRequest(run_id=run, after_timestamp=after)
         with self._explained():
-            for answer in self._client.StreamLogs(request):
-                yield answer.log_output, answer.latest_timestamp
+            for response in self._client.StreamLogs(request):
+                yield response.log_output, response.latest_timestamp
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what may go wrong on the way into one message."""
+        """Turn errors of the connection into a RunError."""
         try:
             yield
         except httpx.HTTPStatusError as error:
-            raise RunError(f"the server at {self.address} refused: {_reason(error)}") from error
+            raise RunError(
+                f"the server at {self.address} rejected the request: {_reason(error)}"
+            ) from error
         except httpx.HTTPError as error:
-            raise RunError(f"no server answers at {self.address}: {error}") from error
-
-
-def is_healthy(address: str, ca: Path) -> bool:
-    """Tell whether a SuperLink answers at an address."""
-    try:
-        trust = ssl.create_default_context(cafile=str(ca))
-        return httpx.get(f"https://{address}/health", verify=trust, timeout=5).is_success
-    except (httpx.HTTPError, OSError):
-        return False
-
-
-def wait_until_healthy(address: str, ca: Path, seconds: float) -> bool:
-    """Wait for a SuperLink to answer and tell whether it does."""
-    limit = time.monotonic() + seconds
-    while not (healthy := is_healthy(address, ca)) and time.monotonic() < limit:
-        time.sleep(0.1)
-    return healthy
+            raise RunError(f"no server responds at {self.address}: {error}") from error
 
 
 def _run(proto: Any) -> Run:
@@ -209,7 +192,7 @@ def _run(proto: Any) -> Run:
 
 
 def _reason(error: httpx.HTTPStatusError) -> str:
-    told = FlowerError.from_json(error.response.text)
-    if told is None:
+    found = FlowerError.from_json(error.response.text)
+    if found is None:
         return f"status {error.response.status_code}"
-    return " ".join(filter(None, [f"[code: {told.code}]", told.message, told.public_details]))
+    return " ".join(filter(None, [f"[code: {found.code}]", found.message, found.public_details]))

@@ -1,4 +1,4 @@
-"""What would keep a federation or a site from working: looked at one by one, with what to do."""
+"""Checks of the folder of a federation or a site, each with advice on what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cryptography.x509 import Certificate
 
 from fedbb.errors import FedbbError, RunError
 from fedbb.flower.admin.certificates import named_hosts, public_bytes, read_certificate
-from fedbb.flower.admin.health import Call, call
+from fedbb.flower.admin.health import Health, check_health
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder, split_address
 from fedbb.flower.admin.processes import OFFLINE
 from fedbb.recipes.privacy import need_libraries
@@ -25,14 +25,14 @@ FLOWER = ((1, 41), (1, 43))
 SOON = timedelta(days=30)
 LITTLE, SCARCE = 2_000_000_000, 200_000_000
 AHEAD, BEHIND = 5.0, 300.0
-"""Seconds by which Flower lets the clock of a site go before or after the server's."""
+"""Seconds by which Flower lets a site's clock be ahead of or behind the server's."""
 
 Level = Literal["ok", "warn", "bad"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; `advice` says what to do unless all is well."""
+    """The result of one check; `advice` says what to do unless the level is "ok"."""
 
     level: Level
     subject: str
@@ -41,7 +41,7 @@ class Finding:
 
 
 def examine(path: Path, now: datetime | None = None) -> list[Finding]:
-    """Look at the folder of a federation or of a site."""
+    """Check the folder of a federation or of a site."""
     at = now or datetime.now(UTC)
     federation, site = FederationFolder(path), SiteFolder(path)
     if federation.is_made():
@@ -50,7 +50,7 @@ def examine(path: Path, now: datetime | None = None) -> list[Finding]:
     elif site.settings_file.exists():
         checks = [_versions(), _site(site, None), _authority(site, at), _reach(site)]
     else:
-        raise RunError(f"{path} is the folder of no federation and of no site")
+        raise RunError(f"{path} is neither the folder of a federation nor that of a site")
     checks += [_telemetry(os.environ), _disk(path)]
     return [finding for check in checks for finding in check]
 
@@ -63,7 +63,7 @@ def _versions() -> Iterator[Finding]:
             yield Finding("bad", name, "is not installed", 'pip install "fedbb[flower]"')
             continue
         if name == "flwr" and not FLOWER[0] <= _numbers(found) < FLOWER[1]:
-            yield Finding("bad", name, f"{found} is not tried", 'pip install "flwr>=1.41,<1.43"')
+            yield Finding("bad", name, f"{found} is not tested", 'pip install "flwr>=1.41,<1.43"')
         else:
             yield Finding("ok", name, found)
 
@@ -82,7 +82,7 @@ def _server(folder: FederationFolder, now: datetime) -> Iterator[Finding]:
 
 
 def _matching(folder: FederationFolder) -> Iterator[Finding]:
-    """Look whether the server's certificate holds for the name that sites call."""
+    """Check whether the server's certificate is valid for the name that sites connect to."""
     anew = f"delete {folder.server_certificate.name} and run: fedbb flower certs {folder.path}"
     try:
         authority = read_certificate(folder.ca)
@@ -93,12 +93,12 @@ def _matching(folder: FederationFolder) -> Iterator[Finding]:
         yield Finding("bad", "server.crt", "was signed by another authority than ca.crt", anew)
         return
     except FedbbError:
-        return  # told already
+        return  # reported by another check
     if dialed in hosts:
-        yield Finding("ok", "server.crt", f"holds for {', '.join(hosts)}")
+        yield Finding("ok", "server.crt", f"is valid for {', '.join(hosts)}")
     else:
-        told = f"does not hold for {dialed}, which sites call, but for {', '.join(hosts)}"
-        yield Finding("bad", "server.crt", told, anew)
+        details = f"is not valid for {dialed}, which sites connect to, but for {', '.join(hosts)}"
+        yield Finding("bad", "server.crt", details, anew)
 
 
 def _certificate(path: Path, now: datetime) -> Iterator[Finding]:
@@ -108,20 +108,20 @@ def _certificate(path: Path, now: datetime) -> Iterator[Finding]:
     try:
         yield _dates(path, read_certificate(path), now)
     except RunError as error:
-        yield Finding("bad", path.name, str(error), "get it anew")
+        yield Finding("bad", path.name, str(error), "get it again")
 
 
 def _dates(path: Path, certificate: Certificate, now: datetime) -> Finding:
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     anew = f"delete {path.name} and run `fedbb flower certs` again"
     if now < begins:
-        told = f"holds only from {begins:%Y-%m-%d %H:%M} UTC; it is {now:%Y-%m-%d %H:%M}"
-        return Finding("bad", path.name, told, "set this machine's clock")
+        details = f"is valid only from {begins:%Y-%m-%d %H:%M} UTC; it is {now:%Y-%m-%d %H:%M}"
+        return Finding("bad", path.name, details, "set this machine's clock")
     if now >= ends:
         return Finding("bad", path.name, f"expired on {ends:%Y-%m-%d %H:%M} UTC", anew)
     if now >= ends - SOON:
         return Finding("warn", path.name, f"expires on {ends:%Y-%m-%d %H:%M} UTC", anew)
-    return Finding("ok", path.name, f"holds until {ends:%Y-%m-%d}")
+    return Finding("ok", path.name, f"is valid until {ends:%Y-%m-%d}")
 
 
 def _private(path: Path, subject: str | None = None) -> Iterator[Finding]:
@@ -129,10 +129,10 @@ def _private(path: Path, subject: str | None = None) -> Iterator[Finding]:
     if not path.exists():
         yield Finding("bad", name, "is missing", "run: fedbb flower certs")
     elif path.stat().st_mode & 0o077:
-        told = f"can be read by others (mode {path.stat().st_mode & 0o777:o})"
-        yield Finding("bad", name, told, f"chmod 600 {path}")
+        details = f"can be read by others (mode {path.stat().st_mode & 0o777:o})"
+        yield Finding("bad", name, details, f"chmod 600 {path}")
     elif not os.access(path, os.R_OK):
-        yield Finding("bad", name, "cannot be read by this user", f"see to the owner of {path}")
+        yield Finding("bad", name, "cannot be read by this user", f"change the owner of {path}")
     else:
         yield Finding("ok", name, "only its owner can read it")
 
@@ -146,11 +146,11 @@ def _site(site: SiteFolder, federation: FederationFolder | None) -> Iterator[Fin
         yield Finding("bad", f"{name} settings", str(error), f"correct {site.settings_file}")
         return
     if federation is not None and server != federation.dialed():
-        told = f"calls {server[0]}:{server[1]}, not the server of federation.toml"
-        yield Finding("warn", f"{name} settings", told, f"correct {site.settings_file}")
+        details = f"connects to {server[0]}:{server[1]}, not to the server of federation.toml"
+        yield Finding("warn", f"{name} settings", details, f"correct {site.settings_file}")
     if federation is not None and site.public_key.exists() and not site.key.exists():
         yield from _public(site, name)
-        return  # what else there is to see is at the site
+        return  # the rest can be checked at the site only
     yield from _private(site.key, f"{name} key")
     yield from _identity(site, name)
     yield _data(name, config.get("data"), at_server=federation is not None)
@@ -159,29 +159,29 @@ def _site(site: SiteFolder, federation: FederationFolder | None) -> Iterator[Fin
 
 
 def _identity(site: SiteFolder, name: str) -> Iterator[Finding]:
-    """Look at what private runs need, where somebody has begun to enrol the site."""
+    """Check what private runs need, if the enrolment of the site has begun."""
     if not (site.path / "identity.key").exists():
         return
     try:
         need_libraries("masked")
-        from fedbb.secagg.flower.enrolment import fingerprint
-        from fedbb.secagg.flower.keys import read_site_keys
+        from fedbb.secagg.client_secrets import read_site_keys
+        from fedbb.secagg.primitives.keys import fingerprint
 
-        pinned = read_site_keys(site.path, int(site.settings()["client"]))
+        keys = read_site_keys(site.path, int(site.settings()["client"]))
     except FedbbError as error:
-        yield Finding("bad", f"{name} identity", str(error), "private runs are refused till then")
+        yield Finding("bad", f"{name} identity", str(error), "private runs are rejected until then")
     else:
-        told = f"in a roster of {len(pinned.roster.members)}, signed by"
-        yield Finding("ok", f"{name} identity", f"{told} {fingerprint(pinned.enrolment)}")
+        details = f"in a roster of {len(keys.roster.members)}, signed by"
+        yield Finding("ok", f"{name} identity", f"{details} {fingerprint(keys.enrolment)}")
 
 
 def _public(site: SiteFolder, name: str) -> Iterator[Finding]:
     try:
         public_bytes(site.public_key)
     except FedbbError as error:
-        yield Finding("bad", f"{name} key", str(error), "have node.pub sent again")
+        yield Finding("bad", f"{name} key", str(error), "ask the site for node.pub again")
     else:
-        yield Finding("ok", f"{name} key", "is at the site; its public half is here")
+        yield Finding("ok", f"{name} key", "is at the site; its public key is here")
 
 
 def _data(name: str, path: object, *, at_server: bool) -> Finding:
@@ -191,9 +191,9 @@ def _data(name: str, path: object, *, at_server: bool) -> Finding:
     if os.access(str(path), os.R_OK):
         return Finding("ok", subject, f"{path} can be read")
     if at_server:
-        return Finding("warn", subject, f"{path} is not on this machine", "look at the site")
-    told = f"{path} cannot be read" if Path(str(path)).exists() else f"{path} is not there"
-    return Finding("bad", subject, told, "correct data in site.toml, or see to the rights")
+        return Finding("warn", subject, f"{path} is not on this machine", "check at the site")
+    details = f"{path} cannot be read" if Path(str(path)).exists() else f"{path} is missing"
+    return Finding("bad", subject, details, "correct data in site.toml, or change the permissions")
 
 
 def _authority(site: SiteFolder, now: datetime) -> Iterator[Finding]:
@@ -204,61 +204,63 @@ def _authority(site: SiteFolder, now: datetime) -> Iterator[Finding]:
 
 
 def _port(folder: FederationFolder) -> Iterator[Finding]:
-    """Look at the port on this machine: free, ours, or somebody else's."""
+    """Check the port on this machine: free, used by our server, or by another program."""
     if not folder.ca.exists():
         return
     try:
         address = folder.listening()
     except RunError:
         address = f"127.0.0.1:{folder.dialed()[1]}"
-    answer = call(*split_address(address, folder.path), folder.ca)
-    if answer.failure == "refused":
+    health = check_health(*split_address(address, folder.path), folder.ca)
+    if health.failure == "refused":
         yield Finding("ok", "port", f"{address} is free; no server is running")
-    elif answer.failure is None:
-        yield Finding("ok", "port", f"the server answers at {address}")
-        yield from clock(answer)
+    elif health.failure is None:
+        yield Finding("ok", "port", f"the server responds at {address}")
+        yield from check_clock(health)
     else:
-        told = f"something else listens at {address}: {answer.told}"
-        yield Finding("bad", "port", told, f"choose another in {folder.settings_file}, or --port")
+        details = f"another program listens at {address}: {health.details}"
+        yield Finding(
+            "bad", "port", details, f"choose another in {folder.settings_file}, or --port"
+        )
 
 
 REACH_ADVICE: Mapping[str, str] = {
-    "refused": "ask the server's staff whether it runs, and whether its firewall lets you through",
+    "refused": "ask the server's staff whether it is running, and whether its firewall is open",
     "unknown": "correct server in site.toml, or ask for its address",
-    "silent": "your firewall or theirs keeps the call back: let this machine out to that port",
-    "untrusted": "ca.crt is of another federation, the server's certificate holds for another "
-    "name or expired, or somebody stands between",
-    "other": "something else than the federation's server answers there",
+    "silent": "a firewall blocks the connection: allow this machine to connect to that port",
+    "untrusted": "ca.crt belongs to another federation, the server's certificate is for another "
+    "name or has expired, or the connection is intercepted",
+    "other": "a program other than the federation's server responds there",
 }
 
 
 def _reach(site: SiteFolder) -> Iterator[Finding]:
-    """Call the server as the site's node will."""
+    """Connect to the server as the site's node will."""
     try:
         host, port = split_address(site.settings()["server"], site.settings_file)
     except FedbbError:
-        return  # told already
+        return  # reported by another check
     if not site.ca.exists():
         return
-    answer = call(host, port, site.ca)
-    if answer.failure is None:
-        yield Finding("ok", "server", f"answers at {host}:{port}")
-        yield from clock(answer)
+    health = check_health(host, port, site.ca)
+    if health.failure is None:
+        yield Finding("ok", "server", f"responds at {host}:{port}")
+        yield from check_clock(health)
     else:
-        told = f"{host}:{port}: {answer.told}"
-        yield Finding("bad", "server", told, REACH_ADVICE[answer.failure])
+        details = f"{host}:{port}: {health.details}"
+        yield Finding("bad", "server", details, REACH_ADVICE[health.failure])
 
 
-def clock(answer: Call) -> Iterator[Finding]:
-    """Hold our clock against the server's; nodes sign the time, and are refused if it is off."""
-    if answer.ahead is None:
+def check_clock(health: Health) -> Iterator[Finding]:
+    """Compare our clock with the server's: nodes sign the time, and a wrong one is rejected."""
+    if health.ahead is None:
         return
-    ahead = answer.ahead
-    told = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+    ahead = health.ahead
+    details = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
     if ahead >= AHEAD or ahead <= -BEHIND:
-        yield Finding("bad", "clock", f"{told}: nodes are refused", "set the clock (NTP)")
+        yield Finding("bad", "clock", f"{details}: nodes are rejected", "set the clock (NTP)")
     elif abs(ahead) > AHEAD / 2:
-        yield Finding("warn", "clock", told, "set the clock (NTP), before nodes are refused")
+        yield Finding("warn", "clock", details, "set the clock (NTP) before nodes are rejected")
     else:
         yield Finding("ok", "clock", "agrees with the server's")
 
@@ -266,17 +268,17 @@ def clock(answer: Call) -> Iterator[Finding]:
 def _telemetry(variables: Mapping[str, str]) -> Iterator[Finding]:
     loud = [name for name, quiet in OFFLINE.items() if variables.get(name) not in (None, quiet)]
     if loud:
-        told = f"{', '.join(loud)} would have Flower call home"
-        yield Finding("warn", "telemetry", told, f"unset {' '.join(loud)}")
+        details = f"{', '.join(loud)} would let Flower send data home"
+        yield Finding("warn", "telemetry", details, f"unset {' '.join(loud)}")
     else:
-        yield Finding("ok", "telemetry", "off in all that fedbb starts")
+        yield Finding("ok", "telemetry", "off in all programs that fedbb starts")
 
 
 def _disk(path: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(path).free
-    told = f"{free / 1e9:.1f} GB free"
+    details = f"{free / 1e9:.1f} GB free"
     if free < LITTLE:
         level: Level = "bad" if free < SCARCE else "warn"
-        yield Finding(level, "disk", told, "make room: models and states are kept here")
+        yield Finding(level, "disk", details, "free some space: models and states are stored here")
     else:
-        yield Finding("ok", "disk", told)
+        yield Finding("ok", "disk", details)

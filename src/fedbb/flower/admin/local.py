@@ -13,7 +13,8 @@ from typing import Self
 from fedbb.errors import RunError
 from fedbb.flower.admin import superlink as superlink_script
 from fedbb.flower.admin.certificates import check_server, make_certificates
-from fedbb.flower.admin.control import Control, Run, wait_until_healthy
+from fedbb.flower.admin.control import Control, Run
+from fedbb.flower.admin.health import wait_until_healthy
 from fedbb.flower.admin.membership import NEW_KEY, admit, find_node
 from fedbb.flower.admin.paths import FederationFolder, Scalar, SiteFolder, join_address, toml_line
 from fedbb.flower.admin.processes import Group, Program, environment, program
@@ -25,11 +26,17 @@ NodeConfig = Callable[[int], Mapping[str, Scalar]]
 
 
 class LocalFederation:
-    """A SuperLink and the nodes of some sites, from entering the block to leaving it.
+    """A SuperLink and the nodes of some sites, which run while the context is open.
 
-    The folder is made, with certificates and keys, if need be. `node_config` tells what a site's
-    client is told beyond its number and where its state is, such as {"data": "/path"}. Nodes stay
-    registered in the folder's database.
+    The folder, certificates and keys are made if they are missing. Nodes stay registered in the
+    folder's database.
+
+    Args:
+        folder: the federation's folder.
+        sites: the number of sites that run on this machine.
+        host: the address to listen on.
+        port: the port to listen on; a free one if not given.
+        node_config: returns further settings of a site's node config, such as {"data": "/path"}.
     """
 
     def __init__(
@@ -52,7 +59,7 @@ class LocalFederation:
 
     @property
     def mark(self) -> str:
-        """What all processes of this federation have in their environment."""
+        """The mark in the environment of all processes of this federation."""
         return self._group.mark
 
     @property
@@ -62,9 +69,12 @@ class LocalFederation:
 
     @property
     def address(self) -> str:
-        """Where the SuperLink listens, as programs of this machine reach it."""
-        local = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.host, self.host)
-        return join_address(local, self.port)
+        """The address at which programs on this machine reach the SuperLink."""
+        return join_address(self._reachable, self.port)
+
+    @property
+    def _reachable(self) -> str:
+        return {"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.host, self.host)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -73,7 +83,7 @@ class LocalFederation:
             make_certificates(self.folder, self._names(), keys=self._sites)
             check_server(self.folder, self._names())
             stack.enter_context(self._group)
-            stack.callback(self._take_leave)
+            stack.callback(self._stop)
             self.superlink = self._group.start(
                 "superlink", self._command(), self.environment, self.folder.log
             )
@@ -89,7 +99,7 @@ class LocalFederation:
         self._stack.close()
 
     def submit(self, app: Path | None, run_config: Mapping[str, Scalar]) -> int:
-        """Start a run of an app, by default fedbb's own, and return its number."""
+        """Start a run of an app, by default fedbb's own, and return its id."""
         return self.control.start(app or self.folder.app, run_config)
 
     def wait(self, run: int, seconds: float) -> str:
@@ -97,17 +107,13 @@ class LocalFederation:
         return self.wait_for(run, seconds).status
 
     def wait_for(self, run: int, seconds: float) -> Run:
-        """Wait for a run to end and return all that Flower knows of it."""
+        """Wait for a run to end and return its record."""
         limit = time.monotonic() + seconds
         while not (state := self.control.run(run)).is_over:
             if time.monotonic() > limit:
                 raise TimeoutError(f"run {run} is still {state.status} after {seconds} s")
             time.sleep(1.0)  # a run takes many times longer, and the server is busy
         return state
-
-    def stop_superlink(self) -> None:
-        """Let the SuperLink end; `superlink.kill()` is the harsh way."""
-        self.superlink.stop()
 
     def start_superlink(self) -> None:
         """Start the SuperLink again, at the same port and with the nodes that it knew."""
@@ -121,7 +127,7 @@ class LocalFederation:
         return next(node for node in self.nodes if node.name == name).program.output()
 
     def wait_for_nodes(self, nodes: Sequence[LocalNode], seconds: float = START_SECONDS) -> None:
-        """Wait until these nodes are online; tell which is not, and what it said last."""
+        """Wait until these nodes are online; RunError names those that are not, with their log."""
         limit = time.monotonic() + seconds
         names = {node.name for node in nodes}
         while missing := names - self.online():
@@ -137,11 +143,11 @@ class LocalFederation:
         return {node.name for node in self.control.nodes() if node.status == "online"}
 
     def _names(self) -> list[str]:
-        """Return the address to listen on if it is one that can be called."""
+        """Return the address to listen on, unless it stands for all addresses."""
         return [] if self.host in ("0.0.0.0", "::") else [self.host]
 
     def _command(self) -> list[str]:
-        # -P: a script's own folder must not stand before installed packages.
+        # -P keeps the script's own folder off the module path.
         return [
             sys.executable,
             "-P",
@@ -164,7 +170,7 @@ class LocalFederation:
 
     def _wait_for_superlink(self) -> None:
         limit = time.monotonic() + START_SECONDS
-        while not wait_until_healthy(self.address, self.folder.ca, 1):
+        while not wait_until_healthy(self._reachable, self.port, self.folder.ca, 1):
             if not self.superlink.is_running() or time.monotonic() > limit:
                 raise RunError(f"the SuperLink did not start: {_ending(self.superlink)}")
         self.folder.note_address(self.address)
@@ -173,7 +179,7 @@ class LocalFederation:
         site = self.folder.site(number)
         if not site.key.exists():
             raise RunError(
-                f"{site.key} is not here: the site made its key itself, and joins itself"
+                f"{site.key} is missing: the site made its own key, and must join by itself"
             )
         if find_node(self.control, site) is None:
             raise RunError(f"{site.path.name} was dismissed; {NEW_KEY.format(folder=site.path)}")
@@ -185,8 +191,8 @@ class LocalFederation:
             site, self._group.start(site.path.name, command, variables, site.log), self
         )
 
-    def _take_leave(self) -> None:
-        """End the nodes before the server, so that it knows they are gone."""
+    def _stop(self) -> None:
+        """End the nodes before the server, so that they can deactivate themselves."""
         for node in self.nodes:
             node.program.process.terminate()
         for node in self.nodes:
@@ -209,15 +215,15 @@ class LocalNode:
 
     @property
     def pid(self) -> int:
-        """The process id, which is that of its process group too."""
+        """The process id, which is also that of its process group."""
         return self.program.pid
 
     def kill(self) -> None:
-        """End the node and the training it began at once, as a power cut would."""
+        """End the node and its training at once, as a power cut would."""
         self.program.kill()
 
     def restart(self) -> None:
-        """Start the node again after its end, and wait until it is online."""
+        """Start the node again and wait until it is online."""
         self.program.stop()
         release(self.site, self._federation.control)
         self.program.start()
@@ -225,7 +231,7 @@ class LocalNode:
 
 
 def release(site: SiteFolder, control: Control) -> None:
-    """Tell the server that a node which ended without leave is gone, so that it may come back."""
+    """Deactivate a node that was killed, so that the server lets it reconnect."""
     node = find_node(control, site)
     if node is not None and node.status == "online":
         control.release(node.identity, site.key)
@@ -234,7 +240,7 @@ def release(site: SiteFolder, control: Control) -> None:
 def node_command(
     site: SiteFolder, config: Mapping[str, Scalar], server: str, port: int
 ) -> list[str]:
-    """Return how a site's node is started; its settings for the client go through a file."""
+    """Return the command that starts a site's node; its node config is written to a file."""
     site.state.mkdir(exist_ok=True)
     settings = site.state / "node.toml"
     settings.write_text("".join(toml_line(key, value) for key, value in config.items()), "utf-8")
@@ -256,13 +262,13 @@ def node_command(
 
 
 def free_port(host: str) -> int:
-    """Return a port that nobody listens on now."""
+    """Return a port that is free now."""
     with socket.create_server((host, 0), family=_family(host)) as probe:
         return int(probe.getsockname()[1])
 
 
 def check_port(host: str, port: int) -> None:
-    """Refuse a port, or an address, that cannot be listened on."""
+    """Raise RunError if a port or address cannot be listened on."""
     try:
         socket.create_server((host, port), family=_family(host)).close()
     except OSError as error:
@@ -278,4 +284,4 @@ def _family(host: str) -> socket.AddressFamily:
 
 def _ending(ended: Program) -> str:
     lines = [line.strip() for line in ended.output().splitlines() if line.strip()]
-    return f"{' / '.join(lines[-5:]) or 'it said nothing'} (all of it in {ended.log})"
+    return f"{' / '.join(lines[-5:]) or 'no output'} (full log: {ended.log})"

@@ -1,4 +1,4 @@
-"""Who belongs to a federation: registering the keys of its sites, and taking a site out."""
+"""The members of a federation: their keys are registered, or removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedbb.flower.admin.control import DISMISSED, Control, Node
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 
 NEW_KEY = (
-    "to take it in again, delete node.key and node.pub in {folder} and make a new key with "
+    "to admit it again, delete node.key and node.pub in {folder} and make a new key with "
     "`fedbb flower certs`"
 )
 
@@ -16,7 +16,7 @@ NEW_KEY = (
 def admit(folder: FederationFolder, control: Control) -> list[str]:
     """Register the key of every site that has one and is not registered; return their names.
 
-    A site that was dismissed stays out: Flower takes no key twice.
+    A site that was dismissed stays out: Flower accepts no key twice.
     """
     known = {node.key for node in control.all_nodes()}
     admitted = []
@@ -31,14 +31,14 @@ def admit(folder: FederationFolder, control: Control) -> list[str]:
 
 
 def dismissed(folder: FederationFolder, control: Control) -> list[str]:
-    """Return the names of sites whose folder is here and whose key was dismissed."""
+    """Return the names of sites with a folder here whose key was dismissed."""
     gone = {node.key for node in control.all_nodes() if node.status == DISMISSED}
     keyed = [site for site in folder.sites() if site.public_key.exists()]
     return [site.path.name for site in keyed if public_bytes(site.public_key) in gone]
 
 
 def dismiss(control: Control, name: str) -> None:
-    """Take a site out of the federation."""
+    """Remove a site from the federation."""
     nodes = control.nodes()
     for node in nodes:
         if node.name == name:

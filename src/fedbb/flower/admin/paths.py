@@ -1,4 +1,4 @@
-"""What lies where in the folder of a federation and in the folder of a site."""
+"""The files in the folder of a federation and in the folder of a site."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Scalar = bool | int | float | str
 
 @dataclass(frozen=True)
 class SiteFolder:
-    """What a site has: its settings, its key, the certificate it knows the server by, its state."""
+    """The folder of a site: its settings, its key, the authority's certificate, its state."""
 
     path: Path
 
     @property
     def settings_file(self) -> Path:
-        """Who this site is, whom it calls, where its data lies."""
+        """The site's client number, the server's address, the path of its data."""
         return self.path / "site.toml"
 
     @property
@@ -35,7 +35,7 @@ class SiteFolder:
 
     @property
     def public_key(self) -> Path:
-        """The public key, which the server is told."""
+        """The public key, which is sent to the server."""
         return self.path / "node.pub"
 
     @property
@@ -45,16 +45,20 @@ class SiteFolder:
 
     @property
     def state(self) -> Path:
-        """What the site remembers between rounds, and Flower's own files."""
+        """Prepared data, client states of runs, and Flower's own files."""
         return self.path / "state"
 
     @property
     def log(self) -> Path:
-        """What the site's node tells."""
+        """The log of the site's node."""
         return self.state / "node.log"
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings, checked."""
+        """Return the settings of site.toml.
+
+        Raises:
+            RunError: a setting is unknown, missing or of another type.
+        """
         values = read_toml(self.settings_file)
         known: dict[str, type] = {
             "name": str,
@@ -75,7 +79,7 @@ class SiteFolder:
         return {"name": self.path.resolve().name, **values}
 
     def node_config(self) -> dict[str, Scalar]:
-        """Return what Flower hands to this site's client: its number, data and state."""
+        """Return the node config for this site's client: its number, data, state and keys."""
         settings = self.settings()
         config: dict[str, Scalar] = {
             "client": settings["client"],
@@ -83,7 +87,7 @@ class SiteFolder:
             "keys": str(self.path.resolve()),
         }
         if "data" in settings:
-            # A path in the settings is meant from where they stand.
+            # A path in the settings is relative to their file.
             config["data"] = str((self.path / settings["data"]).resolve())
         for name in ("whole", "private"):
             if settings.get(name):
@@ -93,13 +97,13 @@ class SiteFolder:
 
 @dataclass(frozen=True)
 class FederationFolder:
-    """What the server has: the app, certificates, Flower's state, logs, and a folder per site."""
+    """The server's folder: the app, certificates, Flower's state, logs, and a folder per site."""
 
     path: Path
 
     @property
     def settings_file(self) -> Path:
-        """Under which name and port the sites call the server."""
+        """The name and port under which sites connect to the server."""
         return self.path / "federation.toml"
 
     @property
@@ -124,7 +128,7 @@ class FederationFolder:
 
     @property
     def server_certificate(self) -> Path:
-        """The certificate that the server shows."""
+        """The certificate of the server."""
         return self.certificates / "server.crt"
 
     @property
@@ -134,40 +138,40 @@ class FederationFolder:
 
     @property
     def server(self) -> Path:
-        """What the running server keeps: registered nodes, runs, its address, its log."""
+        """Files of the running server: its database, its address, its log."""
         return self.path / "server"
 
     @property
     def database(self) -> Path:
-        """Flower's own state: nodes that are registered, runs."""
+        """Flower's own state: registered nodes and runs."""
         return self.server / "state.db"
 
     @property
     def log(self) -> Path:
-        """What the SuperLink and the server's side of a run tell."""
+        """The log of the SuperLink and of the server apps."""
         return self.server / "superlink.log"
 
     @property
     def address_file(self) -> Path:
-        """Where the server last listened."""
+        """The address at which the server last listened."""
         return self.server / "address.json"
 
     @property
     def runs(self) -> Path:
-        """Run folders, unless a run is given another."""
+        """The default place of run folders."""
         return self.path / "runs"
 
     def is_made(self) -> bool:
-        """Tell whether `init` was here."""
+        """Tell whether `fedbb flower init` made this folder."""
         return self.settings_file.exists()
 
     def check(self) -> None:
-        """Refuse a folder that `init` did not make."""
+        """Raise RunError if `fedbb flower init` did not make this folder."""
         if not self.is_made():
-            raise RunError(f"{self.path} is no federation; make one with: fedbb flower init DIR")
+            raise RunError(f"{self.path} is not a federation; make one with: fedbb flower init DIR")
 
     def dialed(self) -> tuple[str, int]:
-        """Return the name and port that the sites call."""
+        """Return the name and port to which sites connect."""
         return split_address(read_toml(self.settings_file).get("server", SERVER), self.path)
 
     def site(self, number: int) -> SiteFolder:
@@ -183,7 +187,7 @@ class FederationFolder:
         return [self.site(number) for number in numbers]
 
     def listening(self) -> str:
-        """Return the address where the server was last started, as programs here reach it."""
+        """Return the address at which programs on this machine reach the server."""
         try:
             return str(json.loads(self.address_file.read_text("utf-8"))["address"])
         except (OSError, ValueError, KeyError):
@@ -192,23 +196,23 @@ class FederationFolder:
             ) from None
 
     def note_address(self, address: str) -> None:
-        """Keep where the server listens, for commands that talk to it."""
+        """Write down where the server listens, for other commands."""
         with replacing(self.address_file) as file:
             file.write(json.dumps({"address": address}).encode())
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a settings file holds."""
+    """Return the content of a settings file."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise RunError(f"{path} is no valid TOML: {error}") from error
+        raise RunError(f"{path} is not valid TOML: {error}") from error
 
 
 def toml_line(key: str, value: Scalar) -> str:
-    """Return a setting as a line of TOML; JSON writes these kinds in the same way."""
+    """Return a setting as a line of TOML, whose scalars look as in JSON."""
     return f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
 
 
@@ -221,5 +225,5 @@ def split_address(address: str, where: object) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """Return "host:port"; an IPv6 address gets its brackets."""
+    """Return "host:port", with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

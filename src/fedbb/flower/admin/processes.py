@@ -1,4 +1,10 @@
-"""Processes of a federation: each with its log, and all of them ended with whoever started them."""
+"""Processes of a federation: each with its log, and all of them ended with their parent.
+
+The file is also run as a script, the reaper: a small process that outlives the one which started a
+federation, only to end what it started. Its standard input is a pipe that nobody writes to. Once
+the other end is gone, however its process ended, it ends every process with the same mark. As a
+script it may import nothing but the standard library.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +13,27 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
-
-from fedbb.flower.admin import reaper as keeper
 
 OFFLINE = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-"""Flower calls home for usage figures, updates and packages unless told not to."""
+"""Without these Flower sends usage statistics, looks for updates and installs packages."""
 
-PACE = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
-"""How often a node looks for work to begin, in seconds; Flower's own second is long for a test."""
+POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
+"""Seconds between a node's requests for work; Flower's default of 1 is long for small models."""
+
+MARK = "FEDBB_FEDERATION"
+"""Environment variable that all processes of a federation, and their children, have in common."""
+
+PATIENCE = 6.0
+"""Seconds between SIGTERM and SIGKILL; Flower's programs end by themselves within five."""
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -30,7 +41,7 @@ def environment(home: Path) -> dict[str, str]:
     # Flower finds its other programs by name.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}
-    return {**kept, "PATH": path, "FLWR_HOME": str(home.resolve()), **OFFLINE, **PACE}
+    return {**kept, "PATH": path, "FLWR_HOME": str(home.resolve()), **OFFLINE, **POLLING}
 
 
 def program(name: str) -> str:
@@ -44,42 +55,42 @@ class Group:
     def __init__(self) -> None:
         self.mark = secrets.token_hex(8)
         self._programs: list[Program] = []
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._reaper: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        script = [sys.executable, "-I", "-S", keeper.__file__, self.mark]
-        self._keeper = subprocess.Popen(script, stdin=subprocess.PIPE, start_new_session=True)
+        script = [sys.executable, "-I", "-S", __file__, self.mark]
+        self._reaper = subprocess.Popen(script, stdin=subprocess.PIPE, start_new_session=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._keeper is not None
-        self._keeper.communicate()
+        assert self._reaper is not None
+        self._reaper.communicate()
         for started in self._programs:
-            started.stop()  # where the keeper cannot see marks, this is what ends them
+            started.stop()  # without /proc the reaper finds no marks, and this ends them
 
     def start(
         self, name: str, command: Sequence[str], variables: Mapping[str, str], log: Path
     ) -> Program:
-        """Start a program whose output is added to a log."""
+        """Start a program whose output is appended to a log."""
         started = Program(f"{self.mark}/{name}/", list(command), dict(variables), log)
         self._programs.append(started)
         return started
 
 
 class Program:
-    """A running program and all that it started."""
+    """A running program and all processes that it started."""
 
     def __init__(self, mark: str, command: list[str], variables: dict[str, str], log: Path) -> None:
         self.mark = mark
         self.command = command
-        self.variables = {**variables, keeper.MARK: mark}
+        self.variables = {**variables, MARK: mark}
         self.log = log
         self.start()
 
     def start(self) -> None:
         """Start it, or start it again."""
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal is for whoever started it.
+            # A session of its own, so that Ctrl-C in the terminal reaches only its parent.
             self.process = subprocess.Popen(
                 self.command,
                 env=self.variables,
@@ -91,7 +102,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The process id, which is that of its process group too."""
+        """The process id, which is also that of its process group."""
         return self.process.pid
 
     def is_running(self) -> bool:
@@ -99,14 +110,14 @@ class Program:
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """End it and all that it started at once, as a power cut would."""
+        """End it and all processes that it started at once, as a power cut would."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        keeper.end(self.mark, patience=0)
+        end_marked(self.mark, patience=0)
         self.process.wait()
 
-    def stop(self, seconds: float = keeper.PATIENCE) -> None:
-        """Let it take its leave, and end it if it does not."""
+    def stop(self, seconds: float = PATIENCE) -> None:
+        """Ask it to end, and kill it after some seconds."""
         if self.is_running():
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -114,6 +125,46 @@ class Program:
         self.kill()
 
     def output(self, place: int = 0) -> str:
-        """Return what its log holds, from a place in bytes on."""
+        """Return the content of its log from a byte offset on."""
         written = self.log.read_bytes() if self.log.exists() else b""
         return written[place:].decode("utf-8", errors="replace")
+
+
+def find_marked(mark: str) -> list[int]:
+    """Return the processes whose mark begins with this one; none where there is no /proc."""
+    wanted = f"\0{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        # Processes of other users cannot be read, and processes may end meanwhile.
+        with suppress(OSError):
+            if wanted in b"\0" + (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def end_marked(mark: str, patience: float = PATIENCE) -> None:
+    """End every process with a mark: SIGTERM, and after some seconds SIGKILL."""
+    limit = time.monotonic() + patience
+    left = find_marked(mark)
+    _send(left, signal.SIGTERM)
+    _send(left, signal.SIGCONT)  # a stopped process does not handle SIGTERM
+    while left and time.monotonic() < limit:
+        time.sleep(0.05)
+        left = find_marked(mark)
+    while left:
+        _send(left, signal.SIGKILL)
+        time.sleep(0.05)
+        left = find_marked(mark)
+
+
+def _send(processes: list[int], signum: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, signum)
+
+
+if __name__ == "__main__":
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    end_marked(sys.argv[1])

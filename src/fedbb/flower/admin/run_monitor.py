@@ -1,4 +1,4 @@
-"""Starting a recipe on a federation and following it, round by round, from its run folder."""
+"""A run on a federation, monitored through its run folder and the server's log."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fedbb.flower.admin.paths import Scalar
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record, RunFolder
 
-GLANCE = 0.5
-"""Seconds between two looks at a run."""
+POLL_SECONDS = 0.5
+"""Seconds between two requests for the status of a run."""
 
-SAYS = "fedbb: "
+PREFIX = "fedbb: "
 IN_RECORDS = re.compile(r"round \d+ of |round \d+: client \d+ is left out|all rounds are done")
 
 
 def run_config(recipe: Recipe, folder: Path, *, resume: bool, score: str) -> dict[str, Scalar]:
-    """Return what a run is told: the recipe, whole, and the folder at the server."""
+    """Return the run config: the recipe as JSON, the folder at the server, and who scores."""
     return {
         "recipe": located(recipe).model_dump_json(),
         "folder": str(folder.resolve()),
@@ -34,50 +34,50 @@ def run_config(recipe: Recipe, folder: Path, *, resume: bool, score: str) -> dic
 
 
 def located(recipe: Recipe) -> Recipe:
-    """Return the recipe with paths that lead somewhere from here made independent of here."""
+    """Return the recipe with absolute paths in place of those that exist relative to here."""
     data = recipe.data
     partition = replace(data.partition, path=_absolute(data.partition.path))
     data = data.model_copy(update={"path": _absolute(data.path), "partition": partition})
     return recipe.model_copy(update={"data": data})
 
 
-class Following:
-    """A run under way: its records as they are committed, its words, and how it ended."""
+class RunMonitor:
+    """A run in progress: its records as they are committed, its log lines, and how it ended."""
 
     def __init__(self, control: Control, run: int, folder: Path) -> None:
         self.control = control
         self.run = run
         self.folder = RunFolder(folder)
         self.ending: Run | None = None
-        self._heard: SimpleQueue[str] = SimpleQueue()
-        self._listener = Thread(target=self._listen, daemon=True)
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self._reader = Thread(target=self._read_log, daemon=True)
 
     def __iter__(self) -> Iterator[Record | str]:
-        """Yield each round that this run commits, and what else the server tells, to the end."""
-        self._listener.start()
+        """Yield each round that this run commits, and other log lines, until the run ends."""
+        self._reader.start()
         seen = self._committed()
         while self.ending is None:
-            state = self._look()
+            state = self._status()
             if state is not None and state.is_over:
-                self._listener.join(GLANCE)
-            yield from self._words()
+                self._reader.join(POLL_SECONDS)
+            yield from self._log_lines()
             for record in self._new(seen):
                 seen = record["round"]
                 yield record
             if state is not None and state.is_over:
                 self.ending = state
             else:
-                time.sleep(GLANCE)
+                time.sleep(POLL_SECONDS)
 
     def stop(self, seconds: float = 10.0) -> None:
-        """Stop the run and wait until the server has let go of it."""
+        """Stop the run and wait until the server reports its end."""
         self.control.stop(self.run)
         limit = time.monotonic() + seconds
         while not self.control.run(self.run).is_over and time.monotonic() < limit:
-            time.sleep(GLANCE)
+            time.sleep(POLL_SECONDS)
 
-    def _look(self) -> Run | None:
-        """Return how the run stands, None while the server does not answer: it may come back."""
+    def _status(self) -> Run | None:
+        """Return the status of the run, None while the server does not respond."""
         try:
             return self.control.run(self.run)
         except RunError:
@@ -88,23 +88,23 @@ class Following:
         return int(records[-1]["round"]) if records else 0
 
     def _new(self, seen: int) -> list[Record]:
-        # The round that was under way when a run was cut is made again, under the same number.
+        # A round that was interrupted is repeated under the same number.
         return [record for record in self.folder.records() if record["round"] > seen]
 
-    def _words(self) -> Iterator[str]:
-        while not self._heard.empty():
-            yield self._heard.get()
+    def _log_lines(self) -> Iterator[str]:
+        while not self._lines.empty():
+            yield self._lines.get()
 
-    def _listen(self) -> None:
-        """Hear what the server's side of the run tells; what is in the records is left out."""
+    def _read_log(self) -> None:
+        """Read the server's log without the lines that repeat the records."""
         try:
             for text, _ in self.control.log(self.run):
                 for line in text.splitlines():
-                    said = line.removeprefix(SAYS)
-                    if said != line and not IN_RECORDS.match(said):
-                        self._heard.put(said)
+                    message = line.removeprefix(PREFIX)
+                    if message != line and not IN_RECORDS.match(message):
+                        self._lines.put(message)
         except RunError:
-            return  # the words are lost, the records are not
+            return  # the rest of the log is lost; the records are on disk
 
 
 def _absolute(path: str | None) -> str | None:

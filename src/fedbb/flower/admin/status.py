@@ -1,4 +1,4 @@
-"""How a federation stands: its sites, its runs, and how far each run has come."""
+"""The status of a federation: its sites, its runs, and their progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedbb.runs.folder import RunFolder
 
 
 def describe(folder: FederationFolder) -> dict[str, Any]:
-    """Ask the server of a federation; all values are fit for JSON."""
+    """Return the status of a federation, from its server, as JSON values."""
     folder.check()
     with Control(folder.listening(), folder.ca) as control:
         nodes, runs, gone = control.nodes(), control.runs(), dismissed(folder, control)
@@ -35,7 +35,7 @@ def describe(folder: FederationFolder) -> dict[str, Any]:
 
 
 def describe_run(run: Run) -> dict[str, Any]:
-    """Return how a run stands, with the rounds that its folder on this machine holds."""
+    """Return the status of a run, with the rounds in its folder on this machine."""
     folder = str(run.config.get("folder", ""))
     return {
         "run": str(run.identity),
@@ -52,7 +52,7 @@ def describe_run(run: Run) -> dict[str, Any]:
 
 
 def finished_rounds(path: Path) -> int:
-    """Return how many rounds a run folder holds, 0 if there is none."""
+    """Return the number of rounds in a run folder, 0 if there is none."""
     try:
         return len(RunFolder(path).records())
     except (RunError, OSError):

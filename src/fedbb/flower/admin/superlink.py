@@ -1,9 +1,9 @@
 """Flower's SuperLink, with its control and runtime interfaces closed to other machines.
 
-Everything goes through one port, and Flower asks only nodes for a key: whoever reaches the port
-could register nodes, start runs, which is to run code at the sites, or take over a run's work. Here
-other machines get the interface for nodes and nothing else. Run as a script, it imports no fedbb:
-a server that only passes messages on needs no torch.
+Flower serves everything at one port and authenticates only nodes: any machine that reaches the
+port could register nodes, start runs, which means to run code at the sites, or take over a run.
+Here other machines can use the interface for nodes and nothing else. The file is run as a script
+and imports no fedbb: a server that only passes on messages needs no torch.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 FOR_NODES = "/v1/fleet/"
 HEALTH = "/health"
 ROUTINE = ("ControlServicer.ListRuns", "ControlServicer.ListNodes", "/v1/control/list-")
-"""What whoever watches a run asks for all the time; the log would tell of little else."""
+"""Requests that a monitored run repeats all the time; they would fill the log."""
 
 
-class FromHere:
-    """Lets other machines speak to the interface for nodes only."""
+class LocalOnly:
+    """Middleware that limits other machines to the interface for nodes."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a request on, or reject it."""
         if scope["type"] == "lifespan" or is_allowed(scope):
             await self.app(scope, receive, send)
             return
@@ -46,7 +46,7 @@ class FromHere:
 
 
 def is_allowed(scope: Scope) -> bool:
-    """Tell whether a request may pass: those of nodes may, others only from this machine."""
+    """Tell whether a request may pass: from nodes always, others only from this machine."""
     if scope["type"] == "http":
         path = str(scope["path"])
         if path == HEALTH or path.startswith(FOR_NODES):
@@ -54,7 +54,7 @@ def is_allowed(scope: Scope) -> bool:
     client, server = scope.get("client"), scope.get("server")
     if not client or not server:
         return False
-    # A program of this machine that calls an address of its own comes from that address.
+    # A local program that connects to an address of this machine has that address itself.
     return is_loopback(client[0]) or client[0] == server[0]
 
 
@@ -68,16 +68,16 @@ def is_loopback(host: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-def is_worth_telling(record: logging.LogRecord) -> bool:
+def is_worth_logging(record: logging.LogRecord) -> bool:
     """Tell whether a line belongs into the log."""
     return not any(words in record.getMessage() for words in ROUTINE)
 
 
 def wait_for_database() -> None:
-    """Let requests wait a minute for the database, as long as a node is held for connected.
+    """Let requests wait a minute for the database, as long as a node is considered connected.
 
     Flower gives up after five seconds. With ten nodes on two cores that was too short: a node's
-    answer was lost for good, and another node ended.
+    reply was lost, and another node ended.
     """
     from flwr.supercore import sql_mixin
     from flwr.supercore.constant import SQLITE_PRAGMAS
@@ -95,12 +95,12 @@ def main() -> None:
     others = extensions.get_middleware
 
     def outermost() -> tuple[Middleware, ...]:
-        return (Middleware(FromHere), *others())
+        return (Middleware(LocalOnly), *others())
 
     extensions.get_middleware = outermost
     wait_for_database()
     for name in ("flwr", "uvicorn.access"):
-        logging.getLogger(name).addFilter(is_worth_telling)
+        logging.getLogger(name).addFilter(is_worth_logging)
     flower_superlink()
 
 

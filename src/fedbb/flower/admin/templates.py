@@ -1,4 +1,4 @@
-"""Making the folder of a federation from the files that come with the package."""
+"""The folder of a federation, made from templates in the package."""
 
 from __future__ import annotations
 
@@ -10,31 +10,37 @@ from fedbb.errors import RunError
 from fedbb.flower.admin.paths import SERVER, FederationFolder, SiteFolder, split_address, toml_line
 
 FEDERATION = """\
-# Under which name and port sites call the server; the server's certificate holds for this name.
+# The name and port under which sites connect to the server; its certificate is for this name.
 {server}"""
 SITE = """\
-# Who this site is in the recipe (from 0), and which server it calls.
+# The number of this site in the recipe (from 0), and the server it connects to.
 {client}{server}
-# Where this site's data lies, in place of the recipe's data.path (from this file's folder).
+# The path of this site's data, in place of the recipe's data.path (relative to this file).
 # data = "data.npz"
 
-# All training data there is this site's own; the recipe's partition is not applied.
+# All training data there belongs to this site; the recipe's partition is not applied.
 # whole = true
 
-# Take part in private runs only, in which the server sees sums and nobody's model or numbers.
+# Take part in private runs only, in which the server sees sums and no single model or count.
 # private = true
 """
 
 
 def make_federation(folder: FederationFolder, sites: int, server: str | None = None) -> list[Path]:
-    """Make the app and the folders of sites 0, 1, …; what is there already stays as it is.
+    """Make the app and the folders of sites 0, 1, …, as far as they are missing.
 
-    Return what was made.
+    Args:
+        folder: the federation's folder, which must be new, empty or a federation.
+        sites: the number of sites that have a folder.
+        server: the address to which sites connect, as host:port.
+
+    Returns:
+        The paths that were made.
     """
     if folder.path.exists() and not folder.path.is_dir():
         raise RunError(f"{folder.path} is a file; a federation needs a folder")
     if folder.path.is_dir() and not folder.is_made() and any(folder.path.iterdir()):
-        raise RunError(f"{folder.path} holds other things than a federation; choose another folder")
+        raise RunError(f"{folder.path} holds other files than a federation; choose another folder")
     if server is not None:
         split_address(server, "--server")
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -42,13 +48,13 @@ def make_federation(folder: FederationFolder, sites: int, server: str | None = N
     made = [_copy_app(folder), *(_make_site(folder.site(k), k, dialed) for k in range(sites))]
     for place in (folder.server, folder.runs):
         place.mkdir(exist_ok=True)
-    # The settings are written last: a folder without them was not made whole.
+    # The settings are written last: a folder without them is incomplete.
     made.append(_write(folder.settings_file, FEDERATION.format(server=toml_line("server", dialed))))
     return [path for path in made if path is not None]
 
 
 def _dialed(folder: FederationFolder, server: str | None) -> str:
-    """Return the address that sites call, which one federation has only one of."""
+    """Return the address to which sites connect; a federation has only one."""
     if not folder.is_made():
         return server or SERVER
     host, port = folder.dialed()

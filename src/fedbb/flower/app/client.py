@@ -1,4 +1,4 @@
-"""What Flower runs at a site: tell the card, train, score, answer letters of secure sums."""
+"""The client app that Flower runs at a site: report, train, score, take part in secure sums."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
 from fedbb.errors import DataError, FedbbError, RunError
-from fedbb.flower.app.client_state import open_store
-from fedbb.flower.app.serde import pack_card, pack_scores, pack_update, unpack_order, unpack_state
+from fedbb.flower.app.client_state import open_client_state
+from fedbb.flower.app.serde import (
+    pack_client_info,
+    pack_scores,
+    pack_update,
+    unpack_state,
+    unpack_train_request,
+)
 from fedbb.flower.app.settings import SiteSettings, read_recipe_text, read_site_settings
 from fedbb.flower.app.site import Site, open_site
 from fedbb.recipes.spec import Recipe
@@ -23,27 +29,27 @@ log = logging.getLogger("fedbb")
 app = ClientApp()
 
 
-@app.query("card")
+@app.query("info")
 def info(message: Message, context: Context) -> Message:
-    """Introduce this site."""
+    """Report this site's client info: its number, its size and how uneven its labels are."""
 
-    def client_infos(site: Site) -> RecordDict:
-        return pack_card(site.info(), site.outline())
+    def report(site: Site) -> RecordDict:
+        return pack_client_info(site.info(), site.outline())
 
-    return _answer(message, context, client_infos)
+    return _reply(message, context, report)
 
 
 @app.query("number")
 def number(message: Message, context: Context) -> Message:
-    """Tell which client of a private run this site is, and nothing else of it."""
+    """Report which client of a private run this site is, and nothing else."""
 
-    def client_infos(recipe: Recipe, settings: SiteSettings) -> RecordDict:
-        # What private runs need comes with an extra, and takes its time to load.
-        from fedbb.secagg.flower.site import client_infos
+    def report(recipe: Recipe, settings: SiteSettings) -> RecordDict:
+        # Private runs need an extra, and its libraries take time to load.
+        from fedbb.secagg.flower.site import report_number
 
-        return client_infos(recipe, settings)
+        return report_number(recipe, settings)
 
-    return _answer(message, context, None, client_infos)
+    return _reply(message, context, None, report)
 
 
 @app.train()
@@ -51,12 +57,12 @@ def train(message: Message, context: Context) -> Message:
     """Train from the state in the message."""
 
     def work(site: Site) -> RecordDict:
-        order = unpack_order(message.content)
+        request = unpack_train_request(message.content)
         folder = read_site_settings(context.node_config).state
-        done = site.train(order, open_store(folder, order.run, context.state))
-        return pack_update(done.update, order, kept=done.kept, forgot=done.forgot)
+        done = site.train(request, open_client_state(folder, request.run, context.state))
+        return pack_update(done.update, request, kept=done.kept, lost=done.lost)
 
-    return _answer(message, context, work)
+    return _reply(message, context, work)
 
 
 @app.evaluate()
@@ -66,29 +72,29 @@ def evaluate(message: Message, context: Context) -> Message:
     def work(site: Site) -> RecordDict:
         return pack_scores(site.score(unpack_state(message.content)))
 
-    return _answer(message, context, work)
+    return _reply(message, context, work)
 
 
 @app.query("secure")
 @app.train("secure")
 def secure(message: Message, context: Context) -> Message:
-    """Answer a letter of a secure sum."""
+    """Take part in a secure sum: reply to one of its signed messages."""
 
-    def answer(recipe: Recipe, settings: SiteSettings) -> RecordDict:
-        from fedbb.secagg.flower.site import answer_letter
+    def work(recipe: Recipe, settings: SiteSettings) -> RecordDict:
+        from fedbb.secagg.flower.site import answer_message
 
-        return answer_letter(recipe, settings, message.content)
+        return answer_message(recipe, settings, message.content)
 
-    return _answer(message, context, None, answer)
+    return _reply(message, context, None, work)
 
 
-def _answer(
+def _reply(
     message: Message,
     context: Context,
     work: Callable[[Site], RecordDict] | None,
     in_private: Callable[[Recipe, SiteSettings], RecordDict] | None = None,
 ) -> Message:
-    """Return what the site makes of a message, in the open or in private, or why it could not."""
+    """Return the site's reply to a message in a plain or a private run, or the error as a reply."""
     keep_freed_memory()
     try:
         recipe = read_recipe_text(str(context.run_config.get("recipe", "")))
@@ -102,15 +108,15 @@ def _answer(
                 return Message(work(open_site(recipe, settings)), reply_to=message)
         raise RunError(f'this is not asked for in a run with privacy = "{recipe.privacy}"')
     except Exception as error:
-        log.exception("this site could not answer")
-        reason = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, _tell(error))
+        log.exception("this site could not reply")
+        reason = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, _describe(error))
         return Message(reason, reply_to=message)
 
 
-def _tell(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """Return what the server may know of an error: never anything that was read from data."""
     if isinstance(error, DataError):
-        return "DataError: its data cannot be used; the site's own log tells why"
+        return "DataError: its data cannot be used; the reason is in the site's own log"
     if isinstance(error, FedbbError):
         return f"{type(error).__name__}: {error}"
-    return f"{type(error).__name__}; the site's own log tells more"
+    return f"{type(error).__name__}; details are in the site's own log"

@@ -1,6 +1,7 @@
-"""The client state of a site between rounds: in a folder of its own, or in Flower's node state.
+"""A client's state between rounds, kept at its site: in a folder, or in Flower's node state.
 
-A new run of Flower begins with an empty state, so only the folder outlasts a restart.
+Flower's node state is empty at the start of every Flower run, so only the folder survives a
+restart of the run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from fedbb._util.files import remove_leftovers
+from fedbb._util.text import quote
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import read_arrays
 from fedbb.records import ClientState
@@ -21,51 +23,57 @@ from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.simulation.client_state import ClientStateStore
 from fedbb.state import flatten_client_state, unflatten_client_state
 
-_NAME = re.compile(r"[A-Za-z0-9_+=-][\w.+=-]{0,150}")
-_KEY = re.compile(r"memory-(\d+)-(\d+)")
+_RUN_NAME = re.compile(r"[A-Za-z0-9_+=-][\w.+=-]{0,150}")
+_KEY = re.compile(r"state-(\d+)-(\d+)")
 
 
 @dataclass(frozen=True)
-class NodeStateStore:
-    """Records in the node's state, which Flower keeps for as long as a run and the node last."""
+class ClientStateRecords:
+    """Records in the node's state, which Flower keeps as long as the run and the node last."""
 
-    state: RecordDict
+    records: RecordDict
 
     def load(self, client: int, number: int) -> ClientState:
-        """Return what a client kept after round `number`."""
-        record = self.state.get(_key(client, number))
+        """Return the state that a client stored in this round."""
+        record = self.records.get(_key(client, number))
         if not isinstance(record, ArrayRecord):
-            raise RunError(f"the node holds no client state of round {number}")
-        tensors = {name: torch.from_numpy(array) for name, array in read_arrays(record).items()}
-        return unflatten_client_state(tensors)
+            raise RunError(f"the node holds no state of round {number}")
+        arrays = read_arrays(record)
+        return unflatten_client_state({name: torch.from_numpy(a) for name, a in arrays.items()})
 
     def save(self, client: int, number: int, state: ClientState) -> None:
-        """Keep what a client keeps after round `number`."""
+        """Store a client's state after this round."""
         tensors = flatten_client_state(state)
         arrays = {name: Array(tensor.numpy()) for name, tensor in tensors.items()}
-        self.state[_key(client, number)] = ArrayRecord(arrays)
+        self.records[_key(client, number)] = ArrayRecord(arrays)
 
     def keep_only(self, client: int, rounds: Collection[int]) -> None:
-        """Drop a client's states of all rounds but these."""
-        for key in list(self.state):
+        """Delete a client's states of all other rounds."""
+        for key in list(self.records):
             found = _KEY.fullmatch(key)
             if found and int(found[1]) == client and int(found[2]) not in rounds:
-                del self.state[key]
+                del self.records[key]
 
 
-def open_store(folder: Path | None, run: str, state: RecordDict) -> ClientStateStore:
-    """Return where a site keeps its client state in a run, which the server names."""
+def open_client_state(folder: Path | None, run: str, records: RecordDict) -> ClientStateStore:
+    """Return where a site keeps its client's state of a run.
+
+    Args:
+        folder: the site's state folder; without one, Flower's node state is used.
+        run: the run's name, given by the server.
+        records: Flower's node state.
+    """
     if folder is None:
-        return NodeStateStore(state)
+        return ClientStateRecords(records)
     path = run_folder(folder, run)
     remove_leftovers(path)
     return ClientStateFiles(path)
 
 
 def run_folder(folder: Path, run: str) -> Path:
-    """Return the folder of a run in a site's state folder, made if need be."""
-    if not _NAME.fullmatch(run):
-        raise RunError(f"the run's name {run[:60]!r} is no name for a folder")
+    """Return the folder of a run in a site's state folder; it is created if necessary."""
+    if not _RUN_NAME.fullmatch(run):
+        raise RunError(f"the run's name {quote(run, 60)} is not valid as the name of a folder")
     path = folder / run
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -75,4 +83,4 @@ def run_folder(folder: Path, run: str) -> Path:
 
 
 def _key(client: int, number: int) -> str:
-    return f"memory-{client}-{number}"
+    return f"state-{client}-{number}"

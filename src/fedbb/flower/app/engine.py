@@ -5,110 +5,113 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 
+import safetensors.torch
 from flwr.app import RecordDict
 
 from fedbb.errors import QuorumError, ReplyError
 from fedbb.evaluation.metrics import Scores
-from fedbb.flower.app.node_registry import Roll
+from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.pooling import pool_scores
 from fedbb.flower.app.serde import (
     STATE,
-    Answered,
-    Order,
-    pack_order,
+    TrainRequest,
+    TrainResponse,
     pack_state,
+    pack_train_request,
     unpack_scores,
     unpack_update,
 )
-from fedbb.flower.app.transport import Failure, Post
+from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
 from fedbb.rounds.filters import RoundReplies
 from fedbb.rounds.policy import RoundPolicy
 from fedbb.rounds.replies import Expected, Inbox
-from fedbb.simulation.pool.protocol import pack_update as park_update
-from fedbb.simulation.pool.protocol import unpack_update as fetch_update
+from fedbb.rounds.round import repeat_until_quorum
 from fedbb.simulation.pool.reorder_buffer import SpillBuffer
+from fedbb.state import flatten_state, unflatten_state
 from fedbb.training.config import LocalConfig, TrainJob
 
 log = logging.getLogger("fedbb")
 
-AT_HAND = 4
-"""Answers that wait for the others in memory; the rest wait on disk."""
+ON_DISK = ModelState({}, {})
+"""Stands for a model that waits on disk."""
+
+IN_MEMORY = 4
+"""Updates that wait for their turn in memory; the others wait on disk."""
 
 
 @dataclass(eq=False)
-class Sites:
-    """Has jobs done by sites and takes only answers that can be true.
+class FlowerEngine:
+    """Sends jobs to sites and accepts only replies that are valid.
 
-    `run` names the run at the sites, which keep their client state under it. `state_rounds` holds
-    the round of each client's state, as far as the server accepted its reply. `patience` is how
-    many seconds a repeated round waits for clients that are away.
+    Args:
+        transport: how messages reach the nodes.
+        registry: which node is which client.
+        config: how clients train.
+        defense: deadline, quorum, attempts and bounds of a round.
+        run: the run's name at the sites, under which they keep their client's state.
+        patience: seconds that a repeated round waits for clients that are not connected.
+        state_rounds: the round of each client's state, as far as the server accepted its reply.
     """
 
-    post: Post
-    roll: Roll
-    plan: LocalConfig
+    transport: GridTransport
+    registry: NodeRegistry
+    config: LocalConfig
     defense: RoundPolicy
     run: str
     patience: float = 60.0
     state_rounds: dict[int, int] = field(default_factory=dict)
     _before: tuple[int, dict[int, int]] = (0, {})
 
-    def ask(self, jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
-        """Return the answers to these jobs that came in time and hold."""
-        self._go_back(jobs[0].round)
-        nodes = self.roll.find([job.client for job in jobs], self.patience if attempt > 1 else 0.0)
-        absent = {job.client: "not connected" for job in jobs if job.client not in nodes}
+    def train(self, jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
+        """Return the updates for these jobs that arrived in time and are valid."""
+        self._reset_state_rounds(jobs[0].round)
+        wait = self.patience if attempt > 1 else 0.0
+        nodes = self.registry.find([job.client for job in jobs], wait)
+        failed = {job.client: "not connected" for job in jobs if job.client not in nodes}
         asked = {job.client: job for job in jobs if job.client in nodes}
-        reorder_buffer = SpillBuffer(AT_HAND)
+        updates = _Updates()
         inbox = Inbox({client: self._expect(job, attempt) for client, job in asked.items()})
         for client, outcome in self._send(list(asked.values()), nodes, attempt):
             try:
                 update = self._take(inbox, client, outcome)
             except ReplyError as error:
-                if client in reorder_buffer:
+                if client in updates:
                     log.warning("%s", error)
                 else:
-                    absent.setdefault(client, str(error))
+                    failed.setdefault(client, str(error))
             else:
-                reorder_buffer.put(client, park_update(update, kept=False))
-        for client, reason in absent.items():
+                updates.put(update)
+        for client, reason in failed.items():
             log.warning("round %d: client %d is left out: %s", jobs[0].round, client, reason)
-        present = tuple(job.client for job in jobs if job.client in reorder_buffer)
-        absences = tuple(ClientFailure(client, reason) for client, reason in absent.items())
-        return RoundReplies(present, _fetch(reorder_buffer, present), absences)
+        present = tuple(job.client for job in jobs if job.client in updates)
+        failures = tuple(ClientFailure(client, reason) for client, reason in failed.items())
+        return RoundReplies(present, updates.take(present), failures)
 
     def score(self, state: ModelState) -> dict[str, Scores]:
-        """Return the scores of a state, pooled over the sites that answered."""
-        outline = self.roll.outline
+        """Return the scores of a model, pooled over the sites that replied."""
+        outline = self.registry.outline
         assert outline is not None
-        clients = sorted(self.roll.infos)
-        least = max(1, math.ceil(self.defense.quorum * len(clients)))
-        for attempt in range(1, self.defense.attempts + 1):
-            nodes = self.roll.find(clients, self.patience if attempt > 1 else 0.0)
-            found = dict(self._scores(state, nodes, len(outline.classes)))
-            if len(found) >= least:
-                ordered = [found[client] for client in sorted(found)]
-                return pool_scores(ordered, outline.task)
-        raise QuorumError(
-            f"{len(found)} of {len(clients)} sites scored the model and {least} are needed, after "
-            f"{self.defense.attempts} attempts"
+        found = repeat_until_quorum(
+            lambda attempt: self._score(state, attempt), self.defense.attempts, "scoring"
         )
+        return pool_scores([found[client] for client in sorted(found)], outline.task)
 
-    def _go_back(self, number: int) -> None:
-        """Let every attempt at a round start from the memories that the round began with."""
+    def _reset_state_rounds(self, number: int) -> None:
+        """Let every attempt at a round start from the client states that the round began with."""
         if self._before[0] != number:
             self._before = (number, dict(self.state_rounds))
         self.state_rounds.clear()
         self.state_rounds.update(self._before[1])
 
     def _expect(self, job: TrainJob, attempt: int) -> Expected:
-        # Under "clip" whoever goes too far is drawn back and not refused.
+        # The rule "clip" shortens a change that is too long instead of rejecting it.
         bound = None if self.defense.rule == "clip" else self.defense.max_norm
-        info = self.roll.infos[job.client]
-        return Expected(job.state, info, self.plan, job.round, attempt, bound)
+        info = self.registry.infos[job.client]
+        return Expected(job.state, info, self.config, job.round, attempt, bound)
 
     def _send(
         self, jobs: Sequence[TrainJob], nodes: dict[int, int], attempt: int
@@ -116,15 +119,17 @@ class Sites:
         if not jobs:
             return
         state, number = pack_state(jobs[0].state), jobs[0].round
-        letters = {
-            nodes[job.client]: pack_order(
-                Order(job, attempt, self.run, self.state_rounds.get(job.client)), state
+        contents = {
+            nodes[job.client]: pack_train_request(
+                TrainRequest(job, attempt, self.run, self.state_rounds.get(job.client)), state
             )
             for job in jobs
         }
         clients = {node: client for client, node in nodes.items()}
-        what = f"round {number}" if attempt == 1 else f"round {number}, attempt {attempt}"
-        for node, outcome in self.post.exchange("train", letters, self.defense.deadline, what):
+        subject = f"round {number}" if attempt == 1 else f"round {number}, attempt {attempt}"
+        for node, outcome in self.transport.send_and_receive(
+            "train", contents, self.defense.deadline, subject
+        ):
             yield clients[node], outcome
 
     def _take(self, inbox: Inbox, client: int, outcome: RecordDict | Failure) -> ClientUpdate:
@@ -132,32 +137,44 @@ class Sites:
             raise ReplyError(outcome.reason)
         expected = inbox.expected[client]
         try:
-            answered = unpack_update(outcome)
+            response = unpack_update(outcome)
         except ReplyError as error:
             raise ReplyError(f"{expected.where}: {error}") from error
-        update = inbox.take(client, answered.reply)
-        self._note_memory(client, expected.round, answered)
+        update = inbox.take(client, response.reply)
+        self._note_client_state(client, expected.round, response)
         return update
 
-    def _note_memory(self, client: int, number: int, answered: Answered) -> None:
-        if answered.forgot:
+    def _note_client_state(self, client: int, number: int, response: TrainResponse) -> None:
+        if response.lost:
             log.warning(
-                "round %d: client %d had lost its memory of round %s and trained without",
+                "round %d: client %d had lost its state of round %s and trained without it",
                 number,
                 client,
                 self._before[1].get(client),
             )
-        if answered.kept:
+        if response.kept:
             self.state_rounds[client] = number
 
+    def _score(self, state: ModelState, attempt: int) -> dict[int, dict[str, Scores]]:
+        clients = sorted(self.registry.infos)
+        required = max(1, math.ceil(self.defense.quorum * len(clients)))
+        nodes = self.registry.find(clients, self.patience if attempt > 1 else 0.0)
+        found = dict(self._scores(state, nodes))
+        if len(found) < required:
+            raise QuorumError(
+                f"{len(found)} of {len(clients)} sites scored the model and {required} are needed"
+            )
+        return found
+
     def _scores(
-        self, state: ModelState, nodes: dict[int, int], classes: int
+        self, state: ModelState, nodes: dict[int, int]
     ) -> Iterator[tuple[int, dict[str, Scores]]]:
-        content = RecordDict({STATE: pack_state(state)})
-        letters = dict.fromkeys(nodes.values(), content)
+        assert self.registry.outline is not None
+        classes = len(self.registry.outline.classes)
+        contents = dict.fromkeys(nodes.values(), RecordDict({STATE: pack_state(state)}))
         clients = {node: client for client, node in nodes.items()}
-        for node, outcome in self.post.exchange(
-            "evaluate", letters, self.defense.deadline, "scoring"
+        for node, outcome in self.transport.send_and_receive(
+            "evaluate", contents, self.defense.deadline, "scoring"
         ):
             try:
                 if isinstance(outcome, Failure):
@@ -167,8 +184,31 @@ class Sites:
                 log.warning("scores of client %d are left out: %s", clients[node], error)
 
 
-def _fetch(reorder_buffer: SpillBuffer, clients: Sequence[int]) -> Iterator[ClientUpdate]:
-    with reorder_buffer:
-        for client in clients:
-            update, _ = fetch_update(reorder_buffer.take(client))
-            yield update
+class _Updates:
+    """Updates that wait until all clients have replied; most models wait on disk."""
+
+    def __init__(self) -> None:
+        self._updates: dict[int, ClientUpdate] = {}
+        self._models: SpillBuffer | None = None
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._updates
+
+    def put(self, update: ClientUpdate) -> None:
+        """Keep an update, its model as safetensors bytes if there are many."""
+        if len(self._updates) >= IN_MEMORY:
+            self._models = self._models or SpillBuffer(limit=0)
+            self._models.put(update.client, safetensors.torch.save(flatten_state(update.state)))
+            update = replace(update, state=ON_DISK)
+        self._updates[update.client] = update
+
+    def take(self, clients: Sequence[int]) -> Iterator[ClientUpdate]:
+        """Yield the updates of these clients and free their space."""
+        with self._models or nullcontext():
+            for client in clients:
+                update = self._updates.pop(client)
+                if update.state is ON_DISK:
+                    assert self._models is not None
+                    state = unflatten_state(safetensors.torch.load(self._models.take(client)))
+                    update = replace(update, state=state)
+                yield update

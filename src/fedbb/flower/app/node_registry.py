@@ -1,4 +1,4 @@
-"""Which node is which client: learned from the cards, and looked up again in every round."""
+"""Which Flower node is which client: learned from the nodes' client infos, checked every round."""
 
 from __future__ import annotations
 
@@ -10,39 +10,42 @@ from dataclasses import dataclass, field
 from flwr.app import RecordDict
 
 from fedbb.errors import ReplyError, RunError
-from fedbb.flower.app.serde import Outline, unpack_card
-from fedbb.flower.app.site import VERSIONS
-from fedbb.flower.app.transport import Failure, Post
+from fedbb.flower.app.serde import VERSIONS, Outline, unpack_client_info
+from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.records import ClientInfo
 from fedbb.rounds.replies import check_client_info
 
 log = logging.getLogger("fedbb")
 
-PAUSE = 0.5
-"""Seconds between looks for nodes that are still missing."""
+POLL_SECONDS = 0.5
+"""Seconds between two searches for nodes that are still missing."""
 
-AGAIN = 30.0
-"""Seconds after which a node whose card could not be used is asked once more."""
+RETRY_SECONDS = 30.0
+"""Seconds after which a node whose client info was rejected is asked again."""
 
 
 @dataclass(frozen=True)
-class _Refusal:
-    joined: str
+class _Rejection:
+    connected_at: str
     when: float
     reason: str
 
 
 @dataclass(eq=False)
-class Roll:
-    """The clients that are known, and the nodes they were last seen at.
+class NodeRegistry:
+    """The known clients, and the nodes at which they were last seen.
 
-    `measured` tells whether the method's weighting asks for a dispersion. Cards are fixed once
-    the run has begun: a client whose card has changed is not the one that was weighed. A node is
-    given `patience` seconds to tell its card, for which it may have to open large data. When
-    `hidden`, sites tell their number alone, and cards are empty.
+    Client infos are fixed once the run has begun: the weights were computed from them, so a client
+    that reports another info later is rejected.
+
+    Args:
+        transport: how nodes are asked.
+        measured: whether the method's weighting needs a dispersion.
+        hidden: whether the run is private; sites then report their client number alone.
+        patience: seconds that a node gets to report its info, which may include loading its data.
     """
 
-    post: Post
+    transport: GridTransport
     measured: bool
     hidden: bool = False
     patience: float = 60.0
@@ -50,19 +53,22 @@ class Roll:
     outline: Outline | None = None
     fixed: bool = False
     _nodes: dict[int, int] = field(default_factory=dict)
-    _joined: dict[int, str] = field(default_factory=dict)
-    _refused: dict[int, _Refusal] = field(default_factory=dict)
+    _connected_at: dict[int, str] = field(default_factory=dict)
+    _rejected: dict[int, _Rejection] = field(default_factory=dict)
 
     def fix(self, infos: Sequence[ClientInfo], outline: Outline) -> None:
-        """Take the clients of a run that began earlier for given."""
+        """Take the clients of an earlier run as given."""
         self.infos = {info.client: info for info in infos}
         self.outline, self.fixed = outline, True
 
     def gather(self, number: int, wait: float) -> list[ClientInfo]:
-        """Return the cards of so many clients once all are there; 0 takes those that come first."""
+        """Return the infos of clients 0 to `number` - 1 once all are connected.
+
+        With number 0, take the clients that are connected first.
+        """
         end = time.monotonic() + wait
         while True:
-            present = self._look(strict=True)
+            present = self._identify_nodes(strict=True)
             wanted = number or len(present)
             missing = [client for client in range(wanted) if client not in present]
             if wanted and not missing:
@@ -70,74 +76,82 @@ class Roll:
             if number:
                 self._check_numbers(number)
             if time.monotonic() >= end:
-                raise RunError(self._tell_missing(missing, wait))
-            time.sleep(PAUSE)
+                raise RunError(self._describe_missing(missing, wait))
+            time.sleep(POLL_SECONDS)
         self.fixed = True
         return [self.infos[client] for client in range(wanted)]
 
-    def meet_again(self, wait: float) -> None:
-        """Wait for the clients of a run that is resumed; go on without those that stay away."""
+    def await_clients(self, wait: float) -> None:
+        """Wait for the clients of a resumed run, and continue without those that stay away."""
         self.find(sorted(self.infos), wait, strict=True)
 
     def find(
         self, clients: Sequence[int], wait: float = 0.0, *, strict: bool = False
     ) -> dict[int, int]:
-        """Return the nodes of those of these clients that are connected, after some waiting.
+        """Return the nodes of those of these clients that are connected.
 
-        A node that may be one of them is asked who it is. When strict, a node that contradicts
-        what is known stops the run; else it is left out.
+        Args:
+            clients: whom to find; nodes that might be one of them are asked for their info.
+            wait: seconds to wait for those that are missing.
+            strict: whether a node that contradicts what is known stops the run; otherwise it is
+                left out.
         """
         end = time.monotonic() + wait
         while True:
-            present = self._present(self.post.nodes())
+            present = self._present(self.transport.nodes())
             if not all(client in present for client in clients):
-                present = self._look(strict=strict)
+                present = self._identify_nodes(strict=strict)
             if all(client in present for client in clients) or time.monotonic() >= end:
                 return {client: present[client] for client in clients if client in present}
-            time.sleep(PAUSE)
+            time.sleep(POLL_SECONDS)
 
-    def _look(self, *, strict: bool) -> dict[int, int]:
-        """Ask the nodes that nobody knows yet, and return those of all clients that are there."""
-        connected = self.post.nodes()
+    def _identify_nodes(self, *, strict: bool) -> dict[int, int]:
+        """Ask unknown nodes for their info, and return the nodes of all connected clients."""
+        connected = self.transport.nodes()
         self._present(connected)
         known = set(self._nodes.values())
-        strangers = [
+        unknown = [
             node
             for node in sorted(connected)
-            if node not in known and not self._is_refused(node, connected[node])
+            if node not in known and not self._is_rejected(node, connected[node])
         ]
-        if strangers:
-            letters = {node: RecordDict() for node in strangers}
-            kind = "query.number" if self.hidden else "query.card"
-            for node, answer in self.post.exchange(kind, letters, self.patience, "cards"):
-                self._take(node, connected[node], answer, strict=strict)
+        if unknown:
+            contents = {node: RecordDict() for node in unknown}
+            kind = "query.number" if self.hidden else "query.info"
+            replies = self.transport.send_and_receive(
+                kind, contents, self.patience, "client information"
+            )
+            for node, reply in replies:
+                self._take(node, connected[node], reply, strict=strict)
         return dict(self._nodes)
 
     def _present(self, connected: dict[int, str]) -> dict[int, int]:
-        """Return the node of every known client that is connected and never left since.
+        """Return the node of every known client that stayed connected since it was identified.
 
-        One that came back is asked anew, for it may have other data or be somebody else.
+        One that reconnected is asked again: it may have other data or be another client.
         """
         for client, node in list(self._nodes.items()):
-            if connected.get(node) != self._joined[node]:
-                del self._nodes[client], self._joined[node]
-                self.post.names.pop(node, None)
+            if connected.get(node) != self._connected_at[node]:
+                del self._nodes[client], self._connected_at[node]
+                self.transport.names.pop(node, None)
         return dict(self._nodes)
 
-    def _is_refused(self, node: int, joined: str) -> bool:
-        refusal = self._refused.get(node)
+    def _is_rejected(self, node: int, connected_at: str) -> bool:
+        rejection = self._rejected.get(node)
         return (
-            refusal is not None
-            and refusal.joined == joined
-            and time.monotonic() - refusal.when < AGAIN
+            rejection is not None
+            and rejection.connected_at == connected_at
+            and time.monotonic() - rejection.when < RETRY_SECONDS
         )
 
-    def _take(self, node: int, joined: str, answer: RecordDict | Failure, *, strict: bool) -> None:
+    def _take(
+        self, node: int, connected_at: str, reply: RecordDict | Failure, *, strict: bool
+    ) -> None:
         try:
-            if isinstance(answer, Failure):
-                raise ReplyError(answer.reason)
-            figures, outline = unpack_card(answer)
-            info = self._read_card(figures)
+            if isinstance(reply, Failure):
+                raise ReplyError(reply.reason)
+            figures, outline = unpack_client_info(reply)
+            info = self._read_info(figures)
             try:
                 self._check(node, info, outline)
             except RunError as error:
@@ -146,13 +160,13 @@ class Roll:
                 raise ReplyError(str(error)) from error
         except ReplyError as error:
             log.warning("node %s is left out: %s", node, error)
-            self._refused[node] = _Refusal(joined, time.monotonic(), str(error))
+            self._rejected[node] = _Rejection(connected_at, time.monotonic(), str(error))
             return
-        self._refused.pop(node, None)
-        self._nodes[info.client], self._joined[node] = node, joined
+        self._rejected.pop(node, None)
+        self._nodes[info.client], self._connected_at[node] = node, connected_at
         self.infos[info.client] = info
         self.outline = self.outline or outline
-        self.post.names[node] = f"client {info.client}"
+        self.transport.names[node] = f"client {info.client}"
         log.info("client %d is node %d", info.client, node)
         if outline.versions != VERSIONS:
             log.warning(
@@ -162,28 +176,26 @@ class Roll:
                 VERSIONS,
             )
 
-    def _read_card(self, figures: Mapping[str, object]) -> ClientInfo:
+    def _read_info(self, figures: Mapping[str, object]) -> ClientInfo:
         if self.hidden:
-            # None for "nobody asked": whoever tells more is refused.
+            # The server of a private run must not learn sizes, not even by mistake.
             if figures["samples"] is not None:
-                raise ReplyError("its card tells a size, which a private run must not know")
+                raise ReplyError("it tells a size, which a private run must not know")
             return check_client_info(figures["client"], 0, figures["dispersion"], measured=False)
         return check_client_info(**figures, measured=self.measured)
 
     def _check(self, node: int, info: ClientInfo, outline: Outline) -> None:
-        """Refuse whoever contradicts what is known already."""
+        """Reject a node that contradicts what is already known."""
         client, other = info.client, self._nodes.get(info.client)
         if other is not None and other != node:
             raise RunError(f"nodes {other} and {node} both say they are client {client}")
         known = self.infos.get(client)
         if self.fixed and known is None:
-            raise RunError(
-                f"node {node} says it is client {client}, of which the run knows nothing"
-            )
+            raise RunError(f"node {node} says it is client {client}, which the run does not have")
         if self.fixed and known != info:
             raise RunError(
-                f"client {client} has other data than when the run began: {_words(known)} then, "
-                f"{_words(info)} now"
+                f"client {client} has other data than when the run began: {_describe(known)} then, "
+                f"{_describe(info)} now"
             )
         for field_name in ("task", "classes", "channels"):
             here = getattr(self.outline or outline, field_name)
@@ -201,14 +213,14 @@ class Roll:
                     f"node {node} says it is client {client}, and there are {number}, from 0"
                 )
 
-    def _tell_missing(self, missing: Sequence[int], wait: float) -> str:
+    def _describe_missing(self, missing: Sequence[int], wait: float) -> str:
         names = ", ".join(str(client) for client in missing) or "all"
-        reasons = [f"node {node}: {refusal.reason}" for node, refusal in self._refused.items()]
-        told = f" ({'; '.join(reasons)})" if reasons else ""
-        return f"after {wait:g} s these clients are still missing: {names}{told}"
+        reasons = [f"node {node}: {found.reason}" for node, found in self._rejected.items()]
+        details = f" ({'; '.join(reasons)})" if reasons else ""
+        return f"after {wait:g} s these clients are still missing: {names}{details}"
 
 
-def _words(info: ClientInfo | None) -> str:
+def _describe(info: ClientInfo | None) -> str:
     assert info is not None
     spread = "" if info.dispersion is None else f" of dispersion {info.dispersion:.6g}"
     return f"{info.samples} samples{spread}"

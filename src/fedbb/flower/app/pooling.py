@@ -1,9 +1,9 @@
-"""Scores of many sites as one.
+"""The scores of several sites, pooled.
 
-Each site scores on its own test data, and no labels or counts leave it. So the pooled figures are
-means over sites, weighed by how many samples each has: exact for accuracy where all labels are
-known, and near the true ones for the rest. A recall would have to be weighed by the cases of its
-class, and the rank of a sample (AUROC, average precision) is known only among those of its site.
+Each site scores on its own test data, and no labels or counts leave it. The pooled scores are
+means over the sites, weighted by their numbers of samples: exact for accuracy where all labels are
+known, and approximate for the rest. An exact recall would need the number of cases of each class,
+and ranks (AUROC, average precision) can only be compared within a site.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedbb.records import FloatArray, Task
 
 
 def pool_scores(sites: Sequence[dict[str, Scores]], task: Task) -> dict[str, Scores]:
-    """Return the scores of several sites together, for each set of examples that any has."""
+    """Return the pooled scores of several sites, for each set of examples that any of them has."""
     names = {name: None for scores in sites for name in scores}
     return {
         name: _pool([scores[name] for scores in sites if name in scores], task) for name in names
@@ -48,7 +48,7 @@ def _pool(parts: Sequence[Scores], task: Task) -> Scores:
 
 
 def weighted_mean(values: FloatArray, sizes: FloatArray) -> FloatArray:
-    """Return the mean over sites (S, C) → (C,), each counting for its size where it has a value.
+    """Return the mean over sites (S, C) → (C,), weighted by size, without undefined values.
 
     >>> weighted_mean(np.array([[0.5, np.nan], [1.0, 1.0]]), np.array([1.0, 3.0]))
     array([0.875, 1.   ])

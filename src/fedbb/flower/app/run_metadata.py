@@ -1,4 +1,4 @@
-"""What the server keeps of its sites in the run folder, so that a run can go on without them."""
+"""What the server knows of a run's sites, saved in the run folder so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedbb.flower.app.settings import Scoring
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, Task
-from fedbb.runs.folder import CARDS, RunFolder
+from fedbb.runs.folder import CLIENTS_FILE, RunFolder
 from fedbb.runs.metadata import (
     ClientRecord,
     FederationRecord,
@@ -23,10 +23,10 @@ from fedbb.runs.metadata import (
 
 
 @dataclass(frozen=True)
-class Register:
-    """The clients of a run as they introduced themselves, and what the run is called at sites.
+class RunMetadata:
+    """A run on Flower: its name at the sites, who scores, the form of the data, the clients.
 
-    Cards of `hidden` clients, those of a private run, tell nothing but their number.
+    The infos of `hidden` clients, those of a private run, hold nothing but their number.
     """
 
     run: str
@@ -37,19 +37,19 @@ class Register:
 
 
 def name_run(recipe: Recipe) -> str:
-    """Return a name that no other run has, for a recipe may be run many times."""
+    """Return a name that no other run has: a recipe may be run many times."""
     name = recipe.name or f"{recipe.data.name}-{recipe.method.name}-seed{recipe.seed}"
     return f"{name}-{secrets.token_hex(4)}"
 
 
-def save_register(folder: RunFolder, register: Register) -> None:
-    """Keep a register."""
-    outline = register.outline
+def save_run_metadata(folder: RunFolder, metadata: RunMetadata) -> None:
+    """Write the metadata of a run into its folder."""
+    outline = metadata.outline
     folder.write_json(
-        CARDS,
+        CLIENTS_FILE,
         {
-            "run": register.run,
-            "score": register.score,
+            "run": metadata.run,
+            "score": metadata.score,
             "outline": {
                 "data": outline.data,
                 "task": str(outline.task),
@@ -57,21 +57,23 @@ def save_register(folder: RunFolder, register: Register) -> None:
                 "channels": outline.channels,
                 "versions": outline.versions,
             },
-            "cards": [_plain(info, hidden=register.hidden) for info in register.infos],
+            "cards": [_plain(info, hidden=metadata.hidden) for info in metadata.infos],
         },
     )
 
 
 def _plain(info: ClientInfo, *, hidden: bool) -> dict[str, Any]:
-    told = {} if hidden else {"samples": info.samples, "dispersion": info.dispersion}
-    return {"client": info.client, **told}
+    figures = {} if hidden else {"samples": info.samples, "dispersion": info.dispersion}
+    return {"client": info.client, **figures}
 
 
-def load_register(folder: RunFolder) -> Register:
-    """Return the register of a run that was begun on Flower."""
-    if not folder.file(CARDS).exists():
-        raise RunError(f"{folder.path} was not begun on Flower; go on with: fedbb run --resume")
-    plain = folder.read_json(CARDS)
+def load_run_metadata(folder: RunFolder) -> RunMetadata:
+    """Return the metadata of a run that was begun on Flower."""
+    if not folder.file(CLIENTS_FILE).exists():
+        raise RunError(
+            f"{folder.path} was not begun on Flower; continue it with: fedbb run --resume"
+        )
+    plain = folder.read_json(CLIENTS_FILE)
     try:
         form = plain["outline"]
         outline = Outline(
@@ -83,45 +85,49 @@ def load_register(folder: RunFolder) -> Register:
         )
         infos = tuple(ClientInfo(**{"samples": 0, **info}) for info in plain["cards"])
         hidden = all("samples" not in info for info in plain["cards"])
-        return Register(plain["run"], plain["score"], outline, infos, hidden)
+        return RunMetadata(plain["run"], plain["score"], outline, infos, hidden)
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder.file(CARDS)} is damaged: {error!r}") from error
+        raise RunError(f"{folder.file(CLIENTS_FILE)} is damaged: {error!r}") from error
 
 
 def set_up(
-    folder: RunFolder, recipe: Recipe, method: Method, register: Register, scored: Mapping[str, int]
+    folder: RunFolder,
+    recipe: Recipe,
+    method: Method,
+    metadata: RunMetadata,
+    scored: Mapping[str, int],
 ) -> None:
-    """Write what a run folder needs to begin."""
+    """Write the files with which a run begins."""
 
     def begin() -> FederationRecord:
-        save_register(folder, register)
-        return describe(register, scored, describe_clients(register.infos, method))
+        save_run_metadata(folder, metadata)
+        return describe(metadata, scored, describe_clients(metadata.infos, method))
 
     set_up_folder(folder, recipe, begin)
 
 
 def describe(
-    register: Register,
+    metadata: RunMetadata,
     scored: Mapping[str, int],
     clients: Sequence[ClientRecord],
     samples: int | None = None,
 ) -> FederationRecord:
-    """Return what the server of a deployed federation knows of its clients.
+    """Return what the server of a real federation knows of its clients.
 
     Args:
-        register: The clients as they introduced themselves.
-        scored: Number of examples that the server scores rounds on, by name.
-        clients: What it knows of each client.
-        samples: Number of training samples of all clients, if it does not know that of each.
+        metadata: the run and its clients.
+        scored: the number of examples that the server scores rounds on, by name.
+        clients: what it knows of each client.
+        samples: the number of all training samples, if the server does not know each client's.
     """
-    outline, notes = register.outline, []
-    if register.score == "sites":
+    outline, notes = metadata.outline, []
+    if metadata.score == "sites":
         notes.append("scores are means over the sites, each on its own test data")
     return FederationRecord(
         data=outline.data,
         task=outline.task,
         classes=outline.classes,
-        train=sum(info.samples for info in register.infos) if samples is None else samples,
+        train=sum(info.samples for info in metadata.infos) if samples is None else samples,
         scored=scored,
         positives=None,
         clients=tuple(clients),

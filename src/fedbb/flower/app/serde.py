@@ -1,7 +1,7 @@
-"""Model states, cards, jobs, updates and scores as Flower's records, and back.
+"""Model states, client infos, requests, updates and scores as Flower records, and back.
 
-What comes from a site is read as bytes from a stranger: no pickle, no array larger than its
-message, and every failure is a ReplyError.
+Everything that arrives is untrusted: no pickle is read, no array is larger than its message, and
+every failure is a ReplyError.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.lib.format as npy
 import numpy.typing as npt
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+import fedbb
+from fedbb._util.text import quote, shorten
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Task
@@ -30,16 +33,19 @@ MACRO = ("accuracy", "balanced_accuracy", "f1", "auroc", "average_precision")
 SCORED = ("test", "validation")
 NUMPY = "numpy.ndarray"
 NEVER = -1
-"""Stands for a round that there was none of."""
+"""Stands for "no round" where Flower's records need an integer."""
+
+VERSIONS = f"fedbb {fedbb.__version__}, torch {torch.__version__}"
+"""The software on which the last bits of results depend."""
 
 Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What of a site's data one network must fit: task, classes and channels, but no figure.
+    """The form of a site's data that one network must fit: task, classes, channels; no counts.
 
-    `data` is only a name, and `versions` tells what the site computes with.
+    `data` is only a name, and `versions` names the software that the site computes with.
     """
 
     data: str
@@ -50,8 +56,8 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class Order:
-    """A job as it travels: the attempt it belongs to, the run, and the round of the memory."""
+class TrainRequest:
+    """A job for a site: the attempt it belongs to, the run, and the round of the client's state."""
 
     job: TrainJob
     attempt: int
@@ -60,12 +66,16 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """A reply, and what the site says about its memory: kept of this round, lost of an earlier."""
+class TrainResponse:
+    """A reply, and what became of the client's state at the site.
+
+    `kept` tells that the site stored a state of this round, `lost` that it could not load the
+    state that the request named.
+    """
 
     reply: Reply
     kept: bool
-    forgot: bool
+    lost: bool
 
 
 def pack_state(state: ModelState) -> ArrayRecord:
@@ -74,17 +84,17 @@ def pack_state(state: ModelState) -> ArrayRecord:
 
 
 def unpack_state(content: RecordDict) -> ModelState:
-    """Return the state that a message from the server carries."""
+    """Return the state in a message from the server."""
     return state_from_arrays(read_arrays(_record(content, STATE, ArrayRecord)))
 
 
 def read_arrays(record: Mapping[str, Array]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays in a record of which nothing is trusted."""
+    """Return the arrays of an untrusted record."""
     return {name: _read(name, array) for name, array in record.items()}
 
 
-def pack_card(info: ClientInfo, outline: Outline) -> RecordDict:
-    """Return what a site tells of itself before the first round."""
+def pack_client_info(info: ClientInfo, outline: Outline) -> RecordDict:
+    """Return what a site reports before the first round."""
     facts: dict[str, Any] = {"client": info.client, "samples": info.samples}
     if info.dispersion is not None:
         facts["dispersion"] = info.dispersion
@@ -98,8 +108,8 @@ def pack_card(info: ClientInfo, outline: Outline) -> RecordDict:
     return RecordDict({FACTS: MetricRecord(facts), OUTLINE: ConfigRecord(form)})
 
 
-def unpack_card(content: RecordDict) -> tuple[dict[str, object], Outline]:
-    """Return a card's figures as they came, and the outline."""
+def unpack_client_info(content: RecordDict) -> tuple[dict[str, object], Outline]:
+    """Return the figures of a client info, unchecked, and the outline of the data."""
     facts = _record(content, FACTS, MetricRecord)
     form = _record(content, OUTLINE, ConfigRecord)
     try:
@@ -110,72 +120,74 @@ def unpack_card(content: RecordDict) -> tuple[dict[str, object], Outline]:
             data=str(form["data"]),
             task=Task(str(form["task"])),
             classes=tuple(str(name) for name in classes),
-            channels=_whole(form["channels"]),
+            channels=_integer(form["channels"]),
             versions=str(form["versions"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ReplyError(f"card: the outline cannot be read: {error!r}"[:200]) from error
+        raise ReplyError(f"client info: the outline cannot be read: {quote(error)}") from error
     figures: dict[str, object] = {
         name: facts.get(name) for name in ("client", "samples", "dispersion")
     }
     return figures, outline
 
 
-def pack_order(order: Order, state: ArrayRecord) -> RecordDict:
-    """Return a job as a message's content; the state is packed once for all."""
-    job = order.job
+def pack_train_request(request: TrainRequest, state: ArrayRecord) -> RecordDict:
+    """Return a job as a message's content; the state is packed once for all sites."""
+    job = request.job
     facts: dict[str, Any] = {
         "client": job.client,
         "round": job.round,
         "seed": job.seed,
-        "attempt": order.attempt,
-        "since": NEVER if order.since is None else order.since,
-        "run": order.run,
+        "attempt": request.attempt,
+        "since": NEVER if request.since is None else request.since,
+        "run": request.run,
     }
     return RecordDict({STATE: state, FACTS: ConfigRecord(facts)})
 
 
-def unpack_order(content: RecordDict) -> Order:
+def unpack_train_request(content: RecordDict) -> TrainRequest:
     """Return the job in a message."""
     facts = _record(content, FACTS, ConfigRecord)
     try:
         client, number, seed, attempt, since = (
-            _whole(facts[name]) for name in ("client", "round", "seed", "attempt", "since")
+            _integer(facts[name]) for name in ("client", "round", "seed", "attempt", "since")
         )
         run = str(facts["run"])
     except (KeyError, TypeError) as error:
-        raise ReplyError(f"the job cannot be read: {error!r}"[:200]) from error
+        raise ReplyError(f"the job cannot be read: {quote(error)}") from error
     job = TrainJob(client, number, seed, unpack_state(content))
-    return Order(job, attempt, run, None if since == NEVER else since)
+    return TrainRequest(job, attempt, run, None if since == NEVER else since)
 
 
-def pack_update(update: ClientUpdate, order: Order, *, kept: bool, forgot: bool) -> RecordDict:
+def pack_update(
+    update: ClientUpdate, request: TrainRequest, *, kept: bool, lost: bool
+) -> RecordDict:
     """Return what a site sends after training."""
     facts: dict[str, Any] = {
         "client": update.client,
-        "round": order.job.round,
-        "attempt": order.attempt,
+        "round": request.job.round,
+        "attempt": request.attempt,
         "steps": update.steps,
         "train_loss": update.train_loss,
         "seconds": update.seconds,
         "kept": int(kept),
-        "forgot": int(forgot),
+        "lost": int(lost),
     }
     return RecordDict({STATE: pack_state(update.state), FACTS: MetricRecord(facts)})
 
 
-def unpack_update(content: RecordDict) -> Answered:
-    """Return what came back, still to be checked against what was asked."""
+def unpack_update(content: RecordDict) -> TrainResponse:
+    """Return what a site sent after training, not yet checked against the request."""
     facts = _record(content, FACTS, MetricRecord)
     arrays = read_arrays(_record(content, STATE, ArrayRecord))
     names = ("client", "round", "attempt", "steps", "train_loss", "seconds")
     client, number, attempt, steps, loss, seconds = (facts.get(name) for name in names)
     reply = Reply(client, number, attempt, arrays, steps, loss, seconds)
-    return Answered(reply, kept=facts.get("kept") == 1, forgot=facts.get("forgot") == 1)
+    return TrainResponse(reply, kept=facts.get("kept") == 1, lost=facts.get("lost") == 1)
 
 
 def pack_scores(scores: Mapping[str, Scores]) -> RecordDict:
-    """Return scores, for each set of examples its macro figures and one vector of all classes'."""
+    """Return scores: for each set of examples its macro averages and one vector per-class."""
     content = RecordDict()
     for name, found in scores.items():
         figures: dict[str, Any] = {"samples": found.samples}
@@ -187,9 +199,9 @@ def pack_scores(scores: Mapping[str, Scores]) -> RecordDict:
 
 
 def unpack_scores(content: RecordDict, classes: int) -> dict[str, Scores]:
-    """Return the scores in a message; each is a share, or NaN where it is not defined.
+    """Return the scores in a message; each is in [0, 1], or NaN where it is undefined.
 
-    Over how many classes a mean is, is left to whoever pools them.
+    The number of classes behind each mean is left empty; `pool_scores` fills it in.
     """
     names = [name for name in SCORED if f"{FACTS}.{name}" in content]
     if "test" not in names:
@@ -205,21 +217,21 @@ def _scores(content: RecordDict, name: str, classes: int) -> Scores:
     if vector is None or vector.dtype != np.float64 or vector.shape != wanted:
         raise ReplyError(f"scores: {name} has no vector of {wanted[0]} numbers")
     if type(samples) is not int or not 0 < samples < 2**53:
-        raise ReplyError(f"scores: {name} tells of no number of samples")
+        raise ReplyError(f"scores: {name} has no valid number of samples")
     macro = {metric: facts.get(metric) for metric in MACRO}
     figures = np.array([_number(value) for value in macro.values()])
     for values in (vector, figures):
-        _check_shares(values, name)
+        _check_range(values, name)
     per_class = dict(zip(PER_CLASS, vector.reshape(len(PER_CLASS), classes), strict=True))
-    told = dict(zip(MACRO, figures.tolist(), strict=True))
-    return Scores(samples, told, per_class, defined={})
+    averages = dict(zip(MACRO, figures.tolist(), strict=True))
+    return Scores(samples, averages, per_class, defined={})
 
 
-def _check_shares(values: FloatArray, name: str) -> None:
+def _check_range(values: FloatArray, name: str) -> None:
     undefined = np.isnan(values)
-    # Sums of shares may round to a little more than one.
+    # A mean of ones may round to a little more than one.
     if not np.all(undefined | ((values >= 0) & (values <= 1 + 1e-9))):
-        raise ReplyError(f"scores: {name} holds a figure that is no share of one")
+        raise ReplyError(f"scores: {name} holds a value outside of [0, 1]")
 
 
 def _record(content: RecordDict, key: str, kind: type[Kind]) -> Kind:
@@ -230,9 +242,9 @@ def _record(content: RecordDict, key: str, kind: type[Kind]) -> Kind:
 
 
 def _read(name: str, array: Array) -> npt.NDArray[Any]:
-    """Return the array in these bytes, of which there must be exactly as many as it says."""
+    """Return the array in these bytes, if their number is exactly what the header says."""
     if array.stype != NUMPY:
-        raise ReplyError(f"{name[:60]} is no numpy array")
+        raise ReplyError(f"{shorten(name, 60)} is no numpy array")
     stream = BytesIO(array.data)
     try:
         version = npy.read_magic(stream)
@@ -241,17 +253,17 @@ def _read(name: str, array: Array) -> npt.NDArray[Any]:
         shape, fortran, dtype = npy.read_array_header_1_0(stream)
         start, count = stream.tell(), math.prod(shape)
         if dtype.hasobject or count * dtype.itemsize != len(array.data) - start:
-            raise ValueError("its size is not what its header says")
+            raise ValueError("its size differs from its header")
         flat = np.frombuffer(memoryview(array.data)[start:], dtype) if count else np.empty(0, dtype)
         return flat.reshape(shape, order="F" if fortran else "C").copy(order="C")
     except Exception as error:
-        # numpy's reader raises whatever its tokenizer does.
-        raise ReplyError(f"{name[:60]} cannot be read: {error}"[:200]) from error
+        # numpy's header reader passes on any error of Python's tokenizer.
+        raise ReplyError(f"{shorten(name, 60)} cannot be read: {shorten(error)}") from error
 
 
-def _whole(value: object) -> int:
+def _integer(value: object) -> int:
     if type(value) is not int:
-        raise TypeError(f"{value!r} is no whole number"[:100])
+        raise TypeError(f"{quote(value)} is no integer")
     return value
 
 

@@ -1,4 +1,4 @@
-"""What a run and a site are told through Flower: flat settings, checked where they come in."""
+"""The settings of a run and of a site: Flower's flat run and node configs, checked on entry."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ Scoring = Literal["server", "sites"]
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The run config: a recipe, where the server keeps the run, who scores, how long it waits.
+    """The run config.
 
-    `sites` is how many sites there are if the recipe's partition does not say, 0 for those that
-    are connected when the run begins. `keys` is the folder of the server's keys in private runs.
+    Args:
+        recipe: what to run.
+        folder: the run folder at the server.
+        resume: whether to continue a run in that folder.
+        score: whether the server scores models on the recipe's data, or each site on its own.
+        wait: seconds to wait for sites that are not connected.
+        sites: the number of sites if the recipe's partition does not say; 0 takes those that are
+            connected when the run begins.
+        keys: the folder of the server's keys in private runs.
     """
 
     recipe: Recipe
@@ -36,11 +43,16 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class SiteSettings:
-    """The node config: which client of the recipe a site is, where its data and memories lie.
+    """The node config.
 
-    With `whole` all training data at that path is this site's own; else the recipe's partition is
-    applied, and the site takes its part of it. `keys` is the folder of its identity and roster for
-    private runs; with `private` it takes part in no others.
+    Args:
+        client: which client of the recipe this site is, from 0.
+        data: the path of its data, in place of the recipe's.
+        whole: whether all training data there is its own; otherwise the recipe's partition is
+            applied and the site takes its part.
+        state: the folder in which it keeps prepared data and its client's state between rounds.
+        keys: the folder of its identity and roster for private runs.
+        private: whether it takes part in private runs only.
     """
 
     client: int
@@ -56,12 +68,12 @@ def read_run_settings(config: Mapping[str, Scalar]) -> RunSettings:
     values = _Values("run config", config)
     folder = values.text("folder")
     if not folder:
-        raise RunError("run config: folder is missing; it is where the server keeps the run")
+        raise RunError("run config: folder is missing; it is the run folder at the server")
     score = values.text("score") or "server"
     if score not in ("server", "sites"):
         raise RunError(f'run config: score is {score!r}; it must be "server" or "sites"')
     wait = values.number("wait", 300.0)
-    sites = values.whole_number("sites", 0)
+    sites = values.integer("sites", 0)
     if not (math.isfinite(wait) and wait >= 0 and sites >= 0):
         raise RunError("run config: wait and sites must be finite numbers of at least 0")
     return RunSettings(
@@ -76,13 +88,13 @@ def read_run_settings(config: Mapping[str, Scalar]) -> RunSettings:
 
 
 def read_recipe_text(text: str) -> Recipe:
-    """Return the recipe that a run config carries as JSON."""
+    """Return the recipe that a run config holds as JSON."""
     if not text:
         raise RecipeError("run config: recipe is missing; it is the whole recipe as JSON")
     try:
         values = json.loads(text)
     except ValueError as error:
-        raise RecipeError(f"run config: recipe is no valid JSON: {error}") from error
+        raise RecipeError(f"run config: recipe is not valid JSON: {error}") from error
     if not isinstance(values, dict):
         raise RecipeError("run config: recipe must be a table of settings")
     return make_recipe(values, where="run config: recipe")
@@ -91,7 +103,7 @@ def read_recipe_text(text: str) -> Recipe:
 def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
     """Return the settings in a node config."""
     values = _Values("node config", config)
-    client = values.whole_number("client", None)
+    client = values.integer("client", None)
     if client < 0:
         raise RunError(f"node config: client is {client}; sites are numbered from 0")
     return SiteSettings(
@@ -106,39 +118,39 @@ def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
 
 @dataclass(frozen=True)
 class _Values:
-    """Flower's flat settings, each asked for by its type.
+    """Flower's flat settings, each read by its type.
 
-    A node's settings are for every app that runs there, so those of others are let be.
+    Unknown settings are ignored: a node's config is for every app that runs there.
     """
 
     where: str
     config: Mapping[str, Scalar]
 
     def text(self, name: str) -> str:
-        """Return a text, empty if there is none."""
+        """Return a string, empty if it is not set."""
         return str(self._typed(name, "", str))
 
     def path(self, name: str) -> Path | None:
-        """Return a path, None if there is none."""
+        """Return a path, None if it is not set."""
         text = self.text(name)
         return Path(text) if text else None
 
     def switch(self, name: str) -> bool:
-        """Return true or false; false if it is not set."""
+        """Return a boolean, false if it is not set."""
         return bool(self._typed(name, False, bool))
 
-    def number(self, name: str, otherwise: float) -> float:
+    def number(self, name: str, default: float) -> float:
         """Return a number."""
-        return float(self._typed(name, otherwise, int, float))
+        return float(self._typed(name, default, int, float))
 
-    def whole_number(self, name: str, otherwise: int | None) -> int:
-        """Return a whole number; without `otherwise` there must be one."""
-        if otherwise is None and name not in self.config:
+    def integer(self, name: str, default: int | None) -> int:
+        """Return an integer; without a default it must be set."""
+        if default is None and name not in self.config:
             raise RunError(f"{self.where}: {name} is missing")
-        return int(self._typed(name, 0 if otherwise is None else otherwise, int))
+        return int(self._typed(name, 0 if default is None else default, int))
 
-    def _typed(self, name: str, otherwise: Scalar, *kinds: type) -> Scalar:
-        value = self.config.get(name, otherwise)
+    def _typed(self, name: str, default: Scalar, *kinds: type) -> Scalar:
+        value = self.config.get(name, default)
         if type(value) not in kinds:
             raise RunError(f"{self.where}: {name} is {value!r}, not a {kinds[-1].__name__}")
         return value

@@ -1,4 +1,4 @@
-"""Messages to sites and back: one to each, and what comes in time; nothing is waited for longer."""
+"""Messages to Flower nodes and their replies: one message per node, and a deadline for all."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from fedbb._util.text import shorten
+
 log = logging.getLogger("fedbb")
 
-LOOK = 3.0
-"""Seconds between looks at whether the nodes that are waited for are still the same."""
+NODE_CHECK_SECONDS = 3.0
+"""Seconds between two checks whether the nodes that still have to reply are connected."""
 
 GRACE = 300.0
-"""Seconds that a message outlives its deadline, so that clocks which differ do not lose it."""
+"""Seconds that a message outlives its deadline, so that differing clocks do not lose it."""
 
 _KNOWN_REASONS = {
     ErrorCode.NODE_UNAVAILABLE: "left in mid-round",
@@ -29,51 +31,55 @@ _KNOWN_REASONS = {
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a site gave no answer that could be read."""
+    """Why a node gave no reply that could be read."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class _Late:
-    who: str
-    what: str
+class _Overdue:
+    sender: str
+    subject: str
 
 
 @dataclass(eq=False)
-class Post:
-    """A grid, asked every `poll` seconds at first; `names` tells what to call the nodes."""
+class GridTransport:
+    """A Flower grid, polled every `poll` seconds at first; `names` maps nodes to log names."""
 
     grid: Grid
     poll: float = 0.2
     names: dict[int, str] = field(default_factory=dict)
-    _late: dict[str, _Late] = field(default_factory=dict)
+    _overdue: dict[str, _Overdue] = field(default_factory=dict)
 
     def nodes(self) -> dict[int, str]:
-        """Return the nodes that are connected, each with the moment it last joined."""
+        """Return the connected nodes, each with the time at which it last connected."""
         return {int(node.node_id): node.last_activated_at for node in self.grid.get_nodes()}
 
     def name(self, node: int) -> str:
-        """Return what a node is called."""
+        """Return the name of a node in logs."""
         return self.names.get(node, f"node {node}")
 
-    def exchange(
-        self, kind: str, letters: Mapping[int, RecordDict], seconds: float, what: str
+    def send_and_receive(
+        self, kind: str, contents: Mapping[int, RecordDict], seconds: float, subject: str
     ) -> Iterator[tuple[int, RecordDict | Failure]]:
-        """Send a message to each node and yield what comes back, at least once for each.
+        """Send a message to each node and yield what comes back, at least once for each node.
 
-        After so many seconds the rest are given up. `what` says in logs what it was about.
+        Args:
+            kind: Flower's message type, such as "train" or "query.info".
+            contents: the content for each node.
+            seconds: the deadline; nodes that have not replied by then yield a `Failure`.
+            subject: what the message is about, for logs.
         """
-        self._drop_late()
-        joined = self.nodes()
+        self._discard_late_replies()
+        connected = self.nodes()
         waiting: dict[str, int] = {}
-        for node, content in letters.items():
-            number = self._push(kind, node, content, seconds, what)
+        for node, content in contents.items():
+            number = self._push(kind, node, content, seconds, subject)
             if number is None:
-                yield node, Failure("the message to it was refused")
+                yield node, Failure("the SuperLink rejected the message to it")
             else:
                 waiting[number] = node
-        began = looked = time.monotonic()
+        began = checked = time.monotonic()
         end = began + seconds
         while waiting:
             for number, node in list(waiting.items()):
@@ -83,83 +89,76 @@ class Post:
             now = time.monotonic()
             if not waiting or now >= end:
                 break
-            if now - looked >= LOOK:
-                looked = now
-                yield from self._give_up_changed(waiting, joined, what)
+            if now - checked >= NODE_CHECK_SECONDS:
+                checked = now
+                yield from self._give_up_restarted(waiting, connected, subject)
             time.sleep(self._pause(now - began, end - now))
         for number, node in waiting.items():
-            self._late[number] = _Late(self.name(node), what)
-            yield node, Failure(f"no answer within {seconds:g} s")
+            self._overdue[number] = _Overdue(self.name(node), subject)
+            yield node, Failure(f"no reply within {seconds:g} s")
 
     def _pause(self, waited: float, left: float) -> float:
-        """Return for how long to rest: the longer it takes, the less a moment more is felt."""
+        """Return the next polling interval, which grows with the time waited so far."""
         return max(0.0, min(max(self.poll, waited / 30), 2.0, left))
 
     def _push(
-        self, kind: str, node: int, content: RecordDict, seconds: float, what: str
+        self, kind: str, node: int, content: RecordDict, seconds: float, subject: str
     ) -> str | None:
-        message = Message(content, node, kind, ttl=seconds + GRACE, group_id=what)
-        # One by one, so that a message which is refused takes no other with it.
+        message = Message(content, node, kind, ttl=seconds + GRACE, group_id=subject)
+        # One by one, so that a rejected message does not affect the others.
         numbers = list(self.grid.push_messages([message]))
         return numbers[0] if numbers and numbers[0] else None
 
     def _pull(self, number: str) -> list[RecordDict | Failure]:
-        """Return what came in answer to a message, which is more than one thing if it is replayed.
+        """Return the replies to a message; there are several if a reply was replayed.
 
-        One by one, for a reply that Flower itself cannot read ends the whole call.
+        One message at a time, because a reply that Flower cannot decode fails the whole call.
         """
         try:
             found = list(self.grid.pull_messages([number]))
         except httpx.HTTPError as error:
-            if not _is_passing(error):
+            if not _is_temporary(error):
                 raise
-            log.warning("the SuperLink could not answer and is asked again: %s", _line(error))
+            log.warning("the SuperLink failed and is asked again: %s", shorten(error))
             return []
         except Exception as error:
-            return [Failure(f"its answer cannot be read: {_line(error)}")]
+            return [Failure(f"its reply cannot be read: {shorten(error)}")]
         outcomes: list[RecordDict | Failure] = []
         for message in found:
             if message.metadata.reply_to_message_id != number:
-                log.warning("an answer to something else was dropped")
+                log.warning("dropped a reply to another message")
             elif message.has_error():
                 outcomes.append(Failure(_reason(message.error)))
             else:
                 outcomes.append(message.content)
         return outcomes
 
-    def _give_up_changed(
-        self, waiting: dict[str, int], joined: Mapping[int, str], what: str
+    def _give_up_restarted(
+        self, waiting: dict[str, int], connected: Mapping[int, str], subject: str
     ) -> Iterator[tuple[int, Failure]]:
-        """Wait no longer for nodes that were restarted: a message is delivered only once."""
+        """Stop waiting for nodes that left or restarted: Flower delivers a message only once."""
         now = self.nodes()
         for number, node in list(waiting.items()):
-            if now.get(node) != joined.get(node):
+            if now.get(node) != connected.get(node):
                 del waiting[number]
-                self._late[number] = _Late(self.name(node), what)
+                self._overdue[number] = _Overdue(self.name(node), subject)
                 reason = "was restarted" if node in now else "left"
                 yield node, Failure(f"{reason} in mid-round")
 
-    def _drop_late(self) -> None:
-        """Take what came too late out of the way, and say so."""
-        for number, late in list(self._late.items()):
+    def _discard_late_replies(self) -> None:
+        """Remove replies that arrived after their deadline from the SuperLink, and log them."""
+        for number, overdue in list(self._overdue.items()):
             for outcome in self._pull(number):
-                self._late.pop(number, None)
+                self._overdue.pop(number, None)
                 if not isinstance(outcome, Failure):
-                    log.warning("%s: a late answer to %s was dropped", late.who, late.what)
+                    log.warning("%s: dropped a late reply to %s", overdue.sender, overdue.subject)
 
 
-def _is_passing(error: httpx.HTTPError) -> bool:
-    """Tell whether the SuperLink itself was in trouble, as when its database is locked."""
+def _is_temporary(error: httpx.HTTPError) -> bool:
+    """Tell whether the SuperLink itself failed, for example because its database was locked."""
     return isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500
 
 
 def _reason(error: Error) -> str:
     known = _KNOWN_REASONS.get(error.code)
-    return known or _line(error.reason or f"error {error.code}")
-
-
-def _line(value: object) -> str:
-    """Return a stranger's words on one line of bounded length."""
-    text = " ".join(str(value).split())
-    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return shown if len(shown) <= 300 else shown[:297] + "…"
+    return known or shorten(error.reason or f"error {error.code}")

@@ -1,19 +1,17 @@
-"""An inspection on one terminal screen: a line of figures a level, both ends of long tables."""
+"""An inspection on one terminal screen: one line per level, both ends of long tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, RenderableType
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from fedbb.analysis.html import first_and_last
 from fedbb.analysis.inspect import Inspection
 from fedbb.analysis.warnings import mean_distance
 from fedbb.records import FloatArray, Task
-from fedbb.report.plots.canvas import shorten
+from fedbb.report.table import Table, elide, make_table, to_rich
 
 CLASSES, CLIENTS, WARNINGS = 8, 6, 5
 NAME = 18
@@ -27,18 +25,18 @@ def print_summary(found: Inspection, console: Console) -> None:
 
 def summary(found: Inspection) -> Iterator[RenderableType]:
     """Yield the parts of the screen from top to bottom."""
-    task = "one class each" if found.statistics.task is Task.MULTICLASS else "any classes each"
+    task = "multi-class" if found.statistics.task is Task.MULTICLASS else "multi-label"
     clients = len(found.statistics.clients)
     yield Text.assemble(
-        (shorten(found.title, 60), "bold"),
+        (elide(found.title, 60), "bold"),
         f": {found.samples:,} samples ({task}), {len(found.statistics.classes):,} classes, "
         f"{clients:,} client{'s' if clients != 1 else ''}",
     )
     yield Text(_class_line(found))
-    yield _class_table(found)
+    yield to_rich(_class_table(found), wrap=False)
     if clients > 1:
         yield Text(_client_line(found))
-        yield _client_table(found)
+        yield to_rich(_client_table(found), wrap=False)
     yield from _warnings(found)
     options = ", ".join(f"{key} {value}" for key, value in found.advice.options.items())
     yield Text.assemble(("advice ", "bold"), f"{options}   (why: --suggest)")
@@ -48,7 +46,7 @@ def _class_line(found: Inspection) -> str:
     classes = found.classes
     line = (
         f"largest : smallest class {classes.ratio:.4g} : 1, Gini {classes.gini:.2f}, "
-        f"entropy {classes.entropy:.2f} bits, as {classes.effective:.1f} equal classes"
+        f"entropy {classes.entropy:.2f} bits, equivalent to {classes.effective:.1f} equal classes"
     )
     if classes.sets is not None:
         line += f"; {classes.sets.seen:,} of 2^{classes.sets.classes} label sets seen"
@@ -58,14 +56,10 @@ def _class_line(found: Inspection) -> str:
 
 def _class_table(found: Inspection) -> Table:
     cases, task = found.cases, found.statistics.task
-    table = _table("class", "pos. A", "neg. B", "E(A)", "E(B)", "α⁺", "loss %", "PNB %")
     order = sorted(range(len(found.statistics.classes)), key=lambda place: -cases.positive[place])
-    shown = first_and_last(order, CLASSES)
-    for row, place in enumerate(shown):
-        if len(shown) < len(order) and row == CLASSES - CLASSES // 2:
-            table.add_row(f"… {len(order) - len(shown):,} more", *["…"] * 7, style="dim")
-        table.add_row(
-            escape(shorten(found.statistics.classes[place], NAME)),
+    rows = [
+        (
+            elide(found.statistics.classes[place], NAME),
             f"{cases.positive[place]:,.0f}",
             f"{cases.negative[place]:,.0f}",
             _effective(cases.effective_positive[place]),
@@ -74,7 +68,19 @@ def _class_table(found: Inspection) -> Table:
             _shares(cases.raw[:, place], task),
             _shares(cases.classed[:, place], task),
         )
-    return table
+        for place in first_and_last(order, CLASSES)
+    ]
+    head = ("class", "pos. A", "neg. B", "E(A)", "E(B)", "α⁺", "loss %", "PNB %")
+    return make_table(head, _with_gap(rows, CLASSES, len(order)))
+
+
+def _with_gap(rows: Sequence[tuple[str, ...]], most: int, number: int) -> list[tuple[str, ...]]:
+    """Return rows with one in the middle that counts those left out."""
+    if number <= most:
+        return list(rows)
+    front = most - most // 2
+    gap = (f"… {number - most:,} more", *["…"] * (len(rows[0]) - 1))
+    return [*rows[:front], gap, *rows[front:]]
 
 
 def _shares(pair: FloatArray, task: Task) -> str:
@@ -90,23 +96,19 @@ def _effective(number: float) -> str:
 def _client_line(found: Inspection) -> str:
     clients, reading = found.clients, found.settings.reading
     return (
-        f"clients differ from the whole by {mean_distance(clients):.4f} (random draws: "
-        f"{float(clients.by_size @ clients.noise):.4f}); they count as "
-        f"{clients.effective['fedavg']:.1f} equal ones by size, "
+        f"mean distance of clients from all data {mean_distance(clients):.4f} (random clients: "
+        f"{float(clients.by_size @ clients.noise):.4f}); weights equivalent to "
+        f"{clients.effective['fedavg']:.1f} equal clients by size, "
         f"{clients.effective[reading]:.1f} by CBR ({reading}, γ = {found.settings.gamma:g})"
     )
 
 
 def _client_table(found: Inspection) -> Table:
     clients, reading = found.clients, found.settings.reading
-    table = _table("client", "samples", "absent", "distance", "R", "FedAvg", "CBR", "PNB weight")
     order = sorted(range(len(clients.names)), key=lambda place: -int(clients.samples[place]))
-    shown = first_and_last(order, CLIENTS)
-    for row, place in enumerate(shown):
-        if len(shown) < len(order) and row == CLIENTS - CLIENTS // 2:
-            table.add_row(f"… {len(order) - len(shown):,} more", *["…"] * 7, style="dim")
-        table.add_row(
-            escape(shorten(clients.names[place], NAME)),
+    rows = [
+        (
+            elide(clients.names[place], NAME),
             f"{clients.samples[place]:,}",
             f"{clients.absent[place]}",
             f"{clients.distance[place]:.3f}",
@@ -115,7 +117,10 @@ def _client_table(found: Inspection) -> Table:
             f"{clients.weights[reading][place]:.2%}",
             f"{clients.loss_weight[place]:.3f}",
         )
-    return table
+        for place in first_and_last(order, CLIENTS)
+    ]
+    head = ("client", "samples", "absent", "distance", "R", "FedAvg", "CBR", "PNB weight")
+    return make_table(head, _with_gap(rows, CLIENTS, len(order)))
 
 
 def _warnings(found: Inspection) -> Iterator[Text]:
@@ -123,11 +128,3 @@ def _warnings(found: Inspection) -> Iterator[Text]:
         yield Text.assemble(("! ", "bold yellow"), warning.text)
     if len(found.warnings) > WARNINGS:
         yield Text(f"  and {len(found.warnings) - WARNINGS} more (--json, --out)")
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table

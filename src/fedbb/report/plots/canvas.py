@@ -1,9 +1,8 @@
-"""The look that all figures share, and how a figure becomes PNG or SVG."""
+"""The style that all figures share, and how a figure becomes PNG or SVG."""
 
 from __future__ import annotations
 
 import io
-import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,20 +28,6 @@ PURPLE = "#c870ab"
 VERMILION = "#9c2f05"
 SKY = "#2f9bd3"
 
-# On the page these colors follow the reader's light or dark scheme.
-VARIABLES = {
-    INK: "ink",
-    MUTED: "muted",
-    GRID: "grid",
-    SURFACE: "surface",
-    BLUE: "blue",
-    ORANGE: "orange",
-    GREEN: "green",
-    PURPLE: "purple",
-    VERMILION: "vermilion",
-    SKY: "sky",
-}
-
 # Any, because matplotlib's stubs list every key, and other ones in every version.
 THEME: Any = {
     "figure.facecolor": SURFACE,
@@ -63,7 +48,8 @@ THEME: Any = {
     "text.usetex": False,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
-    "svg.fonttype": "none",
+    # Letters as shapes look the same without the font.
+    "svg.fonttype": "path",
     "svg.hashsalt": "fedbb",
 }
 WIDTH = 4.2
@@ -84,7 +70,7 @@ class Heading:
 
 
 def new_figure(heading: Heading, height: float) -> tuple[Figure, Axes]:
-    """Return a figure with its heading, and axes below it of so many inches."""
+    """Return a figure with its heading, and axes of this height, in inches, below it."""
     figure, (axes,) = new_panels(heading, height, [""])
     return figure, axes
 
@@ -121,39 +107,9 @@ def save_png(figure: Figure, path: Path) -> None:
 
 
 def save_svg(figure: Figure, path: Path) -> None:
-    """Write a figure as an SVG file that stands alone, its letters as shapes to look alike."""
+    """Write a figure as an SVG file that stands alone."""
     with replacing(path) as file:
-        file.write(_render(figure, "svg", {"svg.fonttype": "path"}))
-
-
-def to_svg(figure: Figure, prefix: str) -> str:
-    """Return a figure as an SVG element to stand inside a page.
-
-    Its size is left to the page, its main colors to the page's variables, and each id gets the
-    prefix, so that figures on one page do not meet.
-    """
-    text = _render(figure, "svg").decode()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
-    for color, name in VARIABLES.items():
-        text = text.replace(f": {color}", f": var(--{name})")
-    return text.strip()
-
-
-def shorten(text: str, length: int = 18) -> str:
-    """Return a text on one line, without signs that cannot be seen, its middle cut out to fit.
-
-    >>> shorten("left lung, upper lobe", 12)
-    'left lu…lobe'
-    """
-    plain = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-    if len(plain) <= length:
-        return plain
-    end = (length - 1) * 2 // 5
-    return f"{plain[: length - 1 - end]}…{plain[len(plain) - end :]}"
+        file.write(_render(figure, "svg"))
 
 
 def _add_keys(
@@ -172,10 +128,10 @@ def _add_keys(
     )
 
 
-def _render(figure: Figure, kind: str, changes: Any = None) -> bytes:
+def _render(figure: Figure, kind: str) -> bytes:
     target = io.BytesIO()
     metadata = _NO_METADATA if kind == "svg" else {"Software": None}
-    with warnings.catch_warnings(), matplotlib.rc_context(THEME | (changes or {})):
+    with warnings.catch_warnings(), matplotlib.rc_context(THEME):
         # A class may be named in letters the font lacks; a box is better than a stopped report.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(target, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)

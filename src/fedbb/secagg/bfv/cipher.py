@@ -1,7 +1,7 @@
-"""Whole numbers under homomorphic encryption: BFV by TenSEAL, of the extra `fedbb[he]`.
+"""Integers under homomorphic encryption: BFV by TenSEAL, of the extra `fedbb[he]`.
 
-A ciphertext holds 1024 numbers of the ring as 4096 pieces of 16 bits. The plaintext modulus is a
-prime just below 2^30 that lets BFV work on all pieces at once, so sums of 8191 clients still fit.
+A ciphertext holds 1024 numbers of the ring as 4096 limbs of 16 bits. The plaintext modulus is a
+prime just below 2^30 that allows batching of all limbs, so that sums over 8191 clients still fit.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ import numpy as np
 import tenseal
 
 from fedbb.errors import PrivacyError, RefusedError
-from fedbb.secagg.primitives.fixed_point import RingArray
-from fedbb.secagg.primitives.limbs import BITS, LIMBS, from_limbs, to_limbs
+from fedbb.secagg.primitives.fixed_point import (
+    LIMB_BITS,
+    LIMBS,
+    RingArray,
+    from_limbs,
+    to_limbs,
+)
 
 DEGREE = 4096
 MODULUS = 1073692673
 NUMBERS = DEGREE // LIMBS
-MOST_CLIENTS = (MODULUS - 1) // 2 // (2**BITS - 1)
+MOST_CLIENTS = (MODULUS - 1) // 2 // (2**LIMB_BITS - 1)
 
 
 def draw_context() -> tuple[bytes, bytes]:
-    """Return a new context with its secret key, and the same without."""
+    """Return a new context with its secret key, and the same context without it."""
     context = tenseal.context(
         tenseal.SCHEME_TYPE.BFV, poly_modulus_degree=DEGREE, plain_modulus=MODULUS
     )
@@ -40,10 +45,10 @@ def ciphertexts(length: int) -> int:
 
 
 def encrypt(public: bytes, vector: RingArray) -> list[bytes]:
-    """Return a vector as ciphertexts under a context that must not have its secret key."""
+    """Return a vector as ciphertexts; the context must not contain the secret key."""
     context = _load(public)
     if context.has_secret_key():
-        raise RefusedError("a context was given out with its secret key")
+        raise RefusedError("a context contains its secret key")
     return [
         bytes(tenseal.bfv_vector(context, to_limbs(piece).tolist()).serialize())
         for piece in _pieces(vector)
@@ -51,8 +56,8 @@ def encrypt(public: bytes, vector: RingArray) -> list[bytes]:
 
 
 @dataclass(eq=False)
-class EncryptedTotal:
-    """Adds up vectors that whoever adds them cannot read."""
+class BfvTotal:
+    """Adds encrypted vectors without decrypting them."""
 
     public: bytes
     length: int
@@ -62,11 +67,11 @@ class EncryptedTotal:
         self._totals: list[Any] = []
 
     def add(self, parts: Sequence[bytes]) -> None:
-        """Add a client's ciphertexts, or refuse what are none."""
+        """Add a client's ciphertexts; refuse invalid ones."""
         vectors = [_vector(self._context, part) for part in parts]
         sizes = [LIMBS * len(piece) for piece in _pieces(np.zeros(self.length, np.uint64))]
         if [vector.size() for vector in vectors] != sizes:
-            raise RefusedError("ciphertexts hold another number of values than was asked for")
+            raise RefusedError("ciphertexts hold another number of values than requested")
         if not self._totals:
             self._totals = vectors
         else:
@@ -81,10 +86,10 @@ def decrypt(secret: bytes, parts: Sequence[bytes]) -> RingArray:
     """Return the sum in these ciphertexts."""
     context = _load(secret)
     if not context.has_secret_key():
-        raise PrivacyError("a sum is decrypted with the secret key, which is not here")
+        raise PrivacyError("decryption needs the secret key, which is not here")
     pieces = [np.array(_vector(context, part).decrypt(), dtype=np.int64) for part in parts]
     if any(len(piece) % LIMBS or bool(np.any(piece < 0)) for piece in pieces):
-        raise RefusedError("what was decrypted is no sum")
+        raise RefusedError("the decrypted values are not a sum")
     return np.concatenate([from_limbs(piece) for piece in pieces])
 
 
@@ -93,15 +98,15 @@ def _pieces(vector: RingArray) -> Iterator[RingArray]:
 
 
 def _load(context: bytes) -> Any:
-    # TenSEAL tells of bad bytes by whatever its C++ throws.
+    # TenSEAL reports invalid bytes by any exception of its C++ code.
     try:
         return tenseal.context_from(context)
     except Exception as error:
-        raise RefusedError(f"bytes are no BFV context: {type(error).__name__}") from None
+        raise RefusedError(f"bytes are not a BFV context: {type(error).__name__}") from None
 
 
 def _vector(context: Any, part: bytes) -> Any:
     try:
         return tenseal.bfv_vector_from(context, part)
     except Exception as error:
-        raise RefusedError(f"bytes are no BFV ciphertext: {type(error).__name__}") from None
+        raise RefusedError(f"bytes are not a BFV ciphertext: {type(error).__name__}") from None

@@ -1,4 +1,4 @@
-"""A client's side of a sum under BFV: it encrypts its numbers, and one client holds the keys."""
+"""The client's side of a sum under BFV: it encrypts its numbers; one client holds the keys."""
 
 from __future__ import annotations
 
@@ -8,134 +8,155 @@ from typing import Any
 
 from fedbb.errors import RefusedError
 from fedbb.secagg.bfv.cipher import ciphertexts, decrypt, draw_context, encrypt
-from fedbb.secagg.masked.verification import check_clients, read_agreements
 from fedbb.secagg.primitives.fixed_point import as_bytes, to_ring
 from fedbb.secagg.primitives.keys import Identity
-from fedbb.secagg.protocol.canonical import a_number, parse_record, some_bytes, some_clients, spell
-from fedbb.secagg.protocol.journal import Journal
-from fedbb.secagg.protocol.messages import Letter, Occasion, Part, seal, unseal
-from fedbb.secagg.protocol.replay_guard import Decisions
+from fedbb.secagg.protocol.canonical import (
+    canonical_json,
+    parse_record,
+    read_clients,
+    read_hex,
+    read_integer,
+)
+from fedbb.secagg.protocol.messages import (
+    AttemptId,
+    Part,
+    SignedMessage,
+    check_group,
+    sign_message,
+    verify_agreements,
+    verify_message,
+)
+from fedbb.secagg.protocol.replay_guard import Journal, ReplayGuard
 from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
-from fedbb.secagg.secure_aggregation import Values
+from fedbb.secagg.protocol.secure_aggregation import Values
 
 STAGES = ("context", "encrypt", "decrypt")
 RECEIPT = "receipt"
-"""A client signs that it took part; the key-holder sees that, but not the client's ciphertext."""
+"""A client signs that it took part; the key-holder sees this, but not the client's ciphertext."""
 
 _FIELDS = frozenset(("run", "round", "attempt", "token", "cohort", "context"))
 
 
 @dataclass(frozen=True, repr=False)
-class Held:
-    """What the key-holder keeps between stages: a context with its secret key, and for whom."""
+class KeyHolderState:
+    """The state of the key-holder between stages: the context with its secret key."""
 
-    occasion: Occasion
+    attempt_id: AttemptId
     cohort: tuple[int, ...]
     context: bytes
 
 
 @dataclass(eq=False, repr=False)
-class EncryptedParty:
-    """One client in sums under BFV. `run`, if given, is the only run it takes part in."""
+class BfvSumClient:
+    """One client in sums under BFV.
+
+    Args:
+        client: its number in the roster.
+        identity: its private key.
+        roster: the roster pinned at this client.
+        journal: where its decisions are kept.
+        run: the only run it takes part in; None for any.
+    """
 
     client: int
     identity: Identity
     roster: Roster
     journal: Journal
     run: str | None = None
-    held: Held | None = field(default=None, init=False)
+    holder_state: KeyHolderState | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if self.roster.key_of(self.client) != self.identity.public:
-            raise RefusedError(f"the roster knows client {self.client} by another key")
-        self._decisions = Decisions(self.client, self.identity, self.journal)
+        self.roster.check_identity(self.client, self.identity)
+        self._guard = ReplayGuard(self.client, self.identity, self.journal)
 
-    def answer(self, stage: str, message: bytes, values: Values) -> bytes:
-        """Return the answer to a stage's message, or refuse with a `PrivacyError`."""
+    def answer(self, stage: str, data: bytes, values: Values) -> bytes:
+        """Return the answer to the message of a stage, or refuse it with a `PrivacyError`."""
         if stage not in STAGES:
             raise RefusedError(f"a sum under BFV has the stages {', '.join(STAGES)}, no others")
-        letter = unseal(message, self.roster, stage, AGGREGATOR)
-        if self.run is not None and letter.occasion.run != self.run:
+        message = verify_message(data, self.roster, stage, AGGREGATOR)
+        if self.run is not None and message.attempt_id.run != self.run:
             raise RefusedError(f"client {self.client} takes part in {self.run}, in no other run")
         if stage == "context":
-            answer = self._context(letter)
+            answer = self._draw_context(message)
         elif stage == "encrypt":
-            answer = self._encrypt(letter, values)
+            answer = self._encrypt(message, values)
         else:
-            answer = self._decrypt(letter)
-        return seal(answer, self.roster, self.identity)
+            answer = self._decrypt(message)
+        return sign_message(answer, self.roster, self.identity)
 
     def save(self) -> bytes:
-        """Return all it must know in the next stage; secret, for the client's own eyes only."""
-        return b"" if self.held is None else _save(self.held)
+        """Return the state that the next stage needs. It is secret."""
+        return b"" if self.holder_state is None else _save(self.holder_state)
 
     def restore(self, saved: bytes) -> None:
-        """Go on from what was saved."""
-        self.held = _load(saved) if saved else None
+        """Continue from a saved state."""
+        self.holder_state = _load(saved) if saved else None
 
-    def _context(self, letter: Letter) -> Letter:
-        """Draw keys, and give out all but the secret one."""
-        cohort = letter.clients("cohort")
-        check_clients(self.client, cohort, self.roster.members.keys(), self.roster.least)
+    def _draw_context(self, message: SignedMessage) -> SignedMessage:
+        """Draw keys, and return all but the secret one."""
+        cohort = message.clients("cohort")
+        check_group(self.client, cohort, self.roster.members.keys(), self.roster.least)
         secret, public = draw_context()
-        self.held = Held(letter.occasion, cohort, secret)
-        return self._letter(letter, {"cohort": list(cohort)}, public)
+        self.holder_state = KeyHolderState(message.attempt_id, cohort, secret)
+        return self._reply(message, {"cohort": list(cohort)}, public)
 
-    def _encrypt(self, letter: Letter, values: Values) -> Letter:
-        """Give this client's numbers as only the key-holder could read them."""
-        cohort = letter.clients("cohort")
-        check_clients(self.client, cohort, self.roster.members.keys(), self.roster.least)
-        if len(letter.parts) != 1:
+    def _encrypt(self, message: SignedMessage, values: Values) -> SignedMessage:
+        """Return this client's numbers, encrypted for the key-holder."""
+        cohort = message.clients("cohort")
+        check_group(self.client, cohort, self.roster.members.keys(), self.roster.least)
+        if len(message.parts) != 1:
             raise RefusedError("a sum under BFV has one key-holder")
-        context = unseal(letter.parts[0], self.roster, "context", None, letter.occasion)
+        context = verify_message(message.parts[0], self.roster, "context", None, message.attempt_id)
         if context.sender not in cohort or context.clients("cohort") != cohort:
-            raise RefusedError("the key-holder was told of another cohort")
+            raise RefusedError("the key-holder has keys for another cohort")
         if len(context.parts) != 1:
             raise RefusedError("a key-holder gives one context")
-        self._decisions.begin(letter.occasion)
+        self._guard.begin(message.attempt_id)
         vector = to_ring(
             values(), cohort=len(cohort), whole=True, scale_bits=self.roster.scale_bits
         )
-        length = a_number(letter.facts.get("length"), "the vector's length", 1)
+        length = read_integer(message.facts.get("length"), "the vector's length", 1)
         if len(vector) != length:
-            raise RefusedError(f"a vector of {length} numbers is asked for, not of {len(vector)}")
-        same = self._decisions.is_same(letter.occasion, vector)
-        receipt = Letter(letter.occasion, RECEIPT, self.client, {"same": same})
-        signed = seal(receipt, self.roster, self.identity)
-        return self._letter(letter, {}, signed, *encrypt(bytes(context.parts[0]), vector))
+            raise RefusedError(f"a vector of {length} numbers is requested, not of {len(vector)}")
+        same = self._guard.is_same(message.attempt_id, vector)
+        receipt = SignedMessage(message.attempt_id, RECEIPT, self.client, {"same": same})
+        signed = sign_message(receipt, self.roster, self.identity)
+        return self._reply(message, {}, signed, *encrypt(bytes(context.parts[0]), vector))
 
-    def _decrypt(self, letter: Letter) -> Letter:
-        """Decrypt a sum that enough clients have signed to be in, once, and forget the key."""
-        held = self.held
-        if held is None or held.occasion != letter.occasion:
+    def _decrypt(self, message: SignedMessage) -> SignedMessage:
+        """Decrypt a sum once, if enough clients signed that they are part of it; drop the key."""
+        state = self.holder_state
+        if state is None or state.attempt_id != message.attempt_id:
             raise RefusedError(f"client {self.client} holds no keys for this sum")
-        survivors = letter.clients("survivors")
-        check_clients(self.client, survivors, held.cohort, self.roster.needed(len(held.cohort)))
-        length = a_number(letter.facts.get("length"), "the vector's length", 1)
-        if len(letter.parts) != len(survivors) + ciphertexts(length):
+        survivors = message.clients("survivors")
+        check_group(self.client, survivors, state.cohort, self.roster.needed(len(state.cohort)))
+        length = read_integer(message.facts.get("length"), "the vector's length", 1)
+        if len(message.parts) != len(survivors) + ciphertexts(length):
             raise RefusedError("receipts or ciphertexts are missing")
-        receipts = letter.parts[: len(survivors)]
-        signers, same = read_agreements(receipts, RECEIPT, held.occasion, self.roster, survivors)
+        receipts = message.parts[: len(survivors)]
+        signers, same = verify_agreements(
+            receipts, RECEIPT, state.attempt_id, self.roster, survivors
+        )
         if signers < len(survivors):
-            raise RefusedError("not every client of the sum has signed that it is in it")
-        self._decisions.reveal(held.occasion, survivors, same=same)
-        total = decrypt(held.context, [bytes(part) for part in letter.parts[len(survivors) :]])
+            raise RefusedError("not every client of the sum has signed that it is part of it")
+        self._guard.reveal(state.attempt_id, survivors, same=same)
+        total = decrypt(state.context, [bytes(part) for part in message.parts[len(survivors) :]])
         if len(total) != length:
-            raise RefusedError("what was decrypted has another length")
-        self.held = None
-        return self._letter(letter, {}, as_bytes(total))
+            raise RefusedError("the decrypted vector has another length")
+        self.holder_state = None
+        return self._reply(message, {}, as_bytes(total))
 
-    def _letter(self, to: Letter, facts: Mapping[str, Any], *parts: Part) -> Letter:
-        return Letter(to.occasion, to.stage, self.client, facts, parts)
-
-
-def _save(held: Held) -> bytes:
-    facts = {"cohort": list(held.cohort), "context": held.context.hex()}
-    return spell(asdict(held.occasion) | facts)
+    def _reply(self, to: SignedMessage, facts: Mapping[str, Any], *parts: Part) -> SignedMessage:
+        return SignedMessage(to.attempt_id, to.stage, self.client, facts, parts)
 
 
-def _load(saved: bytes) -> Held:
+def _save(state: KeyHolderState) -> bytes:
+    facts = {"cohort": list(state.cohort), "context": state.context.hex()}
+    return canonical_json(asdict(state.attempt_id) | facts)
+
+
+def _load(saved: bytes) -> KeyHolderState:
     record = parse_record(saved, "a saved key-holder", _FIELDS)
-    occasion = Occasion.read(record, "a saved key-holder")
-    cohort = some_clients(record["cohort"], "its cohort")
-    return Held(occasion, cohort, some_bytes(record["context"], "its context"))
+    attempt_id = AttemptId.read(record, "a saved key-holder")
+    cohort = read_clients(record["cohort"], "its cohort")
+    return KeyHolderState(attempt_id, cohort, read_hex(record["context"], "its context"))

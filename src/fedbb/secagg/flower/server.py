@@ -1,124 +1,270 @@
-"""The server of a private run on Flower: keys, the way to its sites, the sums before round 1."""
+"""The server of a private run on Flower: sites train and score, and the server sees sums."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import RecordDict
 
 from fedbb._util.files import replacing
-from fedbb.errors import QuorumError, TooFewError
-from fedbb.flower.app.node_registry import Roll
-from fedbb.flower.app.run_metadata import Register, describe, load_register, save_register
+from fedbb.errors import ReplyError, RunError, TooFewError
+from fedbb.evaluation.metrics import Scores
+from fedbb.flower.app.node_registry import NodeRegistry
+from fedbb.flower.app.run_metadata import (
+    RunMetadata,
+    describe,
+    load_run_metadata,
+    save_run_metadata,
+)
+from fedbb.flower.app.serde import pack_state
 from fedbb.flower.app.settings import RunSettings
+from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.methods import Method
+from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
-from fedbb.runs.folder import CARDS, RunFolder
+from fedbb.records import ModelState
+from fedbb.rounds.round import repeat_until_quorum
+from fedbb.runs.folder import CLIENTS_FILE, RunFolder
 from fedbb.runs.metadata import ClientRecord, FederationRecord, set_up_folder
-from fedbb.secagg.audit import opening
-from fedbb.secagg.flower.keys import Pinned, agree, read_server_keys
-from fedbb.secagg.flower.packing import Enclosed
-from fedbb.secagg.flower.transport import SiteWire
-from fedbb.secagg.masked.server import MaskedSum
-from fedbb.secagg.member import Agreement
-from fedbb.secagg.secure_aggregation import SecureSum
-from fedbb.secagg.simulated_run import AUDIT, ROSTER
-from fedbb.secagg.statistics_round import Pledging, Statistics
+from fedbb.secagg.audit import AuditFile, RoundAudit, begin_audit
+from fedbb.secagg.cbr import Agreement
+from fedbb.secagg.client_secrets import ROSTER, RosterKeys, read_server_keys
+from fedbb.secagg.flower.serde import (
+    SCORING,
+    Attachment,
+    pack_message,
+    read_message,
+    read_scores,
+    scores_length,
+)
+from fedbb.secagg.protocol.secure_aggregation import SumRequest
+from fedbb.secagg.round import SecureRound
+from fedbb.secagg.schemes import MASKED, sum_server
+from fedbb.secagg.statistics_round import COMMIT, StatisticsResult, StatisticsRound
 
 log = logging.getLogger("fedbb")
 
-Found = TypeVar("Found")
+FIRST_STAGES = (COMMIT, "keys", "context")
+"""Stages that begin an attempt: when one is repeated, the server waits for missing clients."""
+
+WORK = "masked"
+"""The stage in which sites train, so that its messages carry the model."""
+
+
+@dataclass(eq=False)
+class SiteTransport:
+    """Carries the messages of one sum to Flower sites.
+
+    Args:
+        registry: finds the nodes of clients.
+        grid: sends Flower messages.
+        what: what is summed, for logs.
+        deadline: seconds that a stage waits for answers.
+        wait: seconds that a repeated attempt waits for missing clients.
+        attachment: goes with the messages that ask for work.
+    """
+
+    registry: NodeRegistry
+    grid: GridTransport
+    what: str
+    deadline: float
+    wait: float
+    attachment: Attachment | None = None
+    _sent: set[str] = field(default_factory=set)
+
+    def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """Yield the sites' answers as they arrive; the log says why a site gave none."""
+        attachment = self.attachment if stage == WORK else None
+        nodes = self._find(stage, sorted(messages))
+        contents = {
+            node: pack_message(stage, messages[client], client, attachment)
+            for client, node in nodes.items()
+        }
+        clients = {node: client for client, node in nodes.items()}
+        kind = "query.secure" if attachment is None else "train.secure"
+        about = f"{self.what}, stage {stage}"
+        for node, outcome in self.grid.send_and_receive(kind, contents, self.deadline, about):
+            try:
+                answer = _read(outcome)
+            except ReplyError as error:
+                log.warning("%s: no answer from client %d: %s", about, clients[node], error)
+            else:
+                yield clients[node], answer
+
+    def _find(self, stage: str, clients: list[int]) -> dict[int, int]:
+        again = stage in FIRST_STAGES and stage in self._sent
+        self._sent.add(stage)
+        nodes = self.registry.find(clients, self.wait if again else 0.0)
+        for client in clients:
+            if client not in nodes:
+                log.warning("%s, stage %s: client %d is not connected", self.what, stage, client)
+        return nodes
+
+
+def _read(outcome: RecordDict | Failure) -> bytes:
+    if isinstance(outcome, Failure):
+        raise ReplyError(outcome.reason)
+    return read_message(outcome)
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregator:
-    """The server's side: its recipe and method, the sites, its keys, and what all agree on.
+class SecureServer:
+    """The server's side of a private run, before and during its rounds.
 
-    `patience` is for how many seconds clients that are away are waited for when a sum is tried
-    again.
+    Args:
+        recipe: the recipe of the run.
+        method: its method.
+        registry: the sites.
+        keys: the server's keys.
+        agreement: what server and sites agree on.
+        wait: seconds that a repeated sum waits for missing clients.
     """
 
     recipe: Recipe
     method: Method
-    roll: Roll
-    pinned: Pinned
+    registry: NodeRegistry
+    keys: RosterKeys
     agreement: Agreement
-    patience: float
+    wait: float
 
     @property
     def clients(self) -> int:
         """How many clients the roster names."""
-        return len(self.pinned.roster.members)
+        return len(self.keys.roster.members)
 
-    def begun_name(self, folder: RunFolder, name: str) -> str:
-        """Return the name of a run, which stays that of a set-up that was cut short.
+    def run_name(self, folder: RunFolder, name: str) -> str:
+        """Return the name of the run; an interrupted set-up keeps its name.
 
-        Sites sum statistics once under a name. Under a new one, and over other sites, the
-        difference of the sums would tell a site's own numbers.
+        Sites sum statistics once under a name. Under a new name, and over other sites, the
+        difference of the sums would reveal a site's numbers.
         """
-        return load_register(folder).run if folder.file(CARDS).exists() else name
+        return load_run_metadata(folder).run if folder.file(CLIENTS_FILE).exists() else name
 
-    def set_up(self, folder: RunFolder, register: Register, scored: Mapping[str, int]) -> None:
-        """Sum the sites' statistics and write what a run needs; the recipe makes it a run."""
-        pinned, recipe = self.pinned, self.recipe
+    def set_up(self, folder: RunFolder, metadata: RunMetadata, scored: Mapping[str, int]) -> None:
+        """Sum the sites' statistics and write the run folder."""
 
         def begin() -> FederationRecord:
-            save_register(folder, register)
-            statistics = self._sum_statistics(register.run)
+            save_run_metadata(folder, metadata)
+            statistics = self._sum_statistics(metadata.run)
             with replacing(folder.file(ROSTER)) as file:
-                file.write(pinned.signed)
-            audit = opening(recipe.privacy, pinned.roster, self.agreement, statistics)
-            enrolment = pinned.enrolment.hex()
-            folder.write_json(AUDIT, {**audit, "run": register.run, "enrolment": enrolment})
-            log.info("%d sites confirmed the sums of all", len(statistics.confirmations))
-            return describe_private(register, statistics.sums.samples, scored)
+                file.write(self.keys.signed)
+            agreed = (self.agreement, statistics)
+            begin_audit(folder.path, metadata.run, self.recipe.privacy, self.keys, agreed)
+            log.info("%d sites confirmed the sums", len(statistics.confirmations))
+            return describe_private(metadata, statistics.sums.samples, scored)
 
-        set_up_folder(folder, recipe, begin)
+        set_up_folder(folder, self.recipe, begin)
 
-    def _sum_statistics(self, run: str) -> Statistics:
-        pinned, clients = self.pinned, range(self.clients)
-        pledging = Pledging(run, pinned.roster, pinned.identity, self.agreement.terms)
-        secure_sum, wire = self._for_statistics(), self.wire("statistics")
-        return self.persist("statistics", lambda: pledging(secure_sum, clients, wire))
+    def transport(self, what: str, attachment: Attachment | None = None) -> SiteTransport:
+        """Return the transport to the sites for one sum."""
+        deadline = self.recipe.defense.deadline
+        return SiteTransport(
+            self.registry, self.registry.transport, what, deadline, self.wait, attachment
+        )
 
-    def persist(self, what: str, ask: Callable[[], Found]) -> Found:
-        """Ask for a sum until enough sites stay to its end, as often as the recipe tries."""
-        attempts = self.recipe.defense.attempts
-        for attempt in range(1, attempts + 1):
-            try:
-                return ask()
-            except TooFewError as error:
-                if attempt == attempts:
-                    raise QuorumError(f"{what}: {error}, after {attempts} attempts") from error
-                log.warning("%s: %s", what, error)
-        raise AssertionError("a recipe allows at least one attempt")
-
-    def _for_statistics(self) -> SecureSum:
-        roster, identity = self.pinned.roster, self.pinned.identity
-        if self.recipe.privacy == "masked":
-            return MaskedSum(roster, identity)
-        # Encryption comes with an extra of its own.
-        from fedbb.secagg.bfv.server import EncryptedSum
-
-        return EncryptedSum(roster, identity)
-
-    def wire(self, what: str, enclosed: Enclosed | None = None) -> SiteWire:
-        """Return the way to the sites for one sum."""
-        return SiteWire(self.roll, what, self.recipe.defense.deadline, self.patience, enclosed)
+    def _sum_statistics(self, run: str) -> StatisticsResult:
+        statistics = StatisticsRound(
+            run, self.keys.roster, self.keys.identity, self.agreement.terms
+        )
+        aggregation = sum_server(self.recipe.privacy, self.keys)
+        transport = self.transport("statistics")
+        return repeat_until_quorum(
+            lambda _: statistics(aggregation, range(self.clients), transport),
+            self.recipe.defense.attempts,
+            "statistics",
+            shortage=TooFewError,
+        )
 
 
-def open_aggregator(settings: RunSettings, method: Method, roll: Roll) -> Aggregator:
-    """Return the server's side of a private run, or say what it lacks."""
-    recipe = settings.recipe
-    pinned = read_server_keys(settings.keys)
-    agreement = agree(pinned.roster, recipe, method)
-    return Aggregator(recipe, method, roll, pinned, agreement, settings.wait)
+def open_secure_server(
+    settings: RunSettings, method: Method, registry: NodeRegistry
+) -> SecureServer:
+    """Return the server's side of a private run; report missing keys or other terms."""
+    keys = read_server_keys(settings.keys)
+    agreement = agree(keys.roster, settings.recipe, method)
+    return SecureServer(settings.recipe, method, registry, keys, agreement, settings.wait)
+
+
+@dataclass(eq=False)
+class SecureRounds:
+    """The rounds of a private run on Flower.
+
+    Args:
+        server: the server's side.
+        run: the name of the run.
+        audit: what the server saw so far.
+        state_rounds: the round of each site's state.
+        last: the last round that the sites trained.
+    """
+
+    server: SecureServer
+    run: str
+    audit: AuditFile
+    state_rounds: dict[int, int]
+    last: int = 0
+
+    @property
+    def round(self) -> SecureRound:
+        """What computes one round after the other."""
+        return SecureRound(
+            sum_server(MASKED, self.server.keys),
+            self._open_transport,
+            self.run,
+            self.server.clients,
+            self.audit.confirmed,
+            self.server.recipe.defense,
+            self._record,
+        )
+
+    def score(self, state: ModelState) -> dict[str, Scores]:
+        """Return the pooled scores of the last round's state; no site reveals its own."""
+        outline = self.server.registry.outline
+        assert outline is not None
+        classes, members = len(outline.classes), sorted(self.audit.confirmed)
+        request = SumRequest(self.run, SCORING + self.last, scores_length(classes), whole=True)
+        what = f"scoring of round {self.last}"
+        transport = self.server.transport(what, Attachment(pack_state(state), {}))
+        aggregation = sum_server(MASKED, self.server.keys)
+        attempts = self.server.recipe.defense.attempts
+        total = repeat_until_quorum(
+            lambda _: aggregation(request, members, transport),
+            attempts,
+            what,
+            shortage=TooFewError,
+        )
+        scores = read_scores(np.asarray(total.values, np.int64), classes, outline.task)
+        samples = {name: found.samples for name, found in scores.items()}
+        self.audit.add_scores(self.last, total.clients, samples)
+        return scores
+
+    def _open_transport(self, number: int, state: ModelState) -> SiteTransport:
+        attachment = Attachment(pack_state(state), dict(self.state_rounds))
+        return self.server.transport(f"round {number}", attachment)
+
+    def _record(self, seen: RoundAudit) -> None:
+        self.audit.add_round(seen)
+        self.last = seen.round
+        if self.server.method.needs.client_state:
+            # A client that is not in the sum continues from its earlier state.
+            self.state_rounds.update(dict.fromkeys(seen.clients, seen.round))
+
+
+def open_rounds(
+    folder: RunFolder, server: SecureServer, run: str, state_rounds: dict[int, int]
+) -> SecureRounds:
+    """Return the rounds of the run in this folder, new or resumed."""
+    audit = AuditFile.read(folder.path)
+    if audit.content["roster"] != server.keys.roster.digest:
+        raise RunError(f"{folder.path} was begun under another roster than the one here now")
+    return SecureRounds(server, run, audit, state_rounds)
 
 
 def describe_private(
-    register: Register, samples: int, scored: Mapping[str, int]
+    metadata: RunMetadata, samples: int, scored: Mapping[str, int]
 ) -> FederationRecord:
-    """Return what the server of a private run knows: the number of sites, and of all samples."""
-    clients = [ClientRecord(info.client) for info in register.infos]
-    return describe(register, scored, clients, samples)
+    """Return what the server of a private run knows of its sites: their number and all samples."""
+    clients = [ClientRecord(info.client) for info in metadata.infos]
+    return describe(metadata, scored, clients, samples)

@@ -1,6 +1,6 @@
-"""A site in a private run: it answers letters, and shows nobody its numbers or its model.
+"""A site in a private run: it answers signed messages and reveals neither its data nor its model.
 
-Whatever comes is taken for what the server's signature says it is: which run, round and stage.
+Run, round and stage of a message are those that the server has signed.
 """
 
 from __future__ import annotations
@@ -8,30 +8,34 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from flwr.app import RecordDict
 
 from fedbb.errors import DivergedError, RefusedError, RunError
-from fedbb.flower.app.client_state import open_store, run_folder
-from fedbb.flower.app.serde import Order
+from fedbb.flower.app.client_state import open_client_state, run_folder
+from fedbb.flower.app.serde import TrainRequest
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.flower.app.site import Site, open_site
-from fedbb.methods import Method
 from fedbb.recipes.check import check_recipe
+from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientUpdate, FloatArray, IntArray, ModelState
-from fedbb.secagg.flower.keys import Pinned, agree, read_site_keys
-from fedbb.secagg.flower.packing import Delivery, pack_answer, pack_number, unpack_letter
-from fedbb.secagg.flower.scoring import FIRST, weigh_scores
-from fedbb.secagg.flower.state import Pledged, SecureState, open_state
-from fedbb.secagg.masked.client import MaskedParty
-from fedbb.secagg.member import Agreement, Member
-from fedbb.secagg.protocol.messages import Occasion, unseal
+from fedbb.secagg.cbr import Agreement, Contributor
+from fedbb.secagg.client_secrets import ClientSecrets, ClientStore, RosterKeys, read_site_keys
+from fedbb.secagg.flower.serde import (
+    SCORING,
+    SiteMessage,
+    pack_answer,
+    pack_number,
+    unpack_message,
+    weigh_scores,
+)
+from fedbb.secagg.protocol.messages import AttemptId, verify_message
 from fedbb.secagg.protocol.roster import AGGREGATOR
-from fedbb.secagg.secure_aggregation import Party, Values
-from fedbb.secagg.statistics_round import COMMIT, ROUND, TOLD, Pledge
+from fedbb.secagg.protocol.secure_aggregation import Values
+from fedbb.secagg.schemes import MASKED, sum_client
+from fedbb.secagg.statistics_round import COMMIT, CONFIRM, STATISTICS_ROUND, StatisticsClient
 from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb")
@@ -39,108 +43,100 @@ log = logging.getLogger("fedbb")
 
 @dataclass(frozen=True, eq=False)
 class SecureSite:
-    """A site that can take part: its keys and its folder are there, and the roster's terms hold."""
+    """A site that can take part: it has keys and a state folder, and accepts the roster's terms."""
 
     recipe: Recipe
     settings: SiteSettings
-    pinned: Pinned
+    keys: RosterKeys
     agreement: Agreement
 
-    def answer(self, delivery: Delivery) -> bytes:
-        """Return the answer to a letter, or refuse it; data is loaded only where it is needed."""
-        letter = unseal(delivery.letter, self.pinned.roster, delivery.stage, AGGREGATOR)
-        occasion = letter.occasion
-        state = open_state(self._folder(occasion.run) / "secure")
-        if delivery.stage == COMMIT:
-            return self._pledge(state, occasion.run, self._declare()).commit(delivery.letter)
-        if delivery.stage == TOLD:
-            pledge = self._pledge(state, occasion.run, state.pledged().declared)
-            sums, answer = pledge.confirm(delivery.letter, self.agreement.terms)
-            state.confirm(sums)
+    def answer(self, message: SiteMessage) -> bytes:
+        """Return the answer to a message, or refuse it; data is loaded only if it is needed."""
+        roster, client = self.keys.roster, self.settings.client
+        signed = verify_message(message.data, roster, message.stage, AGGREGATOR)
+        attempt_id, run = signed.attempt_id, signed.attempt_id.run
+        store = self._open_store(run)
+        if message.stage == COMMIT:
+            secrets = store.commit(self._declare())
+            return StatisticsClient(run, client, roster, secrets).commit_statistics(message.data)
+        if message.stage == CONFIRM:
+            statistics = StatisticsClient(run, client, roster, store.load())
+            sums, answer = statistics.confirm(message.data, self.agreement.terms)
+            store.confirm(sums)
             return answer
-        kind = self.recipe.privacy if occasion.round == ROUND else "masked"
-        party = self._party(kind, state, occasion.run)
-        with state.taking_part(party, f"{kind}.json"):
-            values: Values = partial(self._part, state.pledged(), occasion, delivery)
-            return party.answer(delivery.stage, delivery.letter, values)
+        scheme = self.recipe.privacy if attempt_id.round == STATISTICS_ROUND else MASKED
+        summing = sum_client(scheme, client, self.keys.identity, roster, store.journal, run)
+        with store.stage_of(summing, f"{scheme}.json"):
+            values: Values = partial(self._vector, store.load(), attempt_id, message)
+            return summing.answer(message.stage, message.data, values)
 
-    def _part(
-        self, pledged: Pledged, occasion: Occasion, delivery: Delivery
+    def _vector(
+        self, secrets: ClientSecrets, attempt_id: AttemptId, message: SiteMessage
     ) -> FloatArray | IntArray:
-        """Return what this site adds to a sum: its statistics, what it has trained, or scores."""
-        if occasion.round == ROUND:
-            return pledged.declared
-        if pledged.sums is None:
-            raise RefusedError("this site was told no sums to weigh itself by")
-        if delivery.state is None:
-            raise RefusedError("a round's letter comes without a model to start from")
+        """Return what this site adds to a sum: its statistics, its weighted change, or scores."""
+        if attempt_id.round == STATISTICS_ROUND:
+            return secrets.declared
+        if secrets.sums is None:
+            raise RefusedError("this site has confirmed no sums, and cannot weigh itself")
+        if message.state is None:
+            raise RefusedError("the message of a round has no model to start from")
         site = open_site(self.recipe, self.settings)
-        if occasion.round > FIRST:
-            return weigh_scores(site.score(delivery.state), len(site.dataset.classes))
-        member = Member(site.info(), self.agreement)
-        if not np.array_equal(member.statistics(), pledged.declared):
+        if attempt_id.round > SCORING:
+            return weigh_scores(site.score(message.state), len(site.dataset.classes))
+        contributor = Contributor(site.info(), self.agreement)
+        if not np.array_equal(contributor.statistics(), secrets.declared):
             raise RunError("this site has other data than when the run began")
         update = None
-        if member.info.samples > 0:
-            update = self._train(site, occasion, delivery.state, delivery.since)
-        return member.part(delivery.state, update, pledged.sums)
+        if contributor.info.samples > 0:
+            update = self._train(site, attempt_id, message.state, message.state_round)
+        return contributor.vector(message.state, update, secrets.sums)
 
     def _train(
-        self, site: Site, occasion: Occasion, state: ModelState, since: int | None
+        self, site: Site, attempt_id: AttemptId, state: ModelState, state_round: int | None
     ) -> ClientUpdate:
-        job = TrainJob(site.client, occasion.round, self.recipe.seed, state)
-        memory = open_store(self.settings.state, occasion.run, RecordDict())
-        done = site.train(Order(job, occasion.attempt, occasion.run, since), memory)
-        if done.forgot:
-            log.warning("the memory of round %s is lost; trained without", since)
+        job = TrainJob(site.client, attempt_id.round, self.recipe.seed, state)
+        client_state = open_client_state(self.settings.state, attempt_id.run, RecordDict())
+        request = TrainRequest(job, attempt_id.attempt, attempt_id.run, state_round)
+        done = site.train(request, client_state)
+        if done.lost:
+            log.warning("the client state of round %s is lost; trained without it", state_round)
         return done.update
 
     def _declare(self) -> IntArray:
         info = open_site(self.recipe, self.settings).info()
-        return Member(info, self.agreement).statistics()
+        return Contributor(info, self.agreement).statistics()
 
-    def _pledge(self, state: SecureState, run: str, declared: IntArray) -> Pledge:
-        pledged, pinned = state.pledge(declared), self.pinned
-        client = self.settings.client
-        return Pledge(run, client, pinned.roster, pinned.identity, pledged.nonce, pledged.declared)
-
-    def _party(self, kind: str, state: SecureState, run: str) -> Party:
-        pinned, client = self.pinned, self.settings.client
-        if kind == "masked":
-            return MaskedParty(client, pinned.identity, pinned.roster, state.journal, run)
-        # Encryption comes with an extra of its own.
-        from fedbb.secagg.bfv.client import EncryptedParty
-
-        return EncryptedParty(client, pinned.identity, pinned.roster, state.journal, run)
-
-    def _folder(self, run: str) -> Path:
+    def _open_store(self, run: str) -> ClientStore:
         assert self.settings.state is not None
-        return run_folder(self.settings.state, run)
+        folder = run_folder(self.settings.state, run) / "secure"
+        return ClientStore.open(folder, self.keys.identity)
 
 
 def open_secure_site(recipe: Recipe, settings: SiteSettings) -> SecureSite:
-    """Return a site that can take part in a private run, or say what it lacks."""
-    method: Method = check_recipe(recipe)
+    """Return a site that can take part in a private run, or report what it lacks."""
+    method = check_recipe(recipe)
     if recipe.privacy == "none":
-        raise RunError('the recipe says privacy = "none", and its run sends letters all the same')
+        raise RunError(
+            'the recipe has privacy = "none", and the server sends messages of a private run'
+        )
     if settings.state is None:
         raise RunError(
             f'node config: state is missing; privacy = "{recipe.privacy}" needs a folder of the '
-            "site's own, in which it keeps what it has once decided, whatever restarts"
+            "site's own for decisions that must survive a restart"
         )
-    pinned = read_site_keys(settings.keys, settings.client)
-    return SecureSite(recipe, settings, pinned, agree(pinned.roster, recipe, method))
+    keys = read_site_keys(settings.keys, settings.client)
+    return SecureSite(recipe, settings, keys, agree(keys.roster, recipe, method))
 
 
-def client_infos(recipe: Recipe, settings: SiteSettings) -> RecordDict:
-    """Return this site's number, once it is sure that it can take part."""
+def report_number(recipe: Recipe, settings: SiteSettings) -> RecordDict:
+    """Return this site's number, after checking that it can take part."""
     open_secure_site(recipe, settings)
     return pack_number(settings.client, open_site(recipe, settings).outline())
 
 
-def answer_letter(recipe: Recipe, settings: SiteSettings, content: RecordDict) -> RecordDict:
-    """Return the answer to a letter; an error's words tell nothing of what was computed here."""
+def answer_message(recipe: Recipe, settings: SiteSettings, content: RecordDict) -> RecordDict:
+    """Return the answer to a signed message; errors reveal nothing that was computed here."""
     try:
-        return pack_answer(open_secure_site(recipe, settings).answer(unpack_letter(content)))
+        return pack_answer(open_secure_site(recipe, settings).answer(unpack_message(content)))
     except DivergedError as error:
-        raise DivergedError("its training met a number that is not finite") from error
+        raise DivergedError("its training produced a number that is not finite") from error

@@ -1,47 +1,111 @@
-"""A client's side of a masked sum: it trusts the roster and its own journal, and no server.
+"""The client's side of a masked sum: it trusts the roster and its own journal, not the server.
 
-Two rules keep a sum from being taken apart. In one attempt a party agrees to one list of survivors,
-and unmasks it once. Another attempt at the same round of the same run it helps to unmask only over
-the same survivors, all of whom sign that their vectors are the same: that sum is known already, and
-without it a run whose server crashed between unmasking and saving could never go on.
+Two rules keep a sum from being decomposed. In one attempt a client agrees to one list of survivors
+and unmasks it once. It helps with another attempt at the same round only over the same survivors,
+all of whom sign that their vectors are unchanged: that sum is known already. Without this exception
+a run whose server crashed between unmasking and saving could never continue.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedbb.errors import RefusedError
-from fedbb.secagg.masked.attempt import STAGES, Attempt, Pair, load_attempt, save_attempt
-from fedbb.secagg.masked.verification import check_clients, read_agreements, read_keys
 from fedbb.secagg.primitives.fixed_point import RingArray, as_bytes, to_ring
-from fedbb.secagg.primitives.key_derivation import (
-    NONCE,
-    TAG,
-    commitment,
-    open_share,
-    own_key,
-    pair_key,
-    seal_share,
-)
-from fedbb.secagg.primitives.keys import KEY, Entropy, Identity, public_of
+from fedbb.secagg.primitives.keys import KEY, Entropy, Identity, public_key
 from fedbb.secagg.primitives.masks import add_masks
 from fedbb.secagg.primitives.shamir import SHARE, split
-from fedbb.secagg.protocol.canonical import a_flag, a_number
-from fedbb.secagg.protocol.journal import Journal
-from fedbb.secagg.protocol.messages import Letter, Part, purpose, seal, unseal
-from fedbb.secagg.protocol.replay_guard import Decisions
+from fedbb.secagg.protocol.canonical import (
+    canonical_json,
+    parse_record,
+    read_clients,
+    read_flag,
+    read_hex,
+    read_integer,
+)
+from fedbb.secagg.protocol.key_derivation import (
+    NONCE,
+    TAG,
+    decrypt_share,
+    encrypt_share,
+    key_purpose,
+    pair_mask_key,
+    seed_commitment,
+    self_mask_key,
+)
+from fedbb.secagg.protocol.messages import (
+    AttemptId,
+    Part,
+    SignedMessage,
+    check_group,
+    sign_message,
+    verify_agreements,
+    verify_message,
+)
+from fedbb.secagg.protocol.replay_guard import Journal, ReplayGuard
 from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
-from fedbb.secagg.secure_aggregation import Values
+from fedbb.secagg.protocol.secure_aggregation import Values
 
-SEALED = NONCE + 2 * SHARE + TAG
+STAGES = ("keys", "shares", "masked", "agree", "unmask")
+ENCRYPTED_SHARE = NONCE + 2 * SHARE + TAG
+
+
+@dataclass(frozen=True, repr=False)
+class Pair:
+    """Two public keys, two secret keys or two shares: the first for shares, the second for masks.
+
+    A pair of shares is one of the seed of a client's self mask and one of its secret mask key.
+    """
+
+    first: bytes
+    second: bytes
+
+
+EMPTY = Pair(b"", b"")
+
+
+@dataclass(frozen=True, repr=False)
+class AttemptState:
+    """A client's state within an attempt; secrets are dropped once later stages do not need them.
+
+    Args:
+        attempt_id: which attempt it is.
+        cohort: the clients that the attempt began with, including this one.
+        stage: the stage that comes next.
+        secrets: this client's secret keys, until it has masked its vector.
+        peers: the cohort's public keys, until then.
+        seed: the seed of its self mask, until then.
+        held: shares of the others' secrets, and its own share of its own, by client.
+        survivors: whose vectors are in the sum, once it has agreed.
+        same: its vector is unchanged in all attempts at this round.
+    """
+
+    attempt_id: AttemptId
+    cohort: tuple[int, ...]
+    stage: str
+    secrets: Pair = EMPTY
+    peers: Mapping[int, Pair] = field(default_factory=dict)
+    seed: bytes = b""
+    held: Mapping[int, Pair] = field(default_factory=dict)
+    survivors: tuple[int, ...] = ()
+    same: bool = True
 
 
 @dataclass(eq=False, repr=False)
-class MaskedParty:
-    """One client in masked sums. `run`, if given, is the only run it takes part in."""
+class MaskedSumClient:
+    """One client in masked sums.
+
+    Args:
+        client: its number in the roster.
+        identity: its private key.
+        roster: the roster pinned at this client.
+        journal: where its decisions are kept.
+        run: the only run it takes part in; None for any.
+        entropy: the source of its random bytes.
+    """
 
     client: int
     identity: Identity
@@ -49,153 +113,237 @@ class MaskedParty:
     journal: Journal
     run: str | None = None
     entropy: Entropy = os.urandom
-    attempt: Attempt | None = field(default=None, init=False)
+    attempt: AttemptState | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if self.roster.key_of(self.client) != self.identity.public:
-            raise RefusedError(f"the roster knows client {self.client} by another key")
-        self._decisions = Decisions(self.client, self.identity, self.journal)
+        self.roster.check_identity(self.client, self.identity)
+        self._guard = ReplayGuard(self.client, self.identity, self.journal)
 
-    def answer(self, stage: str, message: bytes, values: Values) -> bytes:
-        """Return the answer to a stage's message, or refuse with a `PrivacyError`."""
-        attempt = self._awaiting(stage)
-        occasion = None if attempt is None else attempt.occasion
-        letter = unseal(message, self.roster, stage, AGGREGATOR, occasion)
+    def answer(self, stage: str, data: bytes, values: Values) -> bytes:
+        """Return the answer to the message of a stage, or refuse it with a `PrivacyError`."""
+        attempt = self._expect(stage)
+        attempt_id = None if attempt is None else attempt.attempt_id
+        message = verify_message(data, self.roster, stage, AGGREGATOR, attempt_id)
         if attempt is None:
-            after, answer = self._keys(letter)
+            after, answer = self._announce_keys(message)
         elif stage == "shares":
-            after, answer = self._shares(attempt, letter)
+            after, answer = self._share_secrets(attempt, message)
         elif stage == "masked":
-            after, answer = self._masked(attempt, letter, values)
+            after, answer = self._mask_vector(attempt, message, values)
         elif stage == "agree":
-            after, answer = self._agree(attempt, letter)
+            after, answer = self._agree(attempt, message)
         else:
-            after, answer = None, self._unmask(attempt, letter)
+            after, answer = None, self._unmask(attempt, message)
         self.attempt = after
-        return seal(answer, self.roster, self.identity)
+        return sign_message(answer, self.roster, self.identity)
 
     def save(self) -> bytes:
-        """Return all it must know in the next stage; secret, for the client's own eyes only."""
+        """Return the state that the next stage needs. It is secret."""
         return b"" if self.attempt is None else save_attempt(self.attempt)
 
     def restore(self, saved: bytes) -> None:
-        """Go on from what was saved."""
+        """Continue from a saved state."""
         self.attempt = load_attempt(saved) if saved else None
 
-    def _awaiting(self, stage: str) -> Attempt | None:
-        """Return the attempt that a stage goes on with; the first one begins another."""
+    def _expect(self, stage: str) -> AttemptState | None:
+        """Return the attempt that a stage continues; None if the stage begins another."""
         if stage not in STAGES:
             raise RefusedError(f"a masked sum has the stages {', '.join(STAGES)}, no others")
         if stage == STAGES[0]:
             return None
         if self.attempt is None or self.attempt.stage != stage:
-            raise RefusedError(f"client {self.client} does not await stage {stage} now")
+            raise RefusedError(f"client {self.client} does not expect stage {stage} now")
         return self.attempt
 
-    def _keys(self, letter: Letter) -> tuple[Attempt, Letter]:
+    def _announce_keys(self, message: SignedMessage) -> tuple[AttemptState, SignedMessage]:
         """Draw fresh keys for an attempt and announce the public ones."""
-        occasion, cohort = letter.occasion, letter.clients("cohort")
-        if self.run is not None and occasion.run != self.run:
+        attempt_id, cohort = message.attempt_id, message.clients("cohort")
+        if self.run is not None and attempt_id.run != self.run:
             raise RefusedError(f"client {self.client} takes part in {self.run}, in no other run")
-        check_clients(self.client, cohort, self.roster.members.keys(), self.roster.least)
-        self._decisions.begin(occasion)
+        check_group(self.client, cohort, self.roster.members.keys(), self.roster.least)
+        self._guard.begin(attempt_id)
         secrets = Pair(self.entropy(KEY), self.entropy(KEY))
-        keys = (public_of(secrets.first), public_of(secrets.second))
-        answer = self._letter(letter, {"cohort": list(cohort)}, *keys)
-        return Attempt(occasion, cohort, "shares", secrets), answer
+        keys = (public_key(secrets.first), public_key(secrets.second))
+        answer = self._reply(message, {"cohort": list(cohort)}, *keys)
+        return AttemptState(attempt_id, cohort, "shares", secrets), answer
 
-    def _shares(self, attempt: Attempt, letter: Letter) -> tuple[Attempt, Letter]:
-        """Share the secrets behind this party's masks among the cohort, sealed for each."""
+    def _share_secrets(
+        self, attempt: AttemptState, message: SignedMessage
+    ) -> tuple[AttemptState, SignedMessage]:
+        """Split the secrets of this client's masks among the cohort, encrypted for each client."""
         cohort, secrets = attempt.cohort, attempt.secrets
-        peers = read_keys(letter, self.roster, cohort)
-        if peers[self.client] != Pair(public_of(secrets.first), public_of(secrets.second)):
-            raise RefusedError("another key stands in the place of this client's own")
+        peers = verify_keys(message, self.roster, cohort)
+        if peers[self.client] != Pair(public_key(secrets.first), public_key(secrets.second)):
+            raise RefusedError("this client's own key was replaced by another")
         seed, needed = self.entropy(KEY), self.roster.needed(len(cohort))
         seeds = split(seed, needed, cohort, self.entropy)
         masks = split(secrets.second, needed, cohort, self.entropy)
-        sealed = [
-            seal_share(
+        encrypted = [
+            encrypt_share(
                 secrets.first,
                 peers[other].first,
-                purpose(self.roster, attempt.occasion, "share", self.client, other),
+                key_purpose(self.roster, attempt.attempt_id, "share", self.client, other),
                 seeds[other] + masks[other],
                 self.entropy(NONCE),
             )
             for other in self._others(attempt)
         ]
         held = {self.client: Pair(seeds[self.client], masks[self.client])}
-        promise = commitment(self.roster, attempt.occasion, self.client, seed)
+        commitment = seed_commitment(self.roster, attempt.attempt_id, self.client, seed)
         after = replace(attempt, stage="masked", peers=peers, seed=seed, held=held)
-        return after, self._letter(letter, {}, promise, *sealed)
+        return after, self._reply(message, {}, commitment, *encrypted)
 
-    def _masked(self, attempt: Attempt, letter: Letter, values: Values) -> tuple[Attempt, Letter]:
-        """Take in the others' shares, and give this client's vector under its masks."""
-        held = {**attempt.held, **self._open_shares(attempt, letter)}
-        length = a_number(letter.facts.get("length"), "the vector's length", 1)
-        whole = a_flag(letter.facts.get("whole"), "whether numbers are whole")
+    def _mask_vector(
+        self, attempt: AttemptState, message: SignedMessage, values: Values
+    ) -> tuple[AttemptState, SignedMessage]:
+        """Decrypt the others' shares, and return this client's masked vector."""
+        held = {**attempt.held, **self._decrypt_shares(attempt, message)}
+        length = read_integer(message.facts.get("length"), "the vector's length", 1)
+        whole = read_flag(message.facts.get("whole"), "whether numbers are whole")
         vector = to_ring(
             values(), cohort=len(attempt.cohort), whole=whole, scale_bits=self.roster.scale_bits
         )
         if len(vector) != length:
-            raise RefusedError(f"a vector of {length} numbers is asked for, not of {len(vector)}")
-        same = self._decisions.is_same(attempt.occasion, vector)
-        self._mask(attempt, vector)
-        # What hid the vector is needed no more, and what is not kept cannot be stolen.
-        after = Attempt(attempt.occasion, attempt.cohort, "agree", held=held, same=same)
+            raise RefusedError(f"a vector of {length} numbers is requested, not of {len(vector)}")
+        same = self._guard.is_same(attempt.attempt_id, vector)
+        self._add_masks(attempt, vector)
+        # The secrets of the masks are not needed any more; what is not stored cannot be stolen.
+        after = AttemptState(attempt.attempt_id, attempt.cohort, "agree", held=held, same=same)
         facts = {"length": length, "whole": whole}
-        return after, self._letter(letter, facts, as_bytes(vector))
+        return after, self._reply(message, facts, as_bytes(vector))
 
-    def _agree(self, attempt: Attempt, letter: Letter) -> tuple[Attempt, Letter]:
-        """Sign the list of those who are in the sum: one list in an attempt."""
-        survivors = letter.clients("survivors")
+    def _agree(
+        self, attempt: AttemptState, message: SignedMessage
+    ) -> tuple[AttemptState, SignedMessage]:
+        """Sign the list of the clients in the sum: one list per attempt."""
+        survivors = message.clients("survivors")
         needed = self.roster.needed(len(attempt.cohort))
-        check_clients(self.client, survivors, attempt.cohort, needed)
-        self._decisions.agree(attempt.occasion, survivors)
+        check_group(self.client, survivors, attempt.cohort, needed)
+        self._guard.agree(attempt.attempt_id, survivors)
         after = replace(attempt, stage="unmask", survivors=survivors)
-        return after, self._letter(letter, {"survivors": list(survivors), "same": attempt.same})
+        return after, self._reply(message, {"survivors": list(survivors), "same": attempt.same})
 
-    def _unmask(self, attempt: Attempt, letter: Letter) -> Letter:
-        """Give the shares that free the sum from its masks, once."""
-        alive, dead = letter.clients("alive"), letter.clients("dead")
+    def _unmask(self, attempt: AttemptState, message: SignedMessage) -> SignedMessage:
+        """Release the shares that remove the masks from the sum, once."""
+        alive, dead = message.clients("alive"), message.clients("dead")
         if set(alive) & set(dead):
             raise RefusedError("a client is listed both as alive and as dead")
         if alive != attempt.survivors or {*alive, *dead} != set(attempt.cohort):
-            raise RefusedError("the survivors are not those this client has agreed to")
+            raise RefusedError("the survivors are not those that this client has agreed to")
         needed = self.roster.needed(len(attempt.cohort))
-        signers, same = read_agreements(letter.parts, "agree", attempt.occasion, self.roster, alive)
+        signers, same = verify_agreements(
+            message.parts, "agree", attempt.attempt_id, self.roster, alive
+        )
         if signers < needed:
             raise RefusedError(f"{signers} survivors agree to their list; {needed} are needed")
-        self._decisions.reveal(attempt.occasion, alive, same=same)
+        self._guard.reveal(attempt.attempt_id, alive, same=same)
         seeds = b"".join(attempt.held[client].first for client in alive)
         masks = b"".join(attempt.held[client].second for client in dead)
-        return self._letter(letter, {}, seeds, masks)
+        return self._reply(message, {}, seeds, masks)
 
-    def _mask(self, attempt: Attempt, vector: RingArray) -> None:
-        """Hide a vector by a mask of its own and by one with each other, which cancel in a sum."""
+    def _add_masks(self, attempt: AttemptState, vector: RingArray) -> None:
+        """Add the self mask and one mask per other client; pairwise masks cancel in a sum."""
         mine = (self.client, attempt.secrets.second)
         keys = {
-            other: pair_key(
-                self.roster, attempt.occasion, mine, (other, attempt.peers[other].second)
+            other: pair_mask_key(
+                self.roster, attempt.attempt_id, mine, (other, attempt.peers[other].second)
             )
             for other in self._others(attempt)
         }
-        own = own_key(self.roster, attempt.occasion, self.client, attempt.seed)
+        own = self_mask_key(self.roster, attempt.attempt_id, self.client, attempt.seed)
         plus = [key for other, key in keys.items() if other > self.client]
         minus = [key for other, key in keys.items() if other < self.client]
         add_masks(vector, [own, *plus], minus)
 
-    def _open_shares(self, attempt: Attempt, letter: Letter) -> dict[int, Pair]:
-        """Return the shares of all others' secrets that they sealed for this client."""
+    def _decrypt_shares(self, attempt: AttemptState, message: SignedMessage) -> dict[int, Pair]:
+        """Return the shares of the others' secrets that they encrypted for this client."""
         others = self._others(attempt)
+        parts = message.sized(*[ENCRYPTED_SHARE] * len(others))
+        secret = attempt.secrets.first
         shares = {}
-        for other, sealed in zip(others, letter.sized(*[SEALED] * len(others)), strict=True):
-            bound = purpose(self.roster, attempt.occasion, "share", other, self.client)
-            content = open_share(attempt.secrets.first, attempt.peers[other].first, bound, sealed)
+        for other, encrypted in zip(others, parts, strict=True):
+            purpose = key_purpose(self.roster, attempt.attempt_id, "share", other, self.client)
+            content = decrypt_share(secret, attempt.peers[other].first, purpose, encrypted)
             shares[other] = Pair(content[:SHARE], content[SHARE:])
         return shares
 
-    def _others(self, attempt: Attempt) -> list[int]:
+    def _others(self, attempt: AttemptState) -> list[int]:
         return [client for client in attempt.cohort if client != self.client]
 
-    def _letter(self, to: Letter, facts: Mapping[str, Any], *parts: Part) -> Letter:
-        return Letter(to.occasion, to.stage, self.client, facts, parts)
+    def _reply(self, to: SignedMessage, facts: Mapping[str, Any], *parts: Part) -> SignedMessage:
+        return SignedMessage(to.attempt_id, to.stage, self.client, facts, parts)
+
+
+def verify_keys(message: SignedMessage, roster: Roster, cohort: Sequence[int]) -> dict[int, Pair]:
+    """Return the public keys of a whole cohort, each announced and signed by its owner."""
+    if len(message.parts) != len(cohort):
+        raise RefusedError("the cohort's keys are not complete")
+    keys = {}
+    for client, part in zip(cohort, message.parts, strict=True):
+        announced = verify_message(part, roster, "keys", client, message.attempt_id)
+        if announced.clients("cohort") != tuple(cohort):
+            raise RefusedError(f"client {client} announced its keys for another cohort")
+        keys[client] = Pair(*announced.sized(KEY, KEY))
+    every = [key for pair in keys.values() for key in (pair.first, pair.second)]
+    if len(set(every)) < len(every):
+        raise RefusedError("two public keys of a cohort are the same")
+    return keys
+
+
+_FIELDS = frozenset(
+    {"run", "round", "attempt", "token", "cohort", "stage"}
+    | {"secrets", "peers", "seed", "held", "survivors", "same"}
+)
+
+
+def save_attempt(attempt: AttemptState) -> bytes:
+    """Return an attempt as bytes, which contain secrets."""
+    return canonical_json(
+        {
+            **asdict(attempt.attempt_id),
+            "cohort": list(attempt.cohort),
+            "stage": attempt.stage,
+            "secrets": _plain(attempt.secrets),
+            "peers": [[client, *_plain(pair)] for client, pair in sorted(attempt.peers.items())],
+            "seed": attempt.seed.hex(),
+            "held": [[client, *_plain(pair)] for client, pair in sorted(attempt.held.items())],
+            "survivors": list(attempt.survivors),
+            "same": attempt.same,
+        }
+    )
+
+
+def load_attempt(data: bytes) -> AttemptState:
+    """Return the attempt in these bytes; refuse damaged ones."""
+    record = parse_record(data, "a saved attempt", _FIELDS)
+    if record["stage"] not in STAGES:
+        raise RefusedError("a saved attempt has an unknown stage")
+    return AttemptState(
+        AttemptId.read(record, "a saved attempt"),
+        read_clients(record["cohort"], "its cohort"),
+        record["stage"],
+        _pair(record["secrets"], KEY if record["stage"] in STAGES[:3] else 0),
+        _pairs(record["peers"], KEY),
+        read_hex(record["seed"], "its seed"),
+        _pairs(record["held"], SHARE),
+        read_clients(record["survivors"], "its survivors"),
+        read_flag(record["same"], "whether its vector is the same"),
+    )
+
+
+def _plain(pair: Pair) -> list[str]:
+    return [pair.first.hex(), pair.second.hex()]
+
+
+def _pair(value: Any, length: int) -> Pair:
+    if not isinstance(value, list) or len(value) != 2:
+        raise RefusedError("a saved attempt has an invalid pair")
+    return Pair(*(read_hex(entry, "an entry of a pair", length) for entry in value))
+
+
+def _pairs(value: Any, length: int) -> dict[int, Pair]:
+    if not isinstance(value, list) or any(
+        not isinstance(entry, list) or len(entry) != 3 for entry in value
+    ):
+        raise RefusedError("a saved attempt has invalid pairs")
+    return {read_integer(client, "a client"): _pair(pair, length) for client, *pair in value}

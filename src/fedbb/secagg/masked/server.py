@@ -1,55 +1,210 @@
-"""The masked sum of Bonawitz et al. (2017), driven from the server's side.
+"""The server's side of the masked sum of Bonawitz et al. (2017).
 
-Each client hides its vector under a mask of its own and one with every other client. Masks of pairs
-cancel in the sum; shares of what masks come from, held by the others, free the sum of the rest,
-also of masks with clients that went away. No single party can read a vector, nor t−1 of them.
+Each client hides its vector under a self mask and under one mask with every other client. Pairwise
+masks cancel in the sum. The clients hold shares of the secrets of all masks; with enough shares the
+server removes the self masks, and the masks with clients that dropped out. Neither a single party
+nor t−1 of them can read a vector.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from fedbb.errors import PrivacyError
-from fedbb.records import ClientFailure
-from fedbb.secagg.masked.collector import Collector
-from fedbb.secagg.masked.stage_exchange import Gathering, without
-from fedbb.secagg.primitives.fixed_point import from_ring
-from fedbb.secagg.primitives.keys import Entropy, Identity
-from fedbb.secagg.protocol.messages import Occasion
-from fedbb.secagg.protocol.roster import Roster
-from fedbb.secagg.protocol.transport import Wire
-from fedbb.secagg.secure_aggregation import Question, Total
+import numpy as np
+
+from fedbb.errors import PrivacyError, RefusedError
+from fedbb.secagg.masked.client import ENCRYPTED_SHARE, Pair
+from fedbb.secagg.primitives.fixed_point import WORD, RingArray
+from fedbb.secagg.primitives.keys import KEY, Entropy, Identity, public_key
+from fedbb.secagg.primitives.masks import add_masks
+from fedbb.secagg.primitives.shamir import SHARE, combine
+from fedbb.secagg.protocol.key_derivation import pair_mask_key, seed_commitment, self_mask_key
+from fedbb.secagg.protocol.messages import SignedMessage, verify_agreements
+from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
+from fedbb.secagg.protocol.secure_aggregation import (
+    CohortChangedError,
+    SumRequest,
+    SumResult,
+    sum_over_cohort,
+)
+from fedbb.secagg.protocol.transport import StageExchange, Transport
+
+HASH = 32
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedSum:
-    """Sums vectors of any length; whoever goes away before masking has the attempt begun anew."""
+class MaskedSumServer:
+    """Sums vectors of any length.
+
+    If a client drops out before it has masked its vector, the attempt starts again without it.
+
+    Args:
+        roster: the clients and the terms of the sum.
+        identity: the private key of the roster's aggregator.
+        entropy: the source of random bytes.
+    """
 
     roster: Roster
     identity: Identity
     entropy: Entropy = os.urandom
 
     def __post_init__(self) -> None:
-        if self.identity.public != self.roster.aggregator:
-            raise PrivacyError("the roster knows the aggregator by another key")
+        self.roster.check_identity(AGGREGATOR, self.identity)
 
-    def __call__(self, question: Question, clients: Sequence[int], wire: Wire) -> Total:
+    def __call__(
+        self, request: SumRequest, clients: Sequence[int], transport: Transport
+    ) -> SumResult:
         """Return the sum over those of the clients who stay to the end."""
-        cohort, absences, attempt = tuple(sorted(set(clients))), list[ClientFailure](), 0
-        for client in cohort:
-            self.roster.key_of(client)
-        while True:
-            attempt += 1
-            occasion = Occasion.draw(question.run, question.round, attempt, self.entropy)
-            gathering = Gathering(self.roster, self.identity, occasion, wire, absences)
-            gathering.require("keys", cohort, self.roster.least)
-            collector = Collector(question, cohort, gathering)
-            present = collector.prepare()
-            if present == cohort:
-                break
-            cohort = present
-        total, survivors = collector.collect()
-        values = from_ring(total, whole=question.whole, scale_bits=self.roster.scale_bits)
-        return Total(values, survivors, without(absences, survivors), attempt)
+        server = (self.roster, self.identity, self.entropy)
+        return sum_over_cohort(_sum_once, request, clients, transport, server)
+
+
+def _sum_once(
+    request: SumRequest, cohort: tuple[int, ...], exchange: StageExchange
+) -> tuple[RingArray, tuple[int, ...]]:
+    """Return the sum of one attempt and its clients."""
+    exchange.require("keys", cohort, exchange.roster.least)
+    attempt = _Attempt(request, cohort, exchange)
+    present = attempt.prepare()
+    if present != cohort:
+        raise CohortChangedError(present)
+    return attempt.collect()
+
+
+@dataclass(eq=False)
+class _Attempt:
+    """The stages with one cohort; it holds one vector, whatever the cohort's size."""
+
+    request: SumRequest
+    cohort: tuple[int, ...]
+    exchange: StageExchange
+    _announced: dict[int, bytes] = field(default_factory=dict)
+    _keys: dict[int, Pair] = field(default_factory=dict)
+    _commitments: dict[int, bytes] = field(default_factory=dict)
+    _encrypted: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    _agreed: dict[int, bytes] = field(default_factory=dict)
+    _shares: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+
+    def prepare(self) -> tuple[int, ...]:
+        """Collect public keys and encrypted shares; return the clients that gave both."""
+        facts = {"cohort": list(self.cohort)}
+        present = self.exchange.broadcast("keys", self.cohort, self._accept_keys, facts)
+        if present != self.cohort:
+            return present
+        announced = [self._announced[client] for client in self.cohort]
+        return self.exchange.broadcast("shares", self.cohort, self._accept_shares, {}, announced)
+
+    def collect(self) -> tuple[RingArray, tuple[int, ...]]:
+        """Return the sum in the ring, and the clients whose vectors it includes."""
+        total = np.zeros(self.request.length, dtype=np.uint64)
+        survivors = self._add_masked(total)
+        self._require("masked", survivors)
+        signers = self.exchange.broadcast(
+            "agree",
+            survivors,
+            lambda message, data: self._accept_agreement(message, data, survivors),
+            {"survivors": list(survivors)},
+        )
+        self._require("agree", signers)
+        dead = [client for client in self.cohort if client not in survivors]
+        holders = self.exchange.broadcast(
+            "unmask",
+            signers,
+            lambda message, _: self._accept_unmasking(message, len(survivors), len(dead)),
+            {"alive": list(survivors), "dead": dead},
+            [self._agreed[client] for client in signers],
+        )
+        self._require("unmask", holders)
+        self._unmask(total, survivors, dead, holders[: self.needed])
+        return total, survivors
+
+    @property
+    def needed(self) -> int:
+        """How many clients of the cohort must stay."""
+        return self.exchange.roster.needed(len(self.cohort))
+
+    def _add_masked(self, total: RingArray) -> tuple[int, ...]:
+        """Add each masked vector to the total as it arrives; return whose vectors arrived."""
+        facts = {"length": self.request.length, "whole": self.request.whole}
+
+        def add(message: SignedMessage, _: bytes) -> None:
+            if message.facts != facts or [len(part) for part in message.parts] != [total.nbytes]:
+                raise RefusedError("it is not the requested vector")
+            np.add(total, np.frombuffer(message.parts[0], WORD), out=total)
+
+        messages = {
+            client: self.exchange.message(
+                "masked", facts, [self._encrypted[other][client] for other in self._others(client)]
+            )
+            for client in self.cohort
+        }
+        return self.exchange.collect_stage("masked", messages, add)
+
+    def _accept_keys(self, message: SignedMessage, data: bytes) -> None:
+        if message.clients("cohort") != self.cohort:
+            raise RefusedError("it names another cohort")
+        self._keys[message.sender] = Pair(*message.sized(KEY, KEY))
+        self._announced[message.sender] = data
+
+    def _accept_shares(self, message: SignedMessage, _: bytes) -> None:
+        others = self._others(message.sender)
+        commitment, *encrypted = message.sized(HASH, *[ENCRYPTED_SHARE] * len(others))
+        self._commitments[message.sender] = commitment
+        self._encrypted[message.sender] = dict(zip(others, encrypted, strict=True))
+
+    def _accept_agreement(
+        self, message: SignedMessage, data: bytes, survivors: Sequence[int]
+    ) -> None:
+        # An agreement that the clients would refuse must not be shown to them.
+        verify_agreements([data], "agree", message.attempt_id, self.exchange.roster, survivors)
+        self._agreed[message.sender] = data
+
+    def _accept_unmasking(self, message: SignedMessage, alive: int, dead: int) -> None:
+        seeds, masks = message.sized(SHARE * alive, SHARE * dead)
+        self._shares[message.sender] = seeds, masks
+
+    def _unmask(
+        self, total: RingArray, alive: Sequence[int], dead: Sequence[int], holders: Sequence[int]
+    ) -> None:
+        """Remove the survivors' self masks, and their masks with clients that dropped out."""
+        roster, attempt_id = self.exchange.roster, self.exchange.attempt_id
+        seeds = self._combine(alive, {holder: self._shares[holder][0] for holder in holders})
+        secrets = self._combine(dead, {holder: self._shares[holder][1] for holder in holders})
+        for client, seed in seeds.items():
+            found = seed_commitment(roster, attempt_id, client, seed)
+            self._check(found, self._commitments[client], client)
+        for client, secret in secrets.items():
+            self._check(public_key(secret), self._keys[client].second, client)
+        own = [self_mask_key(roster, attempt_id, client, seed) for client, seed in seeds.items()]
+        added: list[bytes] = []
+        subtracted: list[bytes] = []
+        for gone, secret in secrets.items():
+            for client in alive:
+                other = (client, self._keys[client].second)
+                key = pair_mask_key(roster, attempt_id, (gone, secret), other)
+                (added if client < gone else subtracted).append(key)
+        add_masks(total, subtracted, [*own, *added])
+
+    def _combine(self, owners: Sequence[int], given: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Return the owners' secrets; each holder gave its shares in the owners' order."""
+        secrets = {}
+        for place, owner in enumerate(owners):
+            here = slice(place * SHARE, (place + 1) * SHARE)
+            secrets[owner] = combine({holder: shares[here] for holder, shares in given.items()})
+        return secrets
+
+    def _check(self, found: bytes, committed: bytes, client: int) -> None:
+        if found != committed:
+            raise PrivacyError(
+                f"{self.exchange.attempt_id}: the shares of client {client}'s secrets do not give "
+                "the secret that it committed to; some client gave a false share, and there is no "
+                "sum"
+            )
+
+    def _others(self, client: int) -> list[int]:
+        return [other for other in self.cohort if other != client]
+
+    def _require(self, stage: str, clients: Sequence[int]) -> None:
+        self.exchange.require(stage, clients, self.needed)

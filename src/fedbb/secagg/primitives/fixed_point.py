@@ -1,4 +1,7 @@
-"""Numbers in the ring of whole numbers modulo 2^64, in which masks cancel without a trace."""
+"""Fixed-point numbers in the ring of integers modulo 2^64, in which masks cancel exactly.
+
+For BFV a number of the ring is split into 16-bit limbs, whose sums fit a BFV plaintext.
+"""
 
 from __future__ import annotations
 
@@ -11,44 +14,65 @@ from fedbb.records import FloatArray, IntArray
 RingArray = npt.NDArray[np.uint64]
 
 WORD = np.dtype("<u8")
-"""A number of the ring as it travels."""
+"""The encoding of a number of the ring in messages."""
 
-ROOM = 62
-"""A sum takes up to so many bits of the 64, its sign aside; nobody can check it once masked."""
+SUM_BITS = 62
+"""Bits that a sum may take, without its sign. A masked sum cannot be checked for overflow."""
+
+LIMBS = 4
+LIMB_BITS = 16
 
 
 def to_ring(
     values: FloatArray | IntArray, *, cohort: int, whole: bool, scale_bits: int
 ) -> RingArray:
-    """Return a client's vector as numbers of the ring, or refuse one whose sum could overflow.
+    """Return a client's vector as numbers of the ring; refuse one whose sum could overflow.
 
-    Whole numbers go as they are, others as the nearest multiple of 2^-`scale_bits`. No value is
-    named in an error: whoever reads it must not learn one.
+    Integers stay as they are, others are rounded to multiples of 2^-`scale_bits`. No error
+    message contains a value, because others may read it.
     """
     expected = np.dtype(np.int64 if whole else np.float64)
     if values.ndim != 1 or values.dtype != expected:
         raise RefusedError(f"a vector to be summed must be flat and of {expected} here")
     if whole:
-        _check_range(bool(np.all(values <= 2**ROOM // cohort)), f"2^{ROOM}", cohort)
-        _check_range(bool(np.all(values >= -(2**ROOM // cohort))), f"2^{ROOM}", cohort)
+        _check_range(bool(np.all(values <= 2**SUM_BITS // cohort)), f"2^{SUM_BITS}", cohort)
+        _check_range(bool(np.all(values >= -(2**SUM_BITS // cohort))), f"2^{SUM_BITS}", cohort)
         return values.astype(np.int64).view(np.uint64)
     if not np.isfinite(values).all():
         raise RefusedError("a number to be summed is not finite")
-    bits = ROOM - scale_bits
+    bits = SUM_BITS - scale_bits
     limit = 2.0**bits / cohort
     _check_range(bool(np.all(np.abs(values) <= limit)), f"2^{bits}", cohort)
     return np.rint(np.ldexp(values, scale_bits)).astype(np.int64).view(np.uint64)
 
 
 def from_ring(total: RingArray, *, whole: bool, scale_bits: int) -> FloatArray | IntArray:
-    """Return a sum in the ring as the numbers it stands for."""
+    """Return a sum in the ring as integers or as floats."""
     signed = total.view(np.int64)
     return signed.copy() if whole else np.ldexp(signed.astype(np.float64), -scale_bits)
 
 
 def as_bytes(vector: RingArray) -> memoryview:
-    """Return a vector of the ring as it travels."""
+    """Return the encoding of a vector in messages."""
     return vector.astype(WORD, copy=False).data.cast("B")
+
+
+def to_limbs(vector: RingArray) -> IntArray:
+    """Return the 16-bit limbs of each number, lowest first, one number after the other.
+
+    >>> to_limbs(np.array([1 + (2 << 16)], dtype=np.uint64)).tolist()
+    [1, 2, 0, 0]
+    """
+    shifts = np.arange(LIMBS, dtype=np.uint64) * np.uint64(LIMB_BITS)
+    pieces = (vector[:, None] >> shifts) & np.uint64(2**LIMB_BITS - 1)
+    return pieces.astype(np.int64).reshape(-1)
+
+
+def from_limbs(sums: IntArray) -> RingArray:
+    """Return the numbers of the ring from sums of limbs; carries are propagated."""
+    shifts = np.arange(LIMBS, dtype=np.uint64) * np.uint64(LIMB_BITS)
+    pieces = sums.astype(np.uint64).reshape(-1, LIMBS)
+    return np.asarray((pieces << shifts).sum(axis=1, dtype=np.uint64))
 
 
 def _check_range(within: bool, limit: str, cohort: int) -> None:

@@ -1,7 +1,8 @@
-"""Keys of the parties: who one is (Ed25519), and what two of them share (X25519, HKDF-SHA256)."""
+"""Keys of clients and server: identities (Ed25519) and pairwise secrets (X25519, HKDF-SHA256)."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from fedbb.errors import PrivacyError, RefusedError
 
 Entropy = Callable[[int], bytes]
-"""Gives so many random bytes: the one seam through which tests make them known ones."""
+"""Returns this number of random bytes. Tests replace it to make keys reproducible."""
 
 KEY = 32
 SIGNATURE = 64
@@ -24,13 +25,13 @@ SIGNATURE = 64
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Identity:
-    """A private Ed25519 key: whoever holds it is this party. Never printed."""
+    """A private Ed25519 key, which identifies a client or the server. It is never printed."""
 
     secret: bytes
 
     def __post_init__(self) -> None:
         if len(self.secret) != KEY:
-            raise PrivacyError(f"an identity is {KEY} secret bytes, not {len(self.secret)}")
+            raise PrivacyError(f"an identity has {KEY} secret bytes, not {len(self.secret)}")
 
     @classmethod
     def draw(cls, entropy: Entropy = os.urandom) -> Identity:
@@ -39,11 +40,11 @@ class Identity:
 
     @cached_property
     def public(self) -> bytes:
-        """The public key, by which others know this party."""
+        """The public key, by which others verify signatures."""
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
-        """Return this party's signature under a message."""
+        """Return the signature of a message."""
         return self._key.sign(message)
 
     @cached_property
@@ -52,7 +53,7 @@ class Identity:
 
 
 def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Tell whether the owner of this public key signed the message."""
+    """Return whether the owner of this public key signed the message."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -60,21 +61,31 @@ def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
     return True
 
 
-def public_of(secret: bytes) -> bytes:
+def fingerprint(public: bytes) -> str:
+    """Return a short digest of a public key, which people compare by telephone.
+
+    >>> fingerprint(bytes(32))
+    '6668-7aad-f862-bd77'
+    """
+    digest = hashlib.sha256(public).hexdigest()
+    return "-".join(digest[start : start + 4] for start in range(0, 16, 4))
+
+
+def public_key(secret: bytes) -> bytes:
     """Return the public X25519 key of a secret one."""
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
 def shared_key(secret: bytes, public: bytes, purpose: bytes) -> bytes:
-    """Return the key that one party's secret and another's public key make for a purpose."""
+    """Return the key for a purpose that two parties derive, each from its secret key."""
     try:
         other = X25519PublicKey.from_public_bytes(public)
         common = X25519PrivateKey.from_private_bytes(secret).exchange(other)
     except ValueError:
-        raise RefusedError("a public key is none that a secret can be agreed on with") from None
+        raise RefusedError("no secret can be agreed on with this public key") from None
     return derived_key(common, purpose)
 
 
 def derived_key(secret: bytes, purpose: bytes) -> bytes:
-    """Return the key for a purpose that follows from a secret."""
+    """Return the key for a purpose that HKDF derives from a secret."""
     return HKDF(algorithm=SHA256(), length=KEY, salt=None, info=purpose).derive(secret)

@@ -1,27 +1,28 @@
-"""Signed messages: a header in JSON, a signature, and raw bytes; no pickle.
+"""Signed messages: a JSON header, a signature and raw bytes, without pickle.
 
-A letter's bytes are: `fbb1`, the header's length (4 bytes, little-endian), the header, 64 bytes of
-signature, the parts one after the other. The signature is over the header, which names run, round,
-attempt, stage, roster and sender, and over the SHA-256 of all parts.
+The bytes of a message are: `fbb1`, the header's length (4 bytes, little-endian), the header, 64
+bytes of signature, the parts one after the other. The signature covers the header, which names
+run, round, attempt, stage, roster and sender, and the SHA-256 of all parts.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedbb.errors import RefusedError
 from fedbb.secagg.primitives.keys import SIGNATURE, Entropy, Identity, is_signed
 from fedbb.secagg.protocol.canonical import (
-    a_number,
-    a_text,
+    canonical_json,
     parse_record,
-    some_bytes,
-    some_clients,
-    spell,
+    read_clients,
+    read_flag,
+    read_hex,
+    read_integer,
+    read_text,
 )
 from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
 
@@ -37,8 +38,8 @@ _FIELDS = frozenset(
 
 
 @dataclass(frozen=True)
-class Occasion:
-    """Which attempt at which round of which run; no two attempts have the same token."""
+class AttemptId:
+    """Identifies an attempt at a round of a run; the random token is unique per attempt."""
 
     run: str
     round: int
@@ -46,18 +47,18 @@ class Occasion:
     token: str
 
     @classmethod
-    def draw(cls, run: str, number: int, attempt: int, entropy: Entropy) -> Occasion:
-        """Return the occasion of a new attempt."""
+    def draw(cls, run: str, number: int, attempt: int, entropy: Entropy) -> AttemptId:
+        """Return the id of a new attempt."""
         return cls(run, number, attempt, entropy(TOKEN).hex())
 
     @classmethod
-    def read(cls, record: Mapping[str, Any], what: str) -> Occasion:
-        """Return the occasion in a record, or refuse one that is none."""
-        some_bytes(record["token"], f"the token of {what}", TOKEN)
+    def read(cls, record: Mapping[str, Any], what: str) -> AttemptId:
+        """Return the id in a record; refuse an invalid one."""
+        read_hex(record["token"], f"the token of {what}", TOKEN)
         return cls(
-            a_text(record["run"], f"the run of {what}"),
-            a_number(record["round"], f"the round of {what}"),
-            a_number(record["attempt"], f"the attempt of {what}", 1),
+            read_text(record["run"], f"the run of {what}"),
+            read_integer(record["round"], f"the round of {what}"),
+            read_integer(record["attempt"], f"the attempt of {what}", 1),
             record["token"],
         )
 
@@ -66,105 +67,148 @@ class Occasion:
 
 
 @dataclass(frozen=True, eq=False)
-class Letter:
-    """What one party says to the server, or the server to a party, in a stage of an attempt."""
+class SignedMessage:
+    """The content of a message between server and client in one stage of an attempt."""
 
-    occasion: Occasion
+    attempt_id: AttemptId
     stage: str
     sender: int
     facts: Mapping[str, Any] = field(default_factory=dict)
     parts: Sequence[Part] = ()
 
     def clients(self, fact: str) -> tuple[int, ...]:
-        """Return a fact that is a list of clients in rising order."""
-        return some_clients(self.facts.get(fact), f"`{fact}`")
+        """Return a fact that is a list of clients in ascending order."""
+        return read_clients(self.facts.get(fact), f"`{fact}`")
 
     def sized(self, *lengths: int) -> list[bytes]:
-        """Return the parts if there are as many, of these lengths."""
+        """Return the parts, which must have these lengths."""
         if [len(part) for part in self.parts] != list(lengths):
-            raise RefusedError(f"a letter of stage {self.stage} has parts of a wrong length")
+            raise RefusedError(f"a message of stage {self.stage} has parts of a wrong length")
         return [bytes(part) for part in self.parts]
 
 
-def purpose(roster: Roster, occasion: Occasion, use: str, *clients: int) -> bytes:
-    """Return what a key or a ciphertext is bound to, so that it serves nowhere else."""
-    return spell(["fedbb", roster.digest, asdict(occasion), use, *clients])
-
-
-def seal(letter: Letter, roster: Roster, identity: Identity) -> bytes:
-    """Return a letter as bytes, signed by its sender."""
-    header = spell(
+def sign_message(message: SignedMessage, roster: Roster, identity: Identity) -> bytes:
+    """Return a message as bytes, signed by its sender."""
+    header = canonical_json(
         {
-            **asdict(letter.occasion),
-            "stage": letter.stage,
+            **asdict(message.attempt_id),
+            "stage": message.stage,
             "roster": roster.digest,
-            "sender": letter.sender,
-            "facts": dict(letter.facts),
-            "parts": [len(part) for part in letter.parts],
+            "sender": message.sender,
+            "facts": dict(message.facts),
+            "parts": [len(part) for part in message.parts],
         }
     )
     digest = hashlib.sha256()
-    for part in letter.parts:
+    for part in message.parts:
         digest.update(part)
-    signature = identity.sign(_signed(header, digest.digest()))
-    return b"".join((_MAGIC, struct.pack("<I", len(header)), header, signature, *letter.parts))
+    signature = identity.sign(_signed_bytes(header, digest.digest()))
+    return b"".join((_MAGIC, struct.pack("<I", len(header)), header, signature, *message.parts))
 
 
-def unseal(
-    data: Part, roster: Roster, stage: str, sender: int | None, occasion: Occasion | None = None
-) -> Letter:
-    """Return the letter in these bytes if it is what is awaited, and its sender signed it.
+def verify_message(
+    data: Part, roster: Roster, stage: str, sender: int | None, attempt_id: AttemptId | None = None
+) -> SignedMessage:
+    """Return the message in these bytes if it is the expected one and its signature is valid.
 
-    `sender` None takes any member, `occasion` None any attempt.
+    Args:
+        data: bytes from another party, not trusted.
+        roster: the roster that the message must name and whose keys verify it.
+        stage: the expected stage.
+        sender: the expected sender; None accepts every member, but not the server.
+        attempt_id: the expected attempt; None accepts every attempt.
+
+    Returns:
+        The message.
+
+    Raises:
+        RefusedError: if the bytes are malformed, unexpected or not signed by the sender.
     """
-    header, signature, body = _open(data)
-    record = parse_record(header, "a letter's header", _FIELDS)
-    letter = _letter(record, body)
+    header, signature, body = _split(data)
+    record = parse_record(header, "a message's header", _FIELDS)
+    message = _read(record, body)
     if record["roster"] != roster.digest:
-        raise RefusedError("a letter is about another roster than the one pinned here")
-    if letter.stage != stage:
-        raise RefusedError(f"a letter of stage {stage} is awaited")
-    if occasion is not None and letter.occasion != occasion:
-        raise RefusedError(f"a letter is from another attempt than {occasion}")
-    if letter.sender == AGGREGATOR if sender is None else letter.sender != sender:
-        raise RefusedError(f"a letter of stage {stage} is not from whom it should be")
-    key = roster.key_of(letter.sender)
-    if not is_signed(key, signature, _signed(header, hashlib.sha256(body).digest())):
-        raise RefusedError(f"a letter of stage {stage} has a false signature")
-    return letter
+        raise RefusedError("a message names another roster than the one pinned here")
+    if message.stage != stage:
+        raise RefusedError(f"a message of stage {stage} is expected")
+    if attempt_id is not None and message.attempt_id != attempt_id:
+        raise RefusedError(f"a message is from another attempt than {attempt_id}")
+    if message.sender == AGGREGATOR if sender is None else message.sender != sender:
+        raise RefusedError(f"a message of stage {stage} is not from the expected sender")
+    key = roster.key_of(message.sender)
+    if not is_signed(key, signature, _signed_bytes(header, hashlib.sha256(body).digest())):
+        raise RefusedError(f"a message of stage {stage} has an invalid signature")
+    return message
 
 
-def _open(data: Part) -> tuple[bytes, bytes, memoryview]:
-    """Return header, signature and body of a letter's bytes."""
+def verify_agreements(
+    parts: Sequence[Part],
+    stage: str,
+    attempt_id: AttemptId,
+    roster: Roster,
+    survivors: Sequence[int],
+) -> tuple[int, bool]:
+    """Verify what survivors of a sum have signed about it.
+
+    Refuses a signature under another list of survivors, or of a client that is none of them.
+
+    Returns:
+        How many survivors signed, and whether all of them declare an unchanged vector.
+    """
+    signers, same = set(), True
+    for part in parts:
+        agreed = verify_message(part, roster, stage, None, attempt_id)
+        if agreed.sender not in survivors:
+            raise RefusedError(f"client {agreed.sender} signed and is not among the survivors")
+        if stage == "agree" and agreed.clients("survivors") != tuple(survivors):
+            raise RefusedError(f"client {agreed.sender} has agreed to another list of survivors")
+        same &= read_flag(agreed.facts.get("same"), "whether a vector is the same")
+        signers.add(agreed.sender)
+    return len(signers), same and signers == set(survivors)
+
+
+def check_group(client: int, group: Sequence[int], among: Collection[int], least: int) -> None:
+    """Refuse a group of clients that is too small, has outsiders, or lacks this client."""
+    outsiders = set(group) - set(among)
+    if outsiders:
+        raise RefusedError(f"client {min(outsiders)} is not among the clients of this sum")
+    if client not in group:
+        raise RefusedError(f"client {client} is asked about a sum that it is not part of")
+    if len(group) < least:
+        raise RefusedError(f"{len(group)} clients are too few for a sum; {least} are needed")
+
+
+def _split(data: Part) -> tuple[bytes, bytes, memoryview]:
+    """Return header, signature and body of a message's bytes."""
     view = memoryview(data).cast("B")
     start = len(_MAGIC) + 4
     if len(view) < start or view[: len(_MAGIC)] != _MAGIC:
-        raise RefusedError("these bytes are no letter")
+        raise RefusedError("these bytes are not a message")
     (length,) = struct.unpack("<I", view[len(_MAGIC) : start])
     if length > _LONGEST_HEADER or len(view) < start + length + SIGNATURE:
-        raise RefusedError("a letter is cut short")
+        raise RefusedError("a message is cut short")
     middle = start + length
     body = view[middle + SIGNATURE :]
     return bytes(view[start:middle]), bytes(view[middle : middle + SIGNATURE]), body
 
 
-def _letter(record: Mapping[str, Any], body: memoryview) -> Letter:
-    """Return a letter whose header's fields are all of the right kind."""
-    occasion = Occasion.read(record, "a letter")
-    sender = a_number(record["sender"], "a letter's sender", AGGREGATOR)
+def _read(record: Mapping[str, Any], body: memoryview) -> SignedMessage:
+    """Return a message after checking the type of every field of its header."""
+    attempt_id = AttemptId.read(record, "a message")
+    sender = read_integer(record["sender"], "a message's sender", AGGREGATOR)
     facts, lengths = record["facts"], record["parts"]
     if not isinstance(facts, dict) or not isinstance(lengths, list):
-        raise RefusedError("a letter's facts and parts are not what they must be")
+        raise RefusedError("a message's facts or parts have a wrong type")
     parts, start = [], 0
     for length in lengths:
-        end = start + a_number(length, "a part's length")
+        end = start + read_integer(length, "a part's length")
         parts.append(body[start:end])
         start = end
     if start != len(body):
-        raise RefusedError("a letter is longer or shorter than its parts")
-    stage = a_text(record["stage"], "a letter's stage")
-    return Letter(occasion, stage, sender, facts, tuple(parts))
+        raise RefusedError("a message is longer or shorter than its parts")
+    stage = read_text(record["stage"], "a message's stage")
+    return SignedMessage(attempt_id, stage, sender, facts, tuple(parts))
 
 
-def _signed(header: bytes, digest: bytes) -> bytes:
+def _signed_bytes(header: bytes, digest: bytes) -> bytes:
     return _PURPOSE + digest + header

@@ -1,7 +1,7 @@
-"""Who may take part in secure sums, and on what terms: signed once, pinned at every client.
+"""The roster: who may take part in secure sums and on what terms; signed, pinned at each client.
 
-A node key of Flower proves a client to the server. The roster proves clients to each other: a
-server can neither invent parties nor put keys of its own in place of theirs.
+A node key of Flower authenticates a client to the server. The roster authenticates clients to each
+other: a server can neither invent clients nor replace their keys by its own.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from typing import Any
 
 from fedbb.errors import PrivacyError, RefusedError
 from fedbb.secagg.primitives.keys import KEY, SIGNATURE, Identity, is_signed
-from fedbb.secagg.protocol.canonical import a_number, parse_record, some_bytes, spell
+from fedbb.secagg.protocol.canonical import (
+    canonical_json,
+    parse_record,
+    read_hex,
+    read_integer,
+)
 
 AGGREGATOR = -1
-"""The server's number as a sender of messages."""
+"""The sender number of the server in messages."""
 
 LEAST = 3
-"""With two parties each would learn the other's number from the sum."""
+"""The fewest clients of a sum: of two, each would learn the other's vector from the sum."""
 
 THRESHOLDS = ("two-thirds", "majority")
 _PURPOSE = b"fedbb roster 1\0"
@@ -32,17 +37,17 @@ _FIELDS = frozenset(
 
 @dataclass(frozen=True)
 class Roster:
-    """The members' public keys by client, the aggregator's, and the terms of every sum.
+    """The public keys of all members and of the aggregator, and the terms of every sum.
 
     Args:
         members: public Ed25519 keys by client.
-        aggregator: the server's public key; it is no member.
-        threshold: of a cohort of K, ⌊2K/3⌋+1 must stay ("two-thirds": holds against a server that
-            tells different parties different things) or ⌊K/2⌋+1 ("majority").
-        least: sums over fewer clients are refused.
-        least_dispersion: R below this counts as this (R_min).
-        max_weight: the most a client counts before weights are scaled to sum to one (w_max).
-        scale_bits: binary places of a fixed-point number.
+        aggregator: the server's public key; the server is not a member.
+        threshold: how many of a cohort of K must stay: ⌊2K/3⌋+1 ("two-thirds", which resists a
+            server that sends different clients different lists) or ⌊K/2⌋+1 ("majority").
+        least: the smallest cohort; sums over fewer clients are refused.
+        least_dispersion: a lower R is raised to this value (R_min).
+        max_weight: the largest weight of a client before weights are normalized (w_max).
+        scale_bits: fractional bits of a fixed-point number.
     """
 
     members: Mapping[int, bytes]
@@ -63,7 +68,7 @@ class Roster:
         if any(len(key) != KEY for key in keys) or len(set(keys)) < len(keys):
             raise PrivacyError(
                 f"every member of a roster, and the aggregator, needs a public key of {KEY} bytes "
-                "that nobody else has"
+                "of its own"
             )
         if any(client < 0 for client in self.members):
             raise PrivacyError("clients are numbered from 0")
@@ -76,17 +81,17 @@ class Roster:
         if not LEAST <= self.least <= len(self.members):
             raise PrivacyError(
                 f"a roster's least cohort must lie between {LEAST} and its {len(self.members)} "
-                f"members, not be {self.least}"
+                f"members; it is {self.least}"
             )
         if not (math.isfinite(self.least_dispersion) and self.least_dispersion > 0):
             raise PrivacyError("a roster's least dispersion must be positive")
         if not 0 < self.max_weight <= 1:
             raise PrivacyError("a roster's largest weight must lie above 0 and not above 1")
         if not 1 <= self.scale_bits <= 52:
-            raise PrivacyError("a roster's numbers have 1 to 52 binary places")
+            raise PrivacyError("a roster's fixed-point numbers have 1 to 52 fractional bits")
 
     def needed(self, cohort: int) -> int:
-        """Return how many of a cohort must stay to the end, so that a sum is unmasked.
+        """Return how many of a cohort must stay to the end for a sum to be unmasked.
 
         >>> roster = Roster({k: bytes([k] * 32) for k in range(3)}, bytes([9] * 32))
         >>> [roster.needed(cohort) for cohort in (3, 5, 10)]
@@ -96,30 +101,36 @@ class Roster:
         return max(shares, self.least)
 
     def key_of(self, sender: int) -> bytes:
-        """Return a sender's public key, or refuse whoever is not in the roster."""
+        """Return a sender's public key; refuse a sender that is not in the roster."""
         key = self.aggregator if sender == AGGREGATOR else self.members.get(sender)
         if key is None:
             raise RefusedError(f"client {sender} is not in the roster")
         return key
 
+    def check_identity(self, sender: int, identity: Identity) -> None:
+        """Refuse an identity that is not the sender's in this roster."""
+        if self.key_of(sender) != identity.public:
+            name = "the aggregator" if sender == AGGREGATOR else f"client {sender}"
+            raise RefusedError(f"the roster has another key for {name}")
+
     @cached_property
     def digest(self) -> str:
-        """What stands for this roster in every message."""
-        return hashlib.sha256(_PURPOSE + spell(_plain(self))).hexdigest()
+        """The SHA-256 of the roster, which every message contains."""
+        return hashlib.sha256(_PURPOSE + canonical_json(_plain(self))).hexdigest()
 
 
 def sign_roster(roster: Roster, enrolment: Identity) -> bytes:
-    """Return a roster as bytes, signed with the key of whoever enrols the clients."""
+    """Return a roster as bytes, signed with the enrolment key."""
     content = _plain(roster)
-    signature = enrolment.sign(_PURPOSE + spell(content))
-    return spell({"roster": content, "signature": signature.hex()})
+    signature = enrolment.sign(_PURPOSE + canonical_json(content))
+    return canonical_json({"roster": content, "signature": signature.hex()})
 
 
 def read_roster(data: bytes, pinned: bytes) -> Roster:
-    """Return the roster in these bytes if the owner of the pinned public key signed it."""
+    """Return the roster in these bytes if the pinned enrolment key signed it."""
     parts = parse_record(data, "the roster", frozenset(("roster", "signature")))
-    signature = some_bytes(parts["signature"], "the roster's signature", SIGNATURE)
-    if not is_signed(pinned, signature, _PURPOSE + spell(parts["roster"])):
+    signature = read_hex(parts["signature"], "the roster's signature", SIGNATURE)
+    if not is_signed(pinned, signature, _PURPOSE + canonical_json(parts["roster"])):
         raise RefusedError("the roster is not signed by the enrolment key that is pinned here")
     return _roster(parts["roster"])
 
@@ -137,7 +148,7 @@ def _plain(roster: Roster) -> dict[str, Any]:
 
 
 def _roster(content: Any) -> Roster:
-    """Return the roster of a signed record; whoever signs may still have got it wrong."""
+    """Return the roster of a signed record; a signed record may still be invalid."""
     if not isinstance(content, dict) or content.keys() != _FIELDS:
         raise RefusedError(f"a roster has the fields {', '.join(sorted(_FIELDS))}, no others")
     entries = content["members"]
@@ -146,19 +157,19 @@ def _roster(content: Any) -> Roster:
     ):
         raise RefusedError("a roster's members are pairs of client and public key")
     members = {
-        a_number(client, "a member"): some_bytes(key, "a member's key", KEY)
+        read_integer(client, "a member"): read_hex(key, "a member's key", KEY)
         for client, key in entries
     }
     if len(members) < len(entries):
         raise RefusedError("a roster names a client twice")
     terms = {name: content[name] for name in ("least_dispersion", "max_weight")}
     if any(type(value) is not float for value in terms.values()):
-        raise RefusedError("a roster's least dispersion and largest weight are decimal numbers")
+        raise RefusedError("a roster's least dispersion and largest weight must be decimal numbers")
     return Roster(
         members,
-        some_bytes(content["aggregator"], "the aggregator's key", KEY),
+        read_hex(content["aggregator"], "the aggregator's key", KEY),
         threshold=str(content["threshold"]),
-        least=a_number(content["least"], "a roster's least cohort"),
-        scale_bits=a_number(content["scale_bits"], "a roster's scale"),
+        least=read_integer(content["least"], "a roster's least cohort"),
+        scale_bits=read_integer(content["scale_bits"], "a roster's scale"),
         **terms,
     )

@@ -50,7 +50,7 @@ class Block:
         os.close(self.handle)
 
 
-def share(arrays: Mapping[str, Array]) -> Block:
+def share_arrays(arrays: Mapping[str, Array]) -> Block:
     """Copy arrays into shared memory, except those that lie in a memory-mapped file already."""
     places: dict[str, Place] = {}
     end = 0

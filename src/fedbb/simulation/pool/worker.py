@@ -26,7 +26,7 @@ from fedbb.simulation.pool.protocol import (
     pack_update,
     unpack_state,
 )
-from fedbb.simulation.pool.shared_memory import Array, Block, Place, share
+from fedbb.simulation.pool.shared_memory import Array, Block, Place, share_arrays
 from fedbb.state import restore
 from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig, TrainJob
@@ -84,7 +84,7 @@ def share_data(clients: Sequence[ClientDataset], scored: Mapping[str, Examples])
         "positive": np.stack([client.counts.positive for client in clients]),
         "negative": np.stack([client.counts.negative for client in clients]),
     }
-    return share(arrays | {SCORED + name: part.images for name, part in scored.items()})
+    return share_arrays(arrays | {SCORED + name: part.images for name, part in scored.items()})
 
 
 def without_examples(dataset: Dataset) -> Dataset:

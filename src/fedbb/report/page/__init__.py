@@ -1,0 +1,1 @@
+"""Pages: each one HTML file with its data, style and script inside, and no network access."""

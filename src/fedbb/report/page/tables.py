@@ -1,0 +1,154 @@
+"""The tables of a report page, each cell with the number it is sorted by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fedbb.report.labels import metric_title, score_text
+from fedbb.report.method_comparison import MethodComparison, MethodDifference, MethodScore
+from fedbb.report.page.fairness import Fairness, fairness_of
+from fedbb.report.prose import interval_text, signed
+from fedbb.report.results import RunResult, score_on_test, summary_of
+from fedbb.report.statistics import Spread, spread_of
+from fedbb.report.table import UNDEFINED, Cell, Column, Entry, Table, make_table, number_cell
+
+BLANK = Cell(UNDEFINED)
+
+
+def report_tables(parts: Sequence[MethodComparison]) -> dict[str, Table]:
+    """Return the tables of a report by name; those without rows are left out.
+
+    A reader can filter each of them by its columns `data` and `method`.
+    """
+    tables = {
+        "final": final_scores(parts),
+        "differences": differences(parts),
+        "fairness": fairness_table(parts),
+        "best": best_scores(parts),
+        "runs": run_table(parts),
+    }
+    return {name: table for name, table in tables.items() if table.rows}
+
+
+def final_scores(parts: Sequence[MethodComparison]) -> Table:
+    """Return the scores after the last round, and what a run cost."""
+    head, rows = _score_rows(parts, lambda row: row.final)
+    costs = [
+        _count(spread_of(run.seconds for run in method.runs).mean)
+        for part in parts
+        for method in part.comparison.methods
+    ]
+    rows = [(*row, cost) for row, cost in zip(rows, costs, strict=True)]
+    caption = "Test scores after the last round"
+    return make_table((*head, "seconds per run"), rows, caption, words=2)
+
+
+def best_scores(parts: Sequence[MethodComparison]) -> Table:
+    """Return the scores of each run's best round, with the data it was chosen on."""
+    head, rows = _score_rows(parts, lambda row: row.best)
+    chosen = [
+        part.rows[0].chosen_on if part.rows else ""
+        for part in parts
+        for _ in part.comparison.methods
+    ]
+    rows = [(*row, where) for row, where in zip(rows, chosen, strict=True)]
+    note = "A best round that is chosen on test data overestimates the score."
+    caption = "Test scores of each run's best round"
+    head = (*head, Column("chosen on"))
+    return make_table(head, rows, caption, words=2, note=note if "test" in chosen else "")
+
+
+def differences(parts: Sequence[MethodComparison]) -> Table:
+    """Return paired differences against FedAvg and the control, one row for each metric."""
+    rows = [_difference_row(item) for part in parts for item in part.differences]
+    head = ("data", "method", "compared with", "metric", Column("difference", "right", "points"))
+    caption = "Paired differences after the last round"
+    note = "Seeds that agree: those whose difference has the sign of the mean."
+    rest = ("95 % interval", Column("verdict"), "seeds that agree")
+    return make_table((*head, *rest), rows, caption, words=4, note=note)
+
+
+def _difference_row(item: MethodDifference) -> tuple[Entry, ...]:
+    paired = item.paired
+    mean, low, number = 100 * paired.spread.mean, 100 * paired.interval.low, len(paired.seeds)
+    agreeing = paired.behind if mean < 0 else paired.ahead
+    return (
+        *(item.data, item.method, item.against, metric_title(item.metric)),
+        number_cell(mean, signed(mean)),
+        number_cell(low, interval_text(paired.interval, 100)),
+        str(paired.verdict),
+        Cell(f"{agreeing} of {number}", agreeing / number if number else None),
+    )
+
+
+def fairness_table(parts: Sequence[MethodComparison]) -> Table:
+    """Return how evenly each method serves classes and clients."""
+    rows = tuple(
+        (part.comparison.title, method.label, *_fair(fairness_of(part.comparison, method)))
+        for part in parts
+        for method in part.comparison.methods
+    )
+    head = ("data", "method", "worst class", "worst class score", "SD over classes", "head third")
+    note = (
+        "The score of a class is its recall, or its average precision for multi-label data. The "
+        "score of a client is the mean of the class scores, weighted by the client's label "
+        "distribution. SD is the standard deviation over classes, or clients, within one run."
+    )
+    rest = ("tail third", "worst client", "SD over clients")
+    return make_table((*head, *rest), rows, "Fairness after the last round", words=3, note=note)
+
+
+def run_table(parts: Sequence[MethodComparison]) -> Table:
+    """Return every run by itself."""
+    rows = tuple(
+        _run_row(run, part.comparison.title, method.label)
+        for part in parts
+        for method in part.comparison.methods
+        for run in method.runs
+    )
+    head = ("run", "data", "method", "seed", Column("metric"), "final", "best", "best round")
+    return make_table((*head, "seconds"), rows, words=3)
+
+
+def score_cell(spread: Spread) -> Cell:
+    """Return a score in points, to be sorted by its mean."""
+    return number_cell(spread.mean, score_text(spread))
+
+
+def _score_rows(
+    parts: Sequence[MethodComparison], pick: Callable[[MethodScore], Spread]
+) -> tuple[tuple[str | Column, ...], list[tuple[Entry, ...]]]:
+    metrics = _metrics(parts)
+    rows: list[tuple[Entry, ...]] = []
+    for part in parts:
+        found = {(row.method, row.metric): score_cell(pick(row)) for row in part.rows}
+        for method in part.comparison.methods:
+            cells = (found.get((method.label, metric), BLANK) for metric in metrics)
+            rows.append((part.comparison.title, method.label, *cells, len(method.seeds)))
+    return ("data", "method", *(metric_title(metric) for metric in metrics), "seeds"), rows
+
+
+def _metrics(parts: Sequence[MethodComparison]) -> list[str]:
+    return list(dict.fromkeys(row.metric for part in parts for row in part.rows))
+
+
+def _fair(found: Fairness) -> tuple[Entry, ...]:
+    spreads = (found.worst_class_score, found.class_deviation, found.head, found.tail)
+    clients = (found.worst_client, found.client_deviation)
+    return (found.worst_class or UNDEFINED, *map(score_cell, (*spreads, *clients)))
+
+
+def _run_row(run: RunResult, title: str, label: str) -> tuple[Entry, ...]:
+    summary = summary_of(run)
+    final, best = (
+        score_cell(spread_of([score_on_test(scored, summary.metric)]))
+        for scored in (summary.final, summary.best)
+    )
+    return (
+        *(run.path.name, title, label, run.recipe.seed, metric_title(summary.metric)),
+        *(final, best, summary.best.number, _count(run.seconds)),
+    )
+
+
+def _count(value: float) -> Cell:
+    return number_cell(value, f"{value:,.1f}")

@@ -1,0 +1,243 @@
+"""Run folders read back: found, checked to be whole, and given as records."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbb.errors import FedbbError, RunError
+from fedbb.evaluation.metrics import Scores
+from fedbb.recipes.reader import make_recipe
+from fedbb.recipes.spec import Recipe
+from fedbb.records import FloatArray, Task
+from fedbb.runs.folder import RunFolder
+
+# A run that lost its recipe is reported as damaged, not overlooked.
+RUN_FILES = frozenset({"recipe.json", "federation.json", "rounds.jsonl"})
+
+
+@dataclass(frozen=True)
+class ClientShare:
+    """What one client held and how much it counted; `positives` has one entry per class."""
+
+    client: int
+    samples: int
+    dispersion: float | None
+    weight: float
+    weight_by_samples: float
+    positives: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class FederationFacts:
+    """The data as the clients shared it; `train` counts samples, `positives` cases per class.
+
+    Under secure aggregation cases are NaN and clients are `hidden`: only their number is known.
+    """
+
+    data: str
+    task: Task
+    classes: tuple[str, ...]
+    train: int
+    positives: tuple[float, ...]
+    clients: tuple[ClientShare, ...]
+    notes: tuple[str, ...] = ()
+    hidden: int = 0
+
+    @property
+    def number(self) -> int:
+        """How many clients there are, hidden or not."""
+        return len(self.clients) + self.hidden
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRound:
+    """The scores after one round, by set of examples, and how long the round took."""
+
+    number: int
+    scores: Mapping[str, Scores]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """How a finished run ended, and its best round by `metric` on the set `chosen_on`."""
+
+    metric: str
+    chosen_on: str
+    best: ScoredRound
+    final: ScoredRound
+    sha256: str
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """One run; `summary` is None while it is unfinished."""
+
+    path: Path
+    recipe: Recipe
+    federation: FederationFacts
+    rounds: tuple[ScoredRound, ...]
+    summary: Summary | None
+    environment: Mapping[str, str]
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in all rounds."""
+        return sum(finished.seconds for finished in self.rounds)
+
+
+def find_runs(path: Path) -> Iterator[Path]:
+    """Yield the run folders at or below a folder, in the order of their names.
+
+    Hidden folders, and folders inside a run, are skipped.
+    """
+    for place, folders, files in os.walk(path):
+        if RUN_FILES & set(files):
+            folders.clear()
+            yield Path(place)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+
+
+def read_run(path: Path | str) -> RunResult:
+    """Return the run in this folder; RunError names a folder that is none or is damaged."""
+    folder = RunFolder(Path(path))
+    if not folder.is_run():
+        raise RunError(f"{folder.path} is no run folder: it has no recipe.json")
+    try:
+        result = _unpack(folder)
+        _check(result)
+    except (FedbbError, OSError) as error:
+        raise RunError(f"run folder {folder.path} cannot be used: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise RunError(
+            f"run folder {folder.path} is damaged or of another kind: {reason}"
+        ) from error
+    return result
+
+
+def read_runs(paths: Iterable[Path | str]) -> list[RunResult]:
+    """Return the runs in these folders, in this order."""
+    return [read_run(path) for path in paths]
+
+
+def summary_of(run: RunResult) -> Summary:
+    """Return the summary of a run that is known to be finished."""
+    assert run.summary is not None
+    return run.summary
+
+
+def score_on_test(scored: ScoredRound, metric: str) -> float:
+    """Return a macro metric on test data; NaN where it is undefined or was not scored."""
+    return scored.scores["test"].macro.get(metric, float("nan"))
+
+
+def class_counts(runs: Iterable[RunResult]) -> FloatArray:
+    """Return the training cases of each class, mean over runs; NaN where they are unknown."""
+    return np.asarray(np.mean([run.federation.positives for run in runs], axis=0))
+
+
+def _unpack(folder: RunFolder) -> RunResult:
+    finished = folder.file("summary.json").exists()
+    environment = folder.read_json("environment.json")
+    return RunResult(
+        path=folder.path,
+        recipe=make_recipe(folder.read_json("recipe.json"), where="recipe.json"),
+        federation=_federation(folder.read_json("federation.json")),
+        rounds=tuple(_round(record) for record in folder.records()),
+        summary=_summary(folder.read_json("summary.json")) if finished else None,
+        environment={str(name): str(value) for name, value in environment.items()},
+    )
+
+
+def _federation(plain: Mapping[str, Any]) -> FederationFacts:
+    known = [
+        client
+        for client in plain["clients"]
+        # A server in the field knows sizes, but no cases.
+        if client.keys() != {"client"} and client["positives"] is not None
+    ]
+    cases = plain["positives"]
+    return FederationFacts(
+        data=str(plain["data"]),
+        task=Task(plain["task"]),
+        classes=tuple(str(name) for name in plain["classes"]),
+        train=int(plain["train"]),
+        positives=_floats([math.nan] * len(plain["classes"]) if cases is None else cases),
+        clients=tuple(_client(client) for client in known),
+        notes=tuple(str(note) for note in plain.get("notes", ())),
+        hidden=len(plain["clients"]) - len(known),
+    )
+
+
+def _client(plain: Mapping[str, Any]) -> ClientShare:
+    spread = plain["dispersion"]
+    return ClientShare(
+        client=int(plain["client"]),
+        samples=int(plain["samples"]),
+        dispersion=None if spread is None else float(spread),
+        weight=float(plain["weight"]),
+        weight_by_samples=float(plain["weight_by_samples"]),
+        positives=_floats(plain["positives"]),
+    )
+
+
+def _round(plain: Mapping[str, Any]) -> ScoredRound:
+    scores = {str(name): Scores.from_json(value) for name, value in plain["scores"].items()}
+    seconds = sum(float(value) for value in plain.get("seconds", {}).values())
+    return ScoredRound(int(plain["round"]), scores, seconds)
+
+
+def _summary(plain: Mapping[str, Any]) -> Summary:
+    return Summary(
+        metric=str(plain["metric"]),
+        chosen_on=str(plain["best"]["chosen_on"]),
+        best=_round(plain["best"]),
+        final=_round(plain["final"]),
+        sha256=str(plain["sha256"]),
+    )
+
+
+def _floats(values: Sequence[Any]) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def _check(result: RunResult) -> None:
+    """Refuse files that contradict each other, as after a copy that stopped half-way."""
+    classes = len(result.federation.classes)
+    parts = [client.positives for client in result.federation.clients]
+    for positives in (result.federation.positives, *parts):
+        if len(positives) != classes:
+            raise RunError(f"federation.json counts {len(positives)} of {classes} classes")
+    if [finished.number for finished in result.rounds] != list(range(1, len(result.rounds) + 1)):
+        raise RunError("rounds.jsonl does not hold rounds 1, 2, 3 … in order")
+    for finished in result.rounds:
+        _check_scores(finished, classes)
+    if result.summary is not None:
+        _check_summary(result.summary, len(result.rounds))
+
+
+def _check_scores(finished: ScoredRound, classes: int) -> None:
+    if "test" not in finished.scores:
+        raise RunError(f"round {finished.number} has no scores on test data")
+    for scores in finished.scores.values():
+        if any(len(vector) != classes for vector in scores.per_class.values()):
+            raise RunError(
+                f"round {finished.number} has not one score for each of {classes} classes"
+            )
+
+
+def _check_summary(summary: Summary, rounds: int) -> None:
+    if summary.final.number != rounds:
+        raise RunError(
+            f"summary.json tells of {summary.final.number} rounds, rounds.jsonl {rounds}"
+        )
+    if summary.metric not in summary.final.scores["test"].macro:
+        raise RunError(f"summary.json names a metric that was not scored: {summary.metric}")

@@ -1,1 +1,0 @@
-"""Interactive pages: each one file, with its data inside, that needs no network."""

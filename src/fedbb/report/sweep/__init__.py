@@ -1,0 +1,1 @@
+"""Tables and figures of a sweep, from the run folders of its cells."""

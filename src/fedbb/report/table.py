@@ -1,0 +1,317 @@
+"""One table, and its forms: Markdown, CSV, LaTeX, HTML, the terminal, and data for a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape as escape_html
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedbb.report.latex import escape_latex
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+UNDEFINED = "–"
+LATEX_LENGTH, TERMINAL_LENGTH = 60, 120
+_MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]|<>"})
+# Programs that open a CSV file take a cell that begins so for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        name: What the column holds.
+        align: Side of its cells: "left" for words, "right" for numbers.
+        unit: Unit of its numbers; stands behind the name.
+    """
+
+    name: str
+    align: Literal["left", "right"] = "left"
+    unit: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name with its unit."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A text with the number behind it.
+
+    Args:
+        text: What a reader sees.
+        value: Unrounded number, by which pages sort and which CSV holds; None if undefined.
+        strong: Whether the text is emphasized.
+    """
+
+    text: str
+    value: float | None = None
+    strong: bool = False
+
+
+Entry = str | float | Cell | None
+"""A cell; a bare number is shown as Python writes it, None as undefined."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows with a caption; the first column names the rows.
+
+    Args:
+        columns: Names, alignments and units.
+        rows: One entry for each column.
+        caption: What the table shows.
+        note: Explanation that stands under the table.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    caption: str = ""
+    note: str = ""
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """Titles of the columns."""
+        return tuple(column.title for column in self.columns)
+
+    @property
+    def texts(self) -> tuple[tuple[str, ...], ...]:
+        """Rows as a reader sees them."""
+        return tuple(tuple(text_of(entry) for entry in row) for row in self.rows)
+
+
+def make_table(
+    head: Iterable[str | Column],
+    rows: Iterable[Sequence[Entry]],
+    caption: str = "",
+    *,
+    words: int = 1,
+    note: str = "",
+) -> Table:
+    """Return a table whose first columns hold words and whose other columns hold numbers.
+
+    Args:
+        head: Names of the columns; a `Column` is taken as it is.
+        rows: One entry for each column.
+        caption: What the table shows.
+        words: How many columns are aligned to the left.
+        note: Explanation that stands under the table.
+
+    Raises:
+        ValueError: If a row has more or fewer entries than there are columns.
+    """
+    columns = tuple(
+        name if isinstance(name, Column) else Column(name, "left" if place < words else "right")
+        for place, name in enumerate(head)
+    )
+    lines = tuple(tuple(row) for row in rows)
+    for line in lines:
+        if len(line) != len(columns):
+            raise ValueError(f"a row has {len(line)} entries for {len(columns)} columns: {line}")
+    return Table(columns, lines, caption, note)
+
+
+def number_cell(value: float, text: str) -> Cell:
+    """Return a number under the text that a reader sees; NaN is undefined."""
+    return Cell(UNDEFINED, None) if math.isnan(value) else Cell(text, value)
+
+
+def text_of(entry: Entry) -> str:
+    """Return what a reader sees of an entry."""
+    if isinstance(entry, Cell):
+        return entry.text
+    if entry is None or (isinstance(entry, float) and math.isnan(entry)):
+        return UNDEFINED
+    return entry if isinstance(entry, str) else repr(entry)
+
+
+def to_markdown(table: Table, *, captioned: bool = False, escaped: bool = True) -> str:
+    """Return a table in Markdown.
+
+    Args:
+        table: What to write.
+        captioned: Whether the caption stands above as a line that ends with a colon.
+        escaped: Whether signs of Markdown in names and cells lose their meaning.
+    """
+
+    def shown(text: str) -> str:
+        return escape_markdown(text) if escaped else text
+
+    lines = [
+        [shown(title) for title in table.head],
+        ["--:" if column.align == "right" else "---" for column in table.columns],
+        *([_emphasize(entry, shown(text_of(entry)), "**{}**") for entry in r] for r in table.rows),
+    ]
+    grid = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"{shown(table.caption)}:\n\n{grid}" if captioned else grid
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line."""
+    return " ".join(text.split()).translate(_MARKDOWN)
+
+
+def to_csv(table: Table) -> str:
+    """Return a table as CSV with full precision; undefined cells are empty.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow([_csv_entry(title) for title in table.head])
+    writer.writerows([_csv_entry(entry) for entry in row] for row in table.rows)
+    return target.getvalue()
+
+
+def to_latex(table: Table, *, merge_names: bool = False) -> str:
+    """Return a table as a LaTeX float that needs no package but booktabs.
+
+    Args:
+        table: What to write; long cells are cut.
+        merge_names: Whether equal names in the first column are written once.
+    """
+    form = "".join(column.align[0] for column in table.columns)
+    names = [text_of(row[0]) for row in table.rows]
+    body = ""
+    for place, row in enumerate(table.rows):
+        is_new = not merge_names or place == 0 or names[place] != names[place - 1]
+        body += "\\addlinespace\n" if merge_names and is_new and place > 0 else ""
+        body += _latex_row(row if is_new else ("", *row[1:]))
+    return (
+        "\\begin{table}\n\\centering\n\\footnotesize\n\\setlength{\\tabcolsep}{4pt}\n"
+        f"\\caption{{{escape_latex(table.caption)}}}\n\\medskip\n"
+        f"\\begin{{tabular}}{{{form}}}\n\\toprule\n"
+        f"{_latex_row(table.head)}\\midrule\n{body}\\bottomrule\n"
+        "\\end{tabular}\n\\end{table}\n"
+    )
+
+
+def to_html(table: Table) -> str:
+    """Return a table as an HTML element whose names and cells are text only."""
+    styles = [' style="text-align:right"' * (c.align == "right") for c in table.columns]
+    head = "".join(
+        f'<th scope="col"{style}>{escape_html(title)}</th>'
+        for style, title in zip(styles, table.head, strict=True)
+    )
+    body = "".join(f"<tr>{_html_row(row, styles)}</tr>" for row in table.rows)
+    caption = f"<caption>{escape_html(table.caption)}</caption>" if table.caption else ""
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def to_rich(
+    table: Table, *, merge_names: bool = False, length: int = TERMINAL_LENGTH, wrap: bool = True
+) -> RichTable:
+    """Return a table for the terminal; control characters are removed.
+
+    Args:
+        table: What to show.
+        merge_names: Whether equal names in the first column are shown once.
+        length: Most letters of a cell; longer texts lose their middle.
+        wrap: Whether cells may break into lines.
+    """
+    # Rich takes a tenth of a second to import, which other forms of a table need not pay.
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    def shown(text: str, style: str = "") -> Text:
+        return Text(elide(text, length), style=style)
+
+    title = shown(table.caption) if table.caption else None
+    result = RichTable(
+        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    for column in table.columns:
+        result.add_column(shown(column.title), justify=column.align, no_wrap=not wrap)
+    before = None
+    for row in table.rows:
+        texts = [shown(text_of(e), "bold" * (isinstance(e, Cell) and e.strong)) for e in row]
+        name = text_of(row[0])
+        if merge_names and name == before:
+            texts[0] = Text("")
+        result.add_row(*texts)
+        before = name
+    return result
+
+
+def to_page(table: Table) -> dict[str, Any]:
+    """Return a table for a page's script: texts, and pairs of text and number to sort by."""
+    return {
+        "caption": table.caption,
+        "note": table.note,
+        "head": list(table.head),
+        "rows": [[_page_entry(entry) for entry in row] for row in table.rows],
+    }
+
+
+def elide(text: str, length: int = 18) -> str:
+    """Return a text on one line, without control characters, its middle cut out to fit.
+
+    >>> elide("left lung, upper lobe", 12)
+    'left lu…lobe'
+    """
+    plain = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    if len(plain) <= length:
+        return plain
+    end = (length - 1) * 2 // 5
+    return f"{plain[: length - 1 - end]}…{plain[len(plain) - end :]}"
+
+
+def _emphasize(entry: Entry, text: str, form: str) -> str:
+    return form.format(text) if isinstance(entry, Cell) and entry.strong else text
+
+
+def _csv_entry(entry: Entry) -> str:
+    if isinstance(entry, Cell):
+        entry = entry.text if entry.value is None and entry.text != UNDEFINED else entry.value
+    if entry is None or (isinstance(entry, float) and math.isnan(entry)):
+        return ""
+    if not isinstance(entry, str):
+        return repr(entry)
+    # Python's writer leaves a bare carriage return unquoted, which readers take for a new row.
+    text = entry.replace("\r", " ")
+    return f"'{text}" if entry.startswith(_FORMULA) and not _is_number(entry) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _latex_row(row: Sequence[Entry]) -> str:
+    cells = [_emphasize(entry, _latex_text(entry), "\\textbf{{{}}}") for entry in row]
+    # A row that begins with a bracket would be taken for an option of the line break above it.
+    return " & ".join(f"{{{cell}}}" for cell in cells) + " \\\\\n"
+
+
+def _latex_text(entry: Entry) -> str:
+    text = text_of(entry)
+    return escape_latex(text if len(text) <= LATEX_LENGTH else text[: LATEX_LENGTH - 1] + "…")
+
+
+def _html_row(row: Sequence[Entry], styles: Sequence[str]) -> str:
+    cells = []
+    for place, (entry, style) in enumerate(zip(row, styles, strict=True)):
+        text = _emphasize(entry, escape_html(text_of(entry)), "<strong>{}</strong>")
+        start, end = ('th scope="row"', "th") if place == 0 else ("td", "td")
+        cells.append(f"<{start}{style}>{text}</{end}>")
+    return "".join(cells)
+
+
+def _page_entry(entry: Entry) -> Any:
+    if isinstance(entry, Cell):
+        return [entry.text, None if entry.value is None else round(entry.value, 6)]
+    if isinstance(entry, str):
+        return entry
+    is_undefined = entry is None or math.isnan(entry)
+    return [text_of(entry), None if is_undefined else entry]

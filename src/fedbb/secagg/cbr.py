@@ -1,0 +1,280 @@
+"""Client-balanced reweighting (CBR) over sums: weights and updates that each client computes.
+
+From two sums over all clients each client derives its own weight. It then adds its weighted change
+to a sum, so that the server sees the weighted mean and no single change. Nothing in here needs
+cryptography.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbb.aggregation.merging import Merge, average, normalized_average
+from fedbb.aggregation.validation import clip_update
+from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
+from fedbb.errors import PrivacyError
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState
+
+BITS = 40
+"""Fractional bits of R⁻¹ in the sum, unless the sum would overflow."""
+
+_SUM_BITS = 62
+"""Bits that a sum of statistics may take in a ring of 2^64 with signed numbers."""
+
+NONCE = 32
+"""Random bytes without which a commitment to small integers could be guessed."""
+
+_MASSES: dict[Merge, Callable[[ClientUpdate], float]] = {
+    average: lambda update: 1.0,
+    normalized_average: lambda update: update.effective_steps,
+}
+"""The divisor of a client's change before it is summed (a of FedNova)."""
+
+SCALARS = 3
+"""Numbers after the changes: W·a, W and 1."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a weighting mixes evenness and size (Eq. 12), and how its sums are encoded.
+
+    Args:
+        gamma: the share of evenness in a weight.
+        floor: a lower dispersion R is raised to this value.
+        bits: fractional bits of R⁻¹ in the sum.
+    """
+
+    gamma: float
+    floor: float
+    bits: int = BITS
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Σn and ΣR⁻¹ over the clients that took part: all that is revealed about their data."""
+
+    samples: int
+    evenness: float
+    clients: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The largest weight of a client, and the largest norm of its change (None: no bound)."""
+
+    max_weight: float = 1.0
+    max_norm: float | None = None
+
+
+UNBOUND = Bounds()
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What server and clients agree on before the first sum; nothing in it is secret."""
+
+    terms: Terms
+    merge: Merge
+    bounds: Bounds = UNBOUND
+
+    def __post_init__(self) -> None:
+        check_linear(self.merge)
+
+
+@dataclass(frozen=True)
+class Contributor:
+    """A client's own side of the sums; its sample count and dispersion never leave it."""
+
+    info: ClientInfo
+    agreement: Agreement
+
+    def statistics(self) -> IntArray:
+        """Return what it adds to the sum before the first round."""
+        return declare(self.info, self.agreement.terms)
+
+    def weight(self, sums: Sums) -> float:
+        """Return its own weight; implausible sums are refused."""
+        return own_weight(self.info, sums, self.agreement.terms)
+
+    def vector(self, current: ModelState, update: ClientUpdate | None, sums: Sums) -> FloatArray:
+        """Return what it adds to a round's sum; without an update, only that it took part."""
+        if update is None:
+            return abstain(current)
+        agreed = self.agreement
+        return contribute(current, update, self.weight(sums), agreed.merge, agreed.bounds)
+
+
+def terms_of(weighting: Weighting, clients: int) -> Terms:
+    """Return the terms of a weighting; refuse one that secure sums do not support.
+
+    Args:
+        weighting: the method's weighting.
+        clients: how many clients take part.
+
+    Returns:
+        The terms under which clients weigh themselves.
+
+    Raises:
+        PrivacyError: if a weight does not follow from a client's own numbers and two sums.
+    """
+    match weighting:
+        case BySamples():
+            return Terms(0.0, 1.0)
+        case ClientBalanced(gamma=gamma, floor=floor):
+            return Terms(gamma, floor, fitting_bits(clients, floor))
+    raise PrivacyError(
+        f"clients cannot weigh themselves by {type(weighting).__name__} from sums alone; secure "
+        "aggregation works with BySamples and ClientBalanced"
+    )
+
+
+def fitting_bits(clients: int, floor: float) -> int:
+    """Return how many fractional bits R⁻¹ may have so that a sum of clients/floor fits the ring."""
+    bits = min(BITS, math.floor(_SUM_BITS - math.log2(clients / floor)))
+    if bits < 0:
+        raise PrivacyError(
+            f"R⁻¹ of {clients} clients with floor = {floor:g} is too large for a secure sum; "
+            "use a larger method.options.floor"
+        )
+    return bits
+
+
+def declare(info: ClientInfo, terms: Terms) -> IntArray:
+    """Return, at the client, what it adds to the sums: (n, R⁻¹ in fixed point, 1)."""
+    scaled = round(evenness(info, terms) * 2**terms.bits)
+    return np.array([info.samples, scaled, 1], dtype=np.int64)
+
+
+def evenness(info: ClientInfo, terms: Terms) -> float:
+    """Return R⁻¹ with R raised to the floor; 0 without samples, or if evenness has no weight."""
+    if info.samples == 0 or terms.gamma == 0.0:
+        return 0.0
+    if info.dispersion is None or not math.isfinite(info.dispersion) or info.dispersion < 0:
+        raise PrivacyError(f"client {info.client} has no valid dispersion for its weight")
+    return 1.0 / max(info.dispersion, terms.floor)
+
+
+def commitment(nonce: bytes, declared: IntArray) -> str:
+    """Return SHA-256(nonce‖values), which binds a client to its numbers for a later audit."""
+    return hashlib.sha256(nonce + declared.astype("<i8").tobytes()).hexdigest()
+
+
+def read_sums(totals: IntArray, clients: tuple[int, ...], terms: Terms) -> Sums:
+    """Return the statistics in a secure sum; refuse one that these clients cannot have made."""
+    samples, scaled, number = (int(total) for total in totals)
+    sums = Sums(samples, scaled / 2**terms.bits, clients)
+    if number != len(clients):
+        raise PrivacyError(f"the statistics are of {number} clients where {len(clients)} took part")
+    check_plausible(sums, terms)
+    return sums
+
+
+def check_plausible(sums: Sums, terms: Terms) -> None:
+    """Refuse sums out of the bounds of clamped statistics; every client checks this too."""
+    most = len(sums.clients) / terms.floor
+    # Each addend is rounded once.
+    if not 0 <= sums.evenness <= most + len(sums.clients) / 2**terms.bits:
+        raise PrivacyError(
+            f"ΣR⁻¹ = {sums.evenness:g} of {len(sums.clients)} clients is above {most:g}, the limit "
+            f"for R of at least {terms.floor:g}: some client declares more than allowed"
+        )
+    if sums.samples <= 0:
+        raise PrivacyError("no client has samples, so there is nothing to weigh")
+
+
+def own_weight(info: ClientInfo, sums: Sums, terms: Terms) -> float:
+    """Return, at the client, W = γ·R⁻¹/ΣR⁻¹ + (1 − γ)·n/Σn (Eq. 12)."""
+    check_plausible(sums, terms)
+    even = evenness(info, terms)
+    by_evenness = terms.gamma * even / sums.evenness if even > 0 else 0.0
+    return by_evenness + (1.0 - terms.gamma) * info.samples / sums.samples
+
+
+def check_linear(merge: Merge) -> None:
+    """Refuse a merge that is not a function of sums over clients."""
+    if merge not in _MASSES:
+        known = ", ".join(getattr(known, "__name__", str(known)) for known in _MASSES)
+        raise PrivacyError(
+            f"the merge {getattr(merge, '__name__', merge)!s} needs each client's model, which "
+            f"secure aggregation hides; it works with {known}"
+        )
+
+
+def contribute(
+    current: ModelState,
+    update: ClientUpdate,
+    weight: float,
+    merge: Merge,
+    bounds: Bounds = UNBOUND,
+) -> FloatArray:
+    """Return, at the client, (W/a·Δ of parameters, W·Δ of float buffers, W·a, W, 1).
+
+    a is 1 for a plain average; integer buffers are left out. The weight of Δ is cut to its bound,
+    but not the weight in the sums that everything is divided by: the part that is cut off moves
+    the model nowhere.
+    """
+    check_linear(merge)
+    mass = _MASSES[merge](update)
+    most = bounds.max_norm
+    trained = update.state if most is None else clip_update(current, update.state, most)
+    share = min(weight, bounds.max_weight)
+    params = _change(current.params, trained.params)
+    buffers = _change(_floats(current.buffers), trained.buffers)
+    scalars = [weight * mass, weight, 1.0]
+    return np.concatenate([params * (share / mass), buffers * share, scalars])
+
+
+def abstain(current: ModelState) -> FloatArray:
+    """Return the vector of a client without samples: it only counts the client."""
+    entries = (*current.params.values(), *_floats(current.buffers).values())
+    nothing = np.zeros(sum(tensor.numel() for tensor in entries) + SCALARS)
+    nothing[-1] = 1.0
+    return nothing
+
+
+def combine(current: ModelState, totals: FloatArray) -> ModelState:
+    """Return, at the server, the next state: θ + ΣW·a/ΣW · ΣW/a·Δ/ΣW, and buffers averaged.
+
+    Integer buffers keep the server's values. If the clients' weights sum to 0, nothing changes.
+    """
+    mass, weight, _ = totals[-SCALARS:]
+    if weight <= 0:
+        return current
+    floats = _floats(current.buffers)
+    cut = sum(tensor.numel() for tensor in current.params.values())
+    params = _moved(current.params, totals[:cut] * (mass / weight / weight))
+    buffers = _moved(floats, totals[cut:-SCALARS] / weight)
+    return ModelState(params, {**current.buffers, **buffers})
+
+
+def _floats(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+
+
+def _change(current: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> FloatArray:
+    """Return θ_k − θ of all entries in one vector, ordered by name.
+
+    A state from a file may have its entries in another order than one from a network.
+    """
+    parts = [
+        (trained[name].double() - current[name].double()).reshape(-1).numpy()
+        for name in sorted(current)
+    ]
+    return np.concatenate([np.empty(0), *parts])
+
+
+def _moved(current: Mapping[str, Tensor], change: FloatArray) -> dict[str, Tensor]:
+    moved, start = dict(current), 0
+    for name in sorted(current):
+        tensor = current[name]
+        part = torch.from_numpy(change[start : start + tensor.numel()]).reshape(tensor.shape)
+        moved[name] = (tensor.double() + part).to(tensor.dtype)
+        start += tensor.numel()
+    return moved

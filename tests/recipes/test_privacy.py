@@ -1,0 +1,80 @@
+import subprocess
+import sys
+
+import pytest
+
+from fedbb.errors import RecipeError, RunError
+from fedbb.recipes import privacy as checks
+from fedbb.recipes.check import check_recipe
+from fedbb.recipes.privacy import agree, agreement_of, least_cohort, roster_terms
+from fedbb.recipes.reader import make_recipe
+from helpers.secagg_clients import make_roster
+
+
+def recipe_of(clients=5, **changes):
+    data = {"name": "digits", "partition": {"kind": "even", "clients": clients}}
+    values = {"privacy": "masked", "data": data, "method": {"name": "fedbb"}, **changes}
+    return make_recipe(values)
+
+
+@pytest.mark.parametrize(
+    ("clients", "changes", "reason"),
+    [
+        (5, {"defense": {"rule": "krum", "byzantine": 1}}, "exclude each other"),
+        (2, {}, "needs 3 clients in a round and 2 take"),
+        (5, {"rounds": {"number": 1, "participation": 0.4}}, "needs 3 clients in a round"),
+    ],
+)
+def test_what_secure_sums_do_not_support_is_refused(clients, changes, reason):
+    with pytest.raises(RecipeError, match=reason):
+        check_recipe(recipe_of(clients, **changes))
+
+
+def test_central_training_has_nothing_to_hide():
+    with pytest.raises(RecipeError, match="one client holds all"):
+        check_recipe(recipe_of(engine="central", data={"name": "digits"}))
+
+
+@pytest.mark.parametrize(
+    ("privacy", "module", "extra"),
+    [("masked", "cryptography", "private"), ("bfv", "tenseal", "he")],
+)
+def test_a_missing_library_is_named_with_its_extra(monkeypatch, privacy, module, extra):
+    found = checks.find_spec
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == module else found(name))
+    with pytest.raises(RecipeError, match=rf"{module}.*fedbb\[{extra}\]"):
+        check_recipe(recipe_of(privacy=privacy))
+
+
+@pytest.mark.parametrize("module", ["fedbb.recipes.check", "fedbb.report.audit"])
+def test_recipes_are_checked_and_audits_are_read_without_cryptography(module):
+    program = (
+        f"import sys; sys.modules['cryptography'] = sys.modules['tenseal'] = None; import {module}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("quorum", "participation", "least"),
+    [(0.5, 1.0, 5), (0.1, 1.0, 3), (1.0, 1.0, 10), (1.0, 0.5, 5)],
+)
+def test_the_least_cohort_follows_the_quorum_and_is_never_below_three(quorum, participation, least):
+    rounds = {"number": 1, "participation": participation}
+    recipe = recipe_of(10, defense={"quorum": quorum}, rounds=rounds)
+    assert least_cohort(recipe, 10) == least
+
+
+def test_a_recipe_and_a_roster_agree_on_clients_and_terms():
+    recipe = recipe_of(defense={"max_weight": 0.5, "max_norm": 2.0})
+    method = check_recipe(recipe)
+    roster = make_roster(5, **roster_terms(recipe, method, 5))
+    agreement = agree(roster, recipe, method)
+    assert agreement == agreement_of(recipe, method, 5)
+    assert (agreement.bounds.max_weight, agreement.bounds.max_norm) == (0.5, 2.0)
+    with pytest.raises(RunError, match=r"max_weight is 0.5 in the roster and 1.0 in the recipe"):
+        agree(roster, recipe_of(), method)
+    with pytest.raises(RunError, match="among 4 clients from 0, and the roster names 0, 1, 2, 3"):
+        agree(roster, recipe_of(4), method)
