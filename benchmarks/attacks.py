@@ -25,11 +25,10 @@ from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.rng import stream
-from fedbb.rounds.loop import Schedule, Start, run_rounds
+from fedbb.rounds.loop import Start, run_rounds
 from fedbb.rounds.round import PlainRound, train_all
 from fedbb.runs.federation import prepare
-from fedbb.runs.network import make_network
-from fedbb.runs.runtime import local_config_of, round_policy_of
+from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
@@ -139,27 +138,24 @@ def attacked(recipe: Recipe, attack: str, number: int) -> float:
     """Return the balanced accuracy after the last round, that of chance if nothing is left."""
     method, plan = check_recipe(recipe), local_config_of(recipe)
     federation = prepare(recipe)
-    shares = federation.shares
+    shares = federation.clients
     chosen = stream(recipe.seed, "liars").choice(len(shares), number, replace=False)
     byzantine = frozenset(chosen.tolist())
     if attack == FALSE_LABELS:
         shares = flip_labels(shares, byzantine)
-    model = make_network(
-        recipe.model.name, federation.dataset, plan, seed=recipe.seed, projection=False
-    )
+    model = network_of(recipe, method, federation.dataset)
     first = snapshot(model)
     engine = Inline(model, shares, method, plan)
     spoil = ATTACKS[attack]
     ask = train_all(engine if spoil is None else Infiltrated(engine, byzantine, spoil))
     if attack == AWAY:
         ask = without(ask, byzantine)
-    infos = Inline(model, federation.shares, method, plan).client_infos()
-    join = PlainRound(ask, method, infos, recipe.seed, round_policy_of(recipe))
+    infos = Inline(model, federation.clients, method, plan).client_infos()
+    join = PlainRound(ask, method, infos, recipe.seed, recipe.defense)
     scorer = Scorer(model, federation.dataset, federation.scored)
-    schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
     with threads(plan.threads):
         try:
-            *_, last = run_rounds(join, Start(first), schedule, scorer)
+            *_, last = run_rounds(join, Start(first, seed=recipe.seed), recipe.rounds, scorer)
         except DivergedError:
             return CHANCE  # a model of no finite numbers tells nothing
     return float(last.scores["test"].macro["balanced_accuracy"])

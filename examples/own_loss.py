@@ -37,5 +37,5 @@ class RootBalanced:
 
 digits, rule = load_dataset("digits"), Rule("label-skew", clients=8, concentration=0.3)
 for method in (fedavg(), Method("RootBalanced", loss=RootBalanced())):
-    *_, last = simulate(digits, rule, method, Schedule(rounds=5), plan=LocalConfig(lr=0.03))
+    *_, last = simulate(digits, rule, method, Schedule(number=5), local=LocalConfig(lr=0.03))
     print(f"{method.name}: balanced accuracy {last.scores['test'].macro['balanced_accuracy']:.3f}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from fedbb.recipes.grid.grid import Cell, read_grid
-from fedbb.runs.personal import Served, personalize
+from fedbb.runs.personal import ClientAccuracies, personalize
 from studies.collect import write_rows
 from studies.stored import GRIDS, RESULTS, Row, read_rows
 from studies.tables import compare, markdown, score_text
@@ -115,7 +115,9 @@ def _lonely(rows: Sequence[Row], cell: Cell) -> list[Row]:
     return [row for row in same if row["method"] == same[0]["method"]]
 
 
-def _with_known(served: Sequence[Served], lonely: Sequence[Row]) -> list[Served]:
+def _with_known(
+    served: Sequence[ClientAccuracies], lonely: Sequence[Row]
+) -> list[ClientAccuracies]:
     if not lonely:
         return list(served)
     return [
@@ -123,7 +125,7 @@ def _with_known(served: Sequence[Served], lonely: Sequence[Row]) -> list[Served]
     ]
 
 
-def _rows(cell: Cell, served: Sequence[Served]) -> Iterator[Row]:
+def _rows(cell: Cell, served: Sequence[ClientAccuracies]) -> Iterator[Row]:
     for one in served:
         scores = {model: round(getattr(one, model), 5) for model in MODELS}
         held = {"client": one.client, "images": one.samples, "classes": one.classes}

@@ -30,7 +30,7 @@ def look(recipe: Recipe, run: Path) -> tuple[Federation, dict[str, FloatArray]]:
     with threads(1):
         federation = prepare(recipe)
         method = build_method(recipe.method.name, recipe.method.options)
-        model = network_of(recipe, federation.dataset, method, 0)
+        model = network_of(recipe, method, federation.dataset)
         restore(model, load_checkpoint(run / "final.safetensors").state)
         scored = federation.scored
         scorer = Scorer(model, federation.dataset, scored, recipe.evaluation.batch_size)

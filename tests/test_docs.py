@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 import tomllib
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import get_args
@@ -84,6 +84,8 @@ def schema(section: type[BaseModel] = Recipe, prefix: str = ""):
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from schema(kind, f"{prefix}{name}.")
+        elif is_dataclass(kind):
+            yield from ((f"{prefix}{name}.{each.name}", each.default) for each in fields(kind))
         elif field.is_required():
             yield prefix + name, "required"
         else:

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedbb._util.names import nearest
 from fedbb.aggregation.merging import Merge, average, normalized_average
+from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
 from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss
@@ -212,6 +213,29 @@ def harmonize(base: Method, balancing: Method) -> Method:
     """
     name = f"{base.name}+{balancing.name}"
     return replace(base, name=name, loss=balancing.loss, weighting=balancing.weighting)
+
+
+def with_robust_merge(method: Method, rule: str | None, byzantine: int) -> Method:
+    """Return the method with a Byzantine-robust merge, if the rule is one that merges.
+
+    Args:
+        method: A method that averages models.
+        rule: "median" or "trimmed-mean"; any other rule leaves the merge as it is.
+        byzantine: Malicious clients in a round that the rule tolerates.
+
+    Raises:
+        RecipeError: The method has a merge of its own, which the rule would replace.
+    """
+    if rule not in ("median", "trimmed-mean"):
+        return method
+    if method.merge is not average:
+        raise RecipeError(
+            f'defense.rule = "{rule}" replaces the average of models, and {method.name} merges '
+            'them in another way; "clip", "krum" and "multi-krum" keep the merge of the method'
+        )
+    if rule == "median":
+        return replace(method, merge=coordinate_median, weighting=Uniform())
+    return replace(method, merge=TrimmedMean(byzantine))
 
 
 BASES: dict[str, Callable[..., Method]] = {

@@ -15,7 +15,7 @@ from fedbb.rng import torch_stream
 from fedbb.rounds.loop import Schedule, Start, run_rounds
 from fedbb.rounds.round import PlainRound, train_all
 from fedbb.runs.federation import prepare
-from fedbb.runs.runtime import local_config_of, round_policy_of
+from fedbb.runs.runtime import local_config_of
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from helpers.attackers import Infiltrated, add_noise, flip_labels, move_by
@@ -76,14 +76,14 @@ def attacked(attack, defense, rounds=ROUNDS):
     method, plan = check_recipe(whole), local_config_of(whole)
     with torch_stream(0, "digits"):
         model = Digits()
-    start, shares = Start(snapshot(model)), federation().shares
+    start, shares = Start(snapshot(model)), federation().clients
     infos = Inline(model, shares, method, plan).client_infos()
     if attack == "false labels":
         shares = flip_labels(shares, LIARS)
     engine = Inline(model, shares, method, plan)
     spoil = ATTACKS.get(attack, attack)
     ask = train_all(engine if spoil is None else Infiltrated(engine, LIARS, spoil))
-    join = PlainRound(ask, method, infos, 0, round_policy_of(whole))
+    join = PlainRound(ask, method, infos, 0, whole.defense)
     scorer = Scorer(model, federation().dataset, federation().scored)
     return list(run_rounds(join, start, Schedule(rounds), scorer))
 

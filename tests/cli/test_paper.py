@@ -6,8 +6,8 @@ import pytest
 
 from fedbb.paper import tables as paper_tables
 from fedbb.paper.tables import paper_grid
-from fedbb.runs.failed import note_failure
 from fedbb.runs.runner import run
+from fedbb.runs.sweep import note_failure
 from helpers.commands import fedbb
 from helpers.small_grid import write, write_grid
 

@@ -4,7 +4,7 @@ Nodes can be away, and what they answer can be dropped, spoiled, held back or do
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -24,12 +24,12 @@ from fedbb.flower.app.settings import RunSettings
 from fedbb.flower.app.transport import GridTransport
 from fedbb.recipes.check import check_recipe
 from fedbb.records import ClientFailure
-from fedbb.rounds.loop import Schedule, Start, run_rounds
-from fedbb.rounds.round import PlainRound, RoundReplies
+from fedbb.rounds.filters import RoundReplies
+from fedbb.rounds.loop import Start, run_rounds
+from fedbb.rounds.round import PlainRound
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.network import make_network
-from fedbb.runs.runtime import local_config_of, round_policy_of
+from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 
@@ -196,24 +196,20 @@ def inline_without(recipe, missing=()):
     """
     method, plan = check_recipe(recipe), local_config_of(recipe)
     federation = prepare(recipe)
-    projection = method.needs.projection
-    model = make_network(
-        recipe.model.name, federation.dataset, plan, seed=recipe.seed, projection=projection
-    )
-    engine = Inline(model, federation.shares, method, plan)
+    model = network_of(recipe, method, federation.dataset)
+    engine = Inline(model, federation.clients, method, plan)
 
     def ask(jobs, attempt):
         there = [job for job in jobs if (job.client, job.round) not in missing]
         away = tuple(ClientFailure(job.client, "away") for job in jobs if job not in there)
         return RoundReplies(tuple(job.client for job in there), engine.train(there), away)
 
-    join = PlainRound(ask, method, engine.client_infos(), recipe.seed, round_policy_of(recipe))
-    schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
+    join = PlainRound(ask, method, engine.client_infos(), recipe.seed, recipe.defense)
     scorer = Scorer(model, federation.dataset, federation.scored, recipe.evaluation.batch_size)
-    return [done.state for done in run_rounds(join, Start(snapshot(model)), schedule, scorer)]
+    start = Start(snapshot(model), seed=recipe.seed)
+    return [done.state for done in run_rounds(join, start, recipe.rounds, scorer)]
 
 
 def with_defense(recipe, **defense):
     """Return the recipe with some of its defense changed."""
-    changed = recipe.defense.model_copy(update=defense)
-    return recipe.model_copy(update={"defense": changed})
+    return recipe.model_copy(update={"defense": replace(recipe.defense, **defense)})

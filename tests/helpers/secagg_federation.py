@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedbb.records import Task
-from fedbb.rounds.round import PlainRound, RoundPolicy, train_all
+from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import PlainRound, train_all
 from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.secagg.cbr import UNBOUND, Agreement, Contributor, terms_of
 from fedbb.secagg.client_secrets import ClientSecrets

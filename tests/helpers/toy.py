@@ -84,15 +84,15 @@ def toy_shares(dataset, clients=3):
     ]
 
 
-def toy_rounds(method, dataset=None, plan=None, schedule=None, start=None, **network):
+def toy_rounds(method, dataset=None, plan=None, schedule=None, start=None, seed=0, **network):
     """Yield the rounds of a small federation."""
     dataset = dataset or toy_dataset()
     plan = plan or LocalConfig(batch_size=8, lr=0.1)
     model = toy_network(**network)
-    start = start or Start(snapshot(model))
+    start = start or Start(snapshot(model), seed=seed)
     engine = Inline(model, toy_shares(dataset), method, plan)
     scorer = Scorer(model, dataset, {"test": dataset.test})
-    return federate(engine, method, start, schedule or Schedule(rounds=3), scorer)
+    return federate(engine, method, start, schedule or Schedule(number=3), scorer)
 
 
 def drop_rows(dataset, keep):

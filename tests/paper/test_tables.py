@@ -1,6 +1,7 @@
 """The grids of the paper's tables, at each scale."""
 
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -255,7 +256,7 @@ def test_every_method_runs_on_every_kind_of_labels(task, central, methods, tmp_p
     cells = _kinds(task, central)
     assert len(cells) == methods
     for cell in cells.values():
-        rounds = cell.recipe.rounds.model_copy(update={"number": 1})
+        rounds = replace(cell.recipe.rounds, number=1)
         records = _run(cell.recipe.model_copy(update={"rounds": rounds}), tmp_path / cell.name)
         assert len(records) == 1, cell.title
 

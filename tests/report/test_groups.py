@@ -8,7 +8,7 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.report.groups import gather, group, read_group
 from fedbb.report.results import find_runs, read_runs
-from fedbb.runs.failed import note_failure
+from fedbb.runs.sweep import note_failure
 from helpers.run_builder import Sketch, build, build_all
 
 

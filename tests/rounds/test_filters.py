@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from fedbb.aggregation.robust import Krum
 from fedbb.aggregation.validation import update_norm
 from fedbb.records import ClientFailure
-from fedbb.rounds.filters import ClipFilter, KrumFilter, ValidUpdates
-from fedbb.rounds.round import RoundReplies
+from fedbb.rounds.filters import ClipFilter, KrumFilter, RoundReplies, ValidUpdates
 from helpers.states import models, state, update
 
 START = state([0.0, 0.0, 0.0])

@@ -1,5 +1,7 @@
 """One round in the open: who counts, how much, and what happens when too few do."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,9 @@ from fedbb.aggregation.merging import average
 from fedbb.errors import QuorumError, RunError, TooFewError
 from fedbb.methods import Method, build_method, cbr, fedavg, fednova
 from fedbb.records import ClientFailure, ClientInfo
-from fedbb.rounds.round import PlainRound, RoundPolicy, RoundReplies, repeat_until_quorum
+from fedbb.rounds.filters import RoundReplies, UpdateFilter, accept_all
+from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import PlainRound, repeat_until_quorum
 from fedbb.state import digest
 from helpers.states import floats, state, update
 
@@ -51,8 +55,16 @@ class Crowd:
         )
 
 
+@dataclass(frozen=True)
+class FilterPolicy(RoundPolicy):
+    """A policy with filters of its own."""
+
+    validate: UpdateFilter = accept_all
+    select: UpdateFilter = accept_all
+
+
 def make_round(method=METHODS["fedavg"], sizes=(10, 20, 30, 40), crowd=None, **policy):
-    return PlainRound(crowd or Crowd(), method, made_up_infos(sizes), 0, RoundPolicy(**policy))
+    return PlainRound(crowd or Crowd(), method, made_up_infos(sizes), 0, FilterPolicy(**policy))
 
 
 def weights_of(result):
@@ -152,8 +164,8 @@ def test_a_quorum_is_a_share_of_those_asked_rounded_up(quorum, asked, least):
 
 
 def test_a_rule_may_need_more_than_the_quorum():
-    assert RoundPolicy(0.5, min_updates=7).required(9) == 7
-    assert RoundPolicy(1.0, min_updates=7).required(9) == 9
+    assert RoundPolicy(0.5, rule="krum", byzantine=2).required(9) == 7
+    assert RoundPolicy(1.0, rule="krum", byzantine=2).required(9) == 9
 
 
 def test_a_round_without_a_quorum_is_tried_again():

@@ -1,9 +1,11 @@
-from fedbb.recipes.spec import PartitionSpec
+from dataclasses import replace
+
+from fedbb.partition.registry import Rule
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from helpers.small_run import finish, small_recipe
 
-NONE = PartitionSpec()
+NONE = Rule()
 
 
 def central(folder, **changes):
@@ -17,7 +19,7 @@ def test_central_training_is_one_client_whose_momentum_goes_on(tmp_path):
     assert [len(record["clients"]) for record in records] == [1, 1, 1]
     assert records[0]["clients"][0]["steps"] == 8
     folder = RunFolder(tmp_path / "run")
-    memory = folder.memories.load(0, folder.latest().state_rounds[0])
+    memory = folder.client_states.load(0, folder.latest().state_rounds[0])
     assert memory.momentum is not None
     left = run(recipe, tmp_path / "left")
     next(left)
@@ -29,7 +31,7 @@ def test_central_training_differs_from_a_federation_of_one_only_by_its_momentum(
     local = {"batch_size": 8, "lr": 0.05, "momentum": 0.0}
     options = {"method": {"name": "fedavg"}, "local": local}
     alone = small_recipe(tmp_path, **options)
-    partition = alone.data.partition.model_copy(update={"clients": 1})
+    partition = replace(alone.data.partition, clients=1)
     data = alone.data.model_copy(update={"partition": partition})
     one, _ = finish(alone.model_copy(update={"data": data}), tmp_path / "one")
     all_, _ = finish(central(tmp_path, **options), tmp_path / "all")

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from fedbb.recipes.grid.grid import read_grid
 from fedbb.recipes.grid.select import select
-from fedbb.runs.cost_estimate import Estimate, estimate, kind_of, wall_time
+from fedbb.runs.cost_estimate import Estimate, Forecast, estimate, kind_of, wall_time
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.forecast import Forecast
 from fedbb.runs.runner import run
 from fedbb.runs.scheduler import EventKind, RunEvent
 from helpers.small_grid import write, write_grid

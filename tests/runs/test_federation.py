@@ -4,7 +4,7 @@ import pytest
 from fedbb.errors import RecipeError
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
-from fedbb.runs.federation import TOLD, describe, prepare
+from fedbb.runs.federation import SHOWN, describe, prepare
 from helpers.small_run import small_recipe, small_values, write_npz
 
 
@@ -43,10 +43,10 @@ def test_images_are_drawn_from_what_validation_leaves(tmp_path):
 
 
 def test_of_very_many_clients_the_first_are_told_one_by_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedbb.runs.federation.TOLD", 2)
+    monkeypatch.setattr("fedbb.runs.federation.SHOWN", 2)
     recipe = small_recipe(tmp_path)
-    told = describe(prepare(recipe), check_recipe(recipe))
-    weights = [client["loss_weight"] for client in told["clients"]]
+    described = describe(prepare(recipe), check_recipe(recipe))
+    weights = [client.loss_weight for client in described.clients]
     assert [weight is None for weight in weights] == [False, False, True]
-    assert "loss weights and notes are of the first 2 of 3 clients" in told["notes"]
-    assert TOLD >= 1000
+    assert "loss weights and notes are of the first 2 of 3 clients" in described.notes
+    assert SHOWN >= 1000

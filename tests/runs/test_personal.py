@@ -43,7 +43,7 @@ def test_the_shared_model_is_scored_by_each_clients_mixture(finished):
     served = personalize(place / "run")
     final = RunFolder(place / "run").read_json("summary.json")["final"]["scores"]["test"]
     recall = np.array(final["per_class"]["recall"])
-    shares = prepare(recipe).shares
+    shares = prepare(recipe).clients
     for row, share in zip(served, shares, strict=True):
         cases = share.counts.positive
         assert (row.samples, row.classes) == (len(share), np.count_nonzero(cases))
@@ -56,11 +56,11 @@ def test_adapted_is_one_plain_epoch_from_the_final_model(finished):
     recipe, place = finished
     federation = prepare(recipe)
     final = load_checkpoint(place / "run" / "final.safetensors").state
-    model = network_of(recipe, federation.dataset, fedavg(), 0)
+    model = network_of(recipe, fedavg(), federation.dataset)
     job = TrainJob(1, recipe.rounds.number + 1, recipe.seed, final)
-    update, _ = train_client(model, federation.shares[1], job, fedavg(), local_config_of(recipe))
+    update, _ = train_client(model, federation.clients[1], job, fedavg(), local_config_of(recipe))
     scores = Scorer(model, federation.dataset, federation.scored)(update.state)["test"]
-    cases = federation.shares[1].counts.positive
+    cases = federation.clients[1].counts.positive
     expected = own_accuracy(scores.per_class["recall"], cases)
     assert personalize(place / "run")[1].adapted == expected
 
@@ -88,7 +88,7 @@ def test_the_other_run_is_scored_by_each_clients_mixture_too(finished):
     other = RunFolder(place / "central").read_json("summary.json")["final"]["scores"]["test"]
     recall = np.array(other["per_class"]["recall"])
     served = personalize(place / "run", ceiling=place / "central")
-    cases = [share.counts.positive for share in prepare(recipe).shares]
+    cases = [client.counts.positive for client in prepare(recipe).clients]
     assert [row.ceiling for row in served] == [own_accuracy(recall, own) for own in cases]
 
 

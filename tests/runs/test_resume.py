@@ -6,6 +6,7 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import NUMERICS
 from fedbb.runs.runner import run
 from helpers.small_run import finish, small_recipe, without_seconds, write_npz
 
@@ -47,6 +48,30 @@ def test_other_software_is_refused_with_the_difference(tmp_path):
     folder.write_json("environment.json", folder.read_json("environment.json") | {"torch": "1.0"})
     with pytest.raises(RunError, match=r"torch: 1\.0 before"):
         next(run(recipe, tmp_path / "run", resume=True))
+
+
+def test_a_version_that_computes_other_bits_is_refused_with_the_difference(tmp_path, monkeypatch):
+    recipe = small_recipe(tmp_path)
+    next(run(recipe, tmp_path / "run")).clear()
+    monkeypatch.setattr("fedbb.runs.metadata.NUMERICS", 2)
+    with pytest.raises(RunError, match="numerics: 1 before, 2 now"):
+        next(run(recipe, tmp_path / "run", resume=True))
+    folder = RunFolder(tmp_path / "run")
+    before = folder.read_json("environment.json")
+    # Folders of before have no such number.
+    folder.write_json("environment.json", {k: v for k, v in before.items() if k != "numerics"})
+    with pytest.raises(RunError, match="numerics: 1 before, 2 now"):
+        next(run(recipe, tmp_path / "run", resume=True))
+
+
+def test_a_release_that_computes_the_same_bits_resumes(tmp_path):
+    recipe = small_recipe(tmp_path)
+    next(run(recipe, tmp_path / "run")).clear()
+    folder = RunFolder(tmp_path / "run")
+    before = folder.read_json("environment.json")
+    assert before["numerics"] == NUMERICS
+    folder.write_json("environment.json", before | {"fedbb": "0.0.9"})
+    assert next(run(recipe, tmp_path / "run", resume=True))["round"] == 2
 
 
 def test_changed_data_is_refused_on_resume(tmp_path):
@@ -132,7 +157,7 @@ def test_moons_memory_is_kept_for_the_clients_that_trained_and_pruned(tmp_path):
     checkpoint = folder.latest()
     assert set(checkpoint.state_rounds) == trained
     for client, number in checkpoint.state_rounds.items():
-        assert folder.memories.load(client, number).model is not None
+        assert folder.client_states.load(client, number).model is not None
     assert len(list(folder.file("memories").iterdir())) <= 2 * len(trained)
 
 

@@ -1,8 +1,13 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from fedbb.errors import DivergedError, RecipeError, RunError
+from fedbb.errors import DivergedError, FedbbError, RecipeError, RunError
+from fedbb.models.base import NetworkModule, Outputs
+from fedbb.models.registry import MODELS
+from fedbb.models.small_cnn import SmallCNN
+from fedbb.partition.registry import Rule
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import FILES, RunFolder, hold
@@ -120,10 +125,80 @@ def test_threads_are_set_by_the_recipe_and_put_back(tmp_path):
     assert torch.get_num_threads() == before
 
 
-def test_a_device_that_is_not_there_is_refused(tmp_path):
-    recipe = small_recipe(tmp_path, local={"device": "warp"})
-    with pytest.raises(RecipeError, match=r"local\.device 'warp' cannot be used"):
-        next(run(recipe, tmp_path / "run"))
+class OneStage(SmallCNN):
+    """A network that cannot run its last stage again."""
+
+    tail = NetworkModule.tail
+
+    def forward(self, images):
+        grid = F.adaptive_avg_pool2d(self.conv2(self.conv1(images)), 4)
+        embedding = F.relu(self.hidden(grid.flatten(1)))
+        return Outputs(self.fc(embedding), embedding, (grid,))
+
+
+def tiny_images(folder):
+    """Return the recipe of data whose images have a single pixel."""
+    recipe = small_recipe(folder)
+    arrays = dict(np.load(folder / "small.npz"))
+    np.savez(folder / "small.npz", **{**arrays, "images": arrays["images"][:, :1, :1]})
+    return recipe
+
+
+def multi_label(folder):
+    """Return the recipe of FedLC on multi-label data, which is noticed once they are loaded."""
+    recipe = small_recipe(folder, method={"name": "fedlc"})
+    arrays = dict(np.load(folder / "small.npz"))
+    labels = np.eye(3, dtype=np.float32)[arrays["labels"]]
+    np.savez(folder / "small.npz", **{**arrays, "labels": labels})
+    return recipe
+
+
+SET_UPS = {
+    "image too small": (tiny_images, "SmallCNN cannot take the 1×1×1 images"),
+    "unknown device": (
+        lambda folder: small_recipe(folder, local={"device": "warp"}),
+        r"local\.device 'warp' is unknown",
+    ),
+    "method and task": (multi_label, "FedLC is not defined for multilabel data"),
+    "no stages": (
+        lambda folder: small_recipe(folder, method={"name": "fedalign"}, model={"name": "one"}),
+        "FedAlign needs a network of at least two stages .* and OneStage is none",
+    ),
+    "too many clients": (
+        lambda folder: small_recipe(
+            folder,
+            data={
+                "name": "npz",
+                "path": str(folder / "small.npz"),
+                "partition": {"kind": "even", "clients": 99},
+            },
+        ),
+        "allowed are 1 to 60",
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", ["inline", "pool"])
+@pytest.mark.parametrize("case", SET_UPS)
+def test_a_run_that_fails_in_set_up_leaves_no_folder_in_the_way(
+    tmp_path, monkeypatch, case, engine
+):
+    monkeypatch.setitem(MODELS, "one", OneStage)
+    make, words = SET_UPS[case]
+    recipe = make(tmp_path).model_copy(update={"engine": engine})
+    with pytest.raises(FedbbError, match=words):
+        next(run(recipe, tmp_path / "run", workers=1))
+    assert not (tmp_path / "run").exists()
+    next(run(small_recipe(tmp_path), tmp_path / "run")).clear()
+
+
+def test_a_failed_set_up_leaves_a_folder_of_before_as_it_was(tmp_path):
+    (tmp_path / "run").mkdir()
+    with pytest.raises(RecipeError, match="cannot take the 1×1×1 images"):
+        next(run(tiny_images(tmp_path), tmp_path / "run"))
+    assert (tmp_path / "run").exists()
+    assert not RunFolder(tmp_path / "run").is_run()
+    next(run(small_recipe(tmp_path), tmp_path / "run")).clear()
 
 
 def test_clients_that_cannot_learn_are_noted(tmp_path):
@@ -134,8 +209,7 @@ def test_clients_that_cannot_learn_are_noted(tmp_path):
         **dict(np.load(tmp_path / "small.npz")),
         site=np.array([f"site {label}" for label in labels]),
     )
-    partition = recipe.data.partition.model_copy(update={"kind": "column", "column": "site"})
-    partition = partition.model_copy(update={"clients": None})
+    partition = Rule(kind="column", column="site")
     data = recipe.data.model_copy(update={"partition": partition})
     list(run(recipe.model_copy(update={"data": data}), tmp_path / "run"))
     notes = RunFolder(tmp_path / "run").read_json("federation.json")["notes"]

@@ -14,7 +14,7 @@ from fedbb.errors import RunError
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
-from fedbb.runs.runtime import wanted_workers
+from fedbb.runs.runtime import choose_workers
 from helpers.commands import started
 from helpers.small_run import finish, small_recipe, small_values, without_seconds
 
@@ -59,7 +59,7 @@ def test_a_run_by_workers_writes_what_a_run_without_them_writes(tmp_path, method
         summary, records = finish(recipe, tmp_path / engine, workers=None)
         results[engine] = (summary, without_seconds(records))
         assert records[0]["work"]["workers"] == (
-            0 if engine == "inline" else wanted_workers(recipe, None)
+            0 if engine == "inline" else choose_workers(recipe, None)
         )
     assert results["inline"] == results["pool"]
 
@@ -81,15 +81,15 @@ def test_a_run_begun_with_workers_goes_on_without_and_the_other_way(tmp_path):
 def test_the_engine_follows_cores_and_clients(tmp_path, monkeypatch):
     monkeypatch.setattr("fedbb.simulation.pool.pool.usable_cores", lambda: 4)
     auto = small_recipe(tmp_path, engine="auto")
-    assert wanted_workers(auto, None) == 4
-    assert wanted_workers(auto, 3) == 3
-    assert wanted_workers(auto, 1) == 0
-    assert wanted_workers(small_recipe(tmp_path, engine="pool"), 1) == 1
-    assert wanted_workers(small_recipe(tmp_path, engine="inline"), None) == 0
+    assert choose_workers(auto, None) == 4
+    assert choose_workers(auto, 3) == 3
+    assert choose_workers(auto, 1) == 0
+    assert choose_workers(small_recipe(tmp_path, engine="pool"), 1) == 1
+    assert choose_workers(small_recipe(tmp_path, engine="inline"), None) == 0
     monkeypatch.setattr("fedbb.simulation.pool.pool.usable_cores", lambda: 1)
-    assert wanted_workers(auto, None) == 0
-    with pytest.raises(RunError, match='2 workers have no place in engine = "inline"'):
-        wanted_workers(small_recipe(tmp_path, engine="inline"), 2)
+    assert choose_workers(auto, None) == 0
+    with pytest.raises(RunError, match='engine = "inline" uses no worker processes, and 2 are'):
+        choose_workers(small_recipe(tmp_path, engine="inline"), 2)
 
 
 def test_a_single_client_is_trained_without_workers(tmp_path):

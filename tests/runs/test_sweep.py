@@ -8,11 +8,18 @@ from filelock import FileLock
 from fedbb.errors import RunError
 from fedbb.recipes.grid.grid import read_grid
 from fedbb.recipes.grid.select import select
-from fedbb.runs.failed import note_failure, read_failure
-from fedbb.runs.folder import RunFolder
+from fedbb.runs.folder import RunFolder, check_foreign
 from fedbb.runs.runner import run
 from fedbb.runs.scheduler import EventKind
-from fedbb.runs.sweep import LOCK, State, run_grid, statuses
+from fedbb.runs.sweep import (
+    LOCK,
+    State,
+    forget_failure,
+    note_failure,
+    read_failure,
+    run_grid,
+    statuses,
+)
 from helpers.small_grid import write_grid
 
 
@@ -165,3 +172,31 @@ def test_a_cell_that_was_begun_goes_on_where_it_was(eventful):
     named, _, news, _ = eventful
     mine = [item.round for cell, item in news if cell == named["begun"] and item.round]
     assert mine == [2, 3]
+
+
+def test_a_noted_failure_is_read_back_until_it_is_forgotten(tmp_path):
+    path = tmp_path / "run.1"
+    assert read_failure(path) is None
+    note_failure(path, 'loss is "nan"\nin round 3 ∞')
+    assert read_failure(path) == 'loss is "nan"\nin round 3 ∞'
+    forget_failure(path)
+    forget_failure(path)
+    assert read_failure(path) is None
+
+
+def test_the_note_does_not_make_the_folder_foreign(tmp_path):
+    (tmp_path / "run").mkdir()
+    note_failure(tmp_path / "run", "killed")
+    check_foreign(tmp_path / "run")
+
+
+def test_a_damaged_note_still_tells_of_a_failure(tmp_path):
+    (tmp_path / "run.failed.json").write_text("{")
+    assert "cannot be read" in read_failure(tmp_path / "run")
+    (tmp_path / "run.failed.json").write_text("[]")
+    assert "without a message" in read_failure(tmp_path / "run")
+
+
+def test_a_note_that_cannot_be_written_tells_both_reasons(tmp_path):
+    with pytest.raises(RunError, match=r"run failed \(killed\), and .*No such file"):
+        note_failure(tmp_path / "nowhere" / "run", "killed")

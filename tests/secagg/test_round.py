@@ -7,7 +7,7 @@ import torch
 from fedbb.errors import DivergedError, PrivacyError, QuorumError
 from fedbb.methods import METHODS, Method, build_method, fedavg
 from fedbb.records import ClientFailure, ClientInfo, ClientReport, ModelState, Task
-from fedbb.rounds.round import RoundPolicy
+from fedbb.rounds.policy import RoundPolicy
 from fedbb.secagg.cbr import Bounds, Contributor
 from fedbb.secagg.masked.client import STAGES
 from fedbb.state import digest

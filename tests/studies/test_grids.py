@@ -6,15 +6,15 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedbb.recipes.grid.grid import read_grid
-from fedbb.runs.failed import note_failure
 from fedbb.runs.runner import run
-from fedbb.runs.sweep import run_grid
+from fedbb.runs.sweep import note_failure, run_grid
 from helpers.small_grid import write_grid
 from studies import collect as collect_script
 
@@ -96,12 +96,12 @@ def tiny(recipe):
     else:
         small |= {"name": "digits", "options": {}}
     if recipe.engine != "central":
-        small["partition"] = recipe.data.partition.model_copy(update={"min_samples": 1})
+        small["partition"] = replace(recipe.data.partition, min_samples=1)
     values = {
         "engine": "central" if recipe.engine == "central" else "inline",
         "data": recipe.data.model_copy(update=small),
-        "local": recipe.local.model_copy(update={"epochs": 1}),
-        "rounds": recipe.rounds.model_copy(update={"number": 1}),
+        "local": replace(recipe.local, epochs=1),
+        "rounds": replace(recipe.rounds, number=1),
     }
     return recipe.model_copy(update=values)
 

@@ -21,8 +21,7 @@ from fedbb.errors import RecipeError
 from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.recipes.grid.select import select
-from fedbb.runs.cost_estimate import Estimate, estimate
-from fedbb.runs.forecast import Forecast
+from fedbb.runs.cost_estimate import Estimate, Forecast, estimate
 from fedbb.runs.scheduler import prepare
 from fedbb.runs.sweep import CellStatus, State, run_grid, statuses
 from fedbb.simulation.pool.process_start import usable_cores

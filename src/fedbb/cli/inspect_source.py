@@ -118,7 +118,7 @@ def _divide(table: LabelTable, request: Request) -> tuple[tuple[str, ...], IntAr
         return table.clients, table.owners
     values = np.array(table.clients)[table.owners]
     number = rule.clients or 1
-    return tuple(map(str, range(number))), assign_groups(values, number, rule.seed)
+    return tuple(map(str, range(number))), assign_groups(values, number, rule.seed or 0)
 
 
 def _client_names(partition: Partition) -> tuple[str, ...]:
@@ -233,7 +233,7 @@ def _with_division(recipe: Recipe, request: Request) -> Recipe:
         division |= {} if rule is None else {"clients": rule.clients}
     elif rule is not None:
         division = {key: value for key, value in vars(rule).items() if value is not None}
-    elif recipe.data.partition.model_dump(exclude_defaults=True):
+    elif recipe.data.partition != Rule():
         return recipe
     else:
         division = {"kind": "even", "clients": 1}

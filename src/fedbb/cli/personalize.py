@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fedbb.cli.common import Json, Quiet, print_json, progress_bar
 from fedbb.cli.screens import percent
-from fedbb.runs.personal import Served
+from fedbb.runs.personal import ClientAccuracies
 from fedbb.runs.personal import personalize as serve
 
 
@@ -53,7 +53,7 @@ def personalize(
         Console().print(_table(served, epochs))
 
 
-def _table(served: Sequence[Served], epochs: int) -> Table:
+def _table(served: Sequence[ClientAccuracies], epochs: int) -> Table:
     titles = {
         "shared": "shared model",
         "adapted": f"+ {epochs} epoch{'s' if epochs > 1 else ''}",

@@ -17,7 +17,7 @@ from fedbb.recipes.reader import make_recipe, read_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.runs import runner
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.runtime import wanted_workers
+from fedbb.runs.runtime import choose_workers
 from fedbb.trackers.live import Trackers, tracking
 
 
@@ -56,7 +56,7 @@ def run(
     with open_screen(chosen, folder, as_json=as_json, quiet=quiet) as screen, stoppable():
         try:
             with tracking(track or [], folder, screen.message) as trackers:
-                _announce(wanted_workers(chosen, workers), screen)
+                _announce(choose_workers(chosen, workers), screen)
                 records = runner.run(
                     chosen, folder, resume=resume, progress=screen.preparing, workers=workers
                 )

@@ -20,7 +20,7 @@ from fedbb.cli.common import print_json, spell
 from fedbb.evaluation.metrics import is_collapsed
 from fedbb.recipes.grid.grid import Cell
 from fedbb.recipes.spec import Recipe
-from fedbb.runs.forecast import Forecast
+from fedbb.runs.cost_estimate import Forecast
 from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 
 Record = dict[str, Any]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from os import PathLike
+from typing import ClassVar
 
+from fedbb._util.constraints import STRICT_TABLE, Count, Positive, Seed
 from fedbb._util.names import nearest
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
@@ -16,23 +17,49 @@ from fedbb.partition.partition import Partition, from_owners
 from fedbb.partition.skew import measure_skew
 from fedbb.records import IntArray, Task
 
+MIN_SAMPLES = 10
+"""Samples that every client of a skewed partition has, unless its rule says otherwise."""
+
 
 @dataclass(frozen=True)
 class Rule:
-    """How to divide the samples among clients.
+    """How to divide the samples among clients: the section `data.partition` of a recipe.
 
-    Each kind takes some of the fields: the skews `clients`, `concentration` and `min_samples` (they
-    draw again until every client has that many); even `clients`; column the name of a `column`, and
-    `clients` to assign its values to that many clients; file the `path` of a saved partition.
+    Each kind takes some of the fields: the skews `clients`, `concentration` and `min_samples`; even
+    `clients`; column a `column`, and `clients` to assign its values to that many; file a `path`.
+
+    Attributes:
+        kind: One of `KINDS`, or "file".
+        clients: Number of clients.
+        concentration: Concentration of the Dirichlet distribution; the smaller, the more uneven.
+        min_samples: Samples that every client must have; the skews are drawn again until it holds.
+            `MIN_SAMPLES` if None.
+        seed: Seed of the draw; 0 if None, or the seed of the recipe in a run.
+        column: Column of the data whose values tell the clients apart.
+        path: File of a saved partition.
     """
 
-    kind: str
-    clients: int | None = None
-    concentration: float | None = None
-    min_samples: int = 10
-    seed: int = 0
+    __pydantic_config__: ClassVar = STRICT_TABLE
+
+    kind: str = "label-skew"
+    clients: Count | None = None
+    concentration: Positive | None = None
+    min_samples: Count | None = None
+    seed: Seed | None = None
     column: str | None = None
-    path: str | PathLike[str] | None = None
+    path: str | None = None
+
+    def resolve(self, seed: int = 0) -> Rule:
+        """Return the rule with a seed and a minimum of samples in place of None.
+
+        Args:
+            seed: The seed of a rule that has none.
+        """
+        return replace(
+            self,
+            seed=seed if self.seed is None else self.seed,
+            min_samples=MIN_SAMPLES if self.min_samples is None else self.min_samples,
+        )
 
 
 @dataclass(frozen=True)
@@ -49,6 +76,7 @@ def divide(rule: Rule, examples: Examples, task: Task) -> Partition:
 
     Its own rule says also, as `measured_skew`, how far the clients' labels came out apart.
     """
+    rule = rule.resolve()
     if rule.kind == "file":
         _check_fields(rule, ("path",), ())
         assert rule.path is not None
@@ -85,7 +113,7 @@ def _record(rule: Rule, kind: Kind) -> dict[str, str | int | float]:
 def _by_labels(rule: Rule, examples: Examples, task: Task) -> IntArray:
     labels = examples.labels
     if task is Task.MULTILABEL:
-        labels = dominant_label(labels, rule.seed)
+        labels = dominant_label(labels, _seed(rule))
     return label_skew(labels, *_skew(rule))
 
 
@@ -96,12 +124,18 @@ def _by_quantity(rule: Rule, examples: Examples, task: Task) -> IntArray:
 def _skew(rule: Rule) -> tuple[int, float, int, int]:
     assert rule.clients is not None
     assert rule.concentration is not None
-    return rule.clients, rule.concentration, rule.min_samples, rule.seed
+    assert rule.min_samples is not None
+    return rule.clients, rule.concentration, rule.min_samples, _seed(rule)
+
+
+def _seed(rule: Rule) -> int:
+    assert rule.seed is not None
+    return rule.seed
 
 
 def _evenly(rule: Rule, examples: Examples, task: Task) -> IntArray:
     assert rule.clients is not None
-    return even_parts(len(examples), rule.clients, rule.seed)
+    return even_parts(len(examples), rule.clients, _seed(rule))
 
 
 def _by_column(rule: Rule, examples: Examples, task: Task) -> IntArray:
@@ -113,7 +147,7 @@ def _by_column(rule: Rule, examples: Examples, task: Task) -> IntArray:
     values = examples.columns[rule.column]
     if rule.clients is None:
         return by_value(values)
-    return assign_groups(values, rule.clients, rule.seed)
+    return assign_groups(values, rule.clients, _seed(rule))
 
 
 KINDS: Mapping[str, Kind] = {

@@ -1,4 +1,4 @@
-"""Names for the cells of a grid: readable, safe as folders, and told apart by what they run."""
+"""Names for the cells of a grid: readable, safe as folders, and unique by what they run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 LONGEST = 32
-"""Characters of a label that a name keeps; the mark at its end tells the rest apart."""
+"""Characters of a label that a name keeps; the hash at its end distinguishes the rest."""
 
 
 def cell_name(at: Mapping[str, str], values: Mapping[str, Any]) -> str:
-    """Return a folder's name from a cell's labels, its seed, and a mark of all its settings.
+    """Return a folder name from a cell's labels, its seed, and a hash of all its settings.
 
-    The engine is left out of the mark: where a run happens does not change what it gives.
+    The engine is left out of the hash: where a run happens does not change its result.
     """
-    told = {key: value for key, value in values.items() if key != "engine" or value == "central"}
-    content = json.dumps([dict(at), told], sort_keys=True, default=str)
+    decisive = {
+        key: value for key, value in values.items() if key != "engine" or value == "central"
+    }
+    content = json.dumps([dict(at), decisive], sort_keys=True, default=str)
     mark = hashlib.sha256(content.encode()).hexdigest()[:8]
     labels = [plain(label) for label in at.values()]
     return "_".join([*filter(None, labels), f"seed{values['seed']}", mark])

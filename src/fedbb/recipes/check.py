@@ -1,50 +1,119 @@
-"""What a recipe's parts must agree on, told before anything is loaded."""
+"""What the parts of a recipe must agree on: checked before a run folder is made."""
 
 from __future__ import annotations
 
 from fedbb._util.names import nearest
+from fedbb.data.dataset import Dataset
 from fedbb.data.registry import find_entry
 from fedbb.errors import RecipeError
-from fedbb.methods import Method, build_method
+from fedbb.methods import Method, build_method, with_robust_merge
 from fedbb.models.registry import MODELS
-from fedbb.partition.registry import KINDS
-from fedbb.recipes.defense import check_crowd, check_defense, harden
+from fedbb.partition.registry import KINDS, Rule
 from fedbb.recipes.privacy import check_privacy
-from fedbb.recipes.spec import PartitionSpec, Recipe
+from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
+from fedbb.rounds.loop import chosen_number
 
 
 def check_recipe(recipe: Recipe) -> Method:
-    """Return the recipe's method if its parts are known and suit each other.
+    """Return the method of a recipe if its parts are known and suit each other.
 
-    Under a robust rule that joins models itself, the method is the one with that merge.
+    Nothing is loaded: what depends on the data is checked by `check_data`.
+
+    Args:
+        recipe: A recipe as it was read.
+
+    Returns:
+        The method; under a robust rule that merges models itself, with that merge.
+
+    Raises:
+        RecipeError: A name is unknown, or two settings contradict each other.
     """
     method = build_method(recipe.method.name, recipe.method.options)
     task = find_entry(recipe.data.name).task
     if task is not None:
-        check_task(method, task)
+        _check_task(method, task)
     if recipe.model.name not in MODELS:
         raise RecipeError(
             f"model.name {recipe.model.name!r} is unknown{nearest(recipe.model.name, MODELS)}"
         )
     if method.needs.projection and recipe.model.projection is False:
         raise RecipeError(f"model.projection = false does not suit {method.name}, which needs it")
+    _check_partition(recipe)
+    _check_defense(recipe)
+    if recipe.data.partition.clients is not None:
+        _check_clients(recipe, recipe.data.partition.clients)
+    check_privacy(recipe, method)
+    return with_robust_merge(method, recipe.defense.rule, recipe.defense.byzantine)
+
+
+def check_data(recipe: Recipe, method: Method, dataset: Dataset, clients: int | None) -> None:
+    """Refuse data that a checked recipe cannot be run on.
+
+    Args:
+        recipe: The recipe.
+        method: Its method, as `check_recipe` returned it.
+        dataset: The data as it was loaded, or its outline without any example.
+        clients: Number of clients in the federation, or None where only one of them is known.
+
+    Raises:
+        RecipeError: The method is not defined for the task, or there are too few clients.
+    """
+    _check_task(method, dataset.task)
+    if clients is not None:
+        _check_clients(recipe, clients)
+
+
+def _check_task(method: Method, task: Task) -> None:
+    if not method.loss.supports(task):
+        raise RecipeError(f"{method.name} is not defined for {task} data")
+
+
+def _check_partition(recipe: Recipe) -> None:
     partition = recipe.data.partition
     takes = KINDS[partition.kind].takes if partition.kind in KINDS else ()
     if partition.min_samples is not None and "min_samples" not in takes:
         raise RecipeError(f"data.partition.min_samples has no meaning for {partition.kind}")
-    if recipe.engine == "central" and partition != PartitionSpec():
+    if recipe.engine == "central" and partition != Rule():
         raise RecipeError(
             'data.partition has no place in engine = "central", which divides nothing'
         )
-    check_defense(recipe)
-    if partition.clients is not None:
-        check_crowd(recipe, partition.clients)
-    check_privacy(recipe, method)
-    return harden(method, recipe.defense)
 
 
-def check_task(method: Method, task: Task) -> None:
-    """Refuse a method whose loss is not defined for this kind of labels."""
-    if not method.loss.supports(task):
-        raise RecipeError(f"{method.name} is not defined for {task} data")
+def _check_defense(recipe: Recipe) -> None:
+    """Refuse a defense that contradicts itself, or the rest of the recipe."""
+    defense = recipe.defense
+    setting = f'defense.rule = "{defense.rule}"'
+    if defense.rule is None:
+        if defense.byzantine:
+            raise RecipeError("defense.byzantine needs a defense.rule that tolerates such clients")
+        return
+    if recipe.engine == "central":
+        raise RecipeError(f'{setting} has no place in engine = "central", which merges nothing')
+    if recipe.privacy != "none":
+        raise RecipeError(
+            f'{setting} and privacy = "{recipe.privacy}" exclude each other: the rule needs every '
+            "client's model, and secure aggregation reveals only their sum"
+        )
+    if defense.rule == "clip":
+        if defense.max_norm is None:
+            raise RecipeError(f"{setting} needs defense.max_norm, to which it clips")
+        if defense.byzantine:
+            raise RecipeError(
+                f"{setting} bounds every client alike; defense.byzantine has no meaning"
+            )
+    elif defense.byzantine == 0:
+        raise RecipeError(
+            f"{setting} needs defense.byzantine, the number of malicious clients to tolerate"
+        )
+
+
+def _check_clients(recipe: Recipe, clients: int) -> None:
+    """Refuse a robust rule that cannot hold with this number of clients."""
+    defense = recipe.defense
+    chosen = chosen_number(clients, recipe.rounds.participation)
+    if defense.rule is not None and chosen < defense.min_updates:
+        raise RecipeError(
+            f'defense.rule = "{defense.rule}" needs {defense.min_updates} clients in a round '
+            f"to tolerate {defense.byzantine} malicious ones, and {chosen} train"
+        )

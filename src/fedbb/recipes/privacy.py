@@ -12,7 +12,6 @@ from fedbb.errors import RecipeError, RunError
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
 from fedbb.rounds.loop import chosen_number
-from fedbb.rounds.round import RoundPolicy
 from fedbb.secagg.cbr import Agreement, Bounds, check_linear, terms_of
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def check_members(recipe: Recipe, method: Method, clients: int) -> None:
 def least_cohort(recipe: Recipe, clients: int) -> int:
     """Return the smallest cohort of a sum, by the quorum of the recipe."""
     chosen = chosen_number(clients, recipe.rounds.participation)
-    return max(FEWEST, RoundPolicy(recipe.defense.quorum).required(chosen))
+    return max(FEWEST, recipe.defense.required(chosen))
 
 
 def agreement_of(recipe: Recipe, method: Method, clients: int) -> Agreement:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from fedbb._util.names import nearest
+from fedbb._util.validation import explain_validation_error
 from fedbb.errors import RecipeError
 from fedbb.recipes.spec import Recipe
 
@@ -47,8 +47,8 @@ def make_recipe(values: Mapping[str, Any], where: str = "recipe") -> Recipe:
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        problems = [_explain(dict(problem)) for problem in error.errors()]
-        raise RecipeError(f"{where}: " + "; ".join(problems)) from error
+        problems = explain_validation_error(error, Recipe)
+        raise RecipeError(f"{where}: {problems}") from error
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:
@@ -75,28 +75,6 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         values[last] = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         values[last] = text.strip()
-
-
-def _explain(problem: dict[str, Any]) -> str:
-    place = [part for part in problem["loc"] if isinstance(part, str)]
-    key = ".".join(place)
-    match problem["type"]:
-        case "extra_forbidden":
-            return f"{key} is unknown{nearest(place[-1], _known(place[:-1]))}"
-        case "missing":
-            return f"{key} is missing"
-        case _:
-            message = str(problem["msg"])
-            return f"{key} = {problem['input']!r} is refused: {message[:1].lower()}{message[1:]}"
-
-
-def _known(tables: Sequence[str]) -> list[str]:
-    section: type[BaseModel] = Recipe
-    for table in tables:
-        inner = section.model_fields[table].annotation
-        assert isinstance(inner, type)
-        section = inner
-    return list(section.model_fields)
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,16 +1,32 @@
-"""The records a recipe is read into: frozen, checked, unknown keys refused."""
+"""The records a recipe is read into: frozen, checked, unknown keys refused.
+
+Sections that a part of the package runs by (`local`, `rounds`, `defense`, `data.partition`) are the
+configuration records of that part: plain dataclasses whose annotations are checked here.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from annotated_types import Ge, Lt
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
 
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+from fedbb._util.constraints import Count, Fraction, Seed
+from fedbb.partition.registry import Rule
+from fedbb.rounds.loop import Schedule
+from fedbb.rounds.policy import RoundPolicy
+from fedbb.training.config import LocalConfig
+
+
+def _read_table(source: Any, handler: GetCoreSchemaHandler) -> Any:
+    """Let a table stand for a dataclass; strict reading would take instances only."""
+    schema = handler(source)
+    table: Any = handler.resolve_ref_schema(schema)
+    table["strict"] = False
+    return schema
+
+
+TABLE = GetPydanticSchema(_read_table)
 
 
 class Section(BaseModel):
@@ -19,88 +35,62 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class PartitionSpec(Section):
-    """How the training data is divided among clients."""
-
-    kind: str = "label-skew"
-    clients: Count | None = None
-    concentration: Positive | None = None
-    min_samples: Count | None = None
-    seed: Seed | None = None
-    column: str | None = None
-    path: str | None = None
-
-
 class DataSpec(Section):
-    """Which data, how long its tail is made, what is held out, and how clients share it."""
+    """Which data is trained on, what is held out, and how clients share it.
+
+    Attributes:
+        name: A data set of the registry.
+        path: File or folder of the data, for data sets that need one.
+        options: Options of the data set's loader.
+        train_images: Number of training images to draw; all if None.
+        long_tail: Size of the rarest class as a fraction of the most frequent; as it is if None.
+        validation: Fraction of the training data held out to choose the best round.
+        validation_by: Column whose values are held out whole, such as the patient.
+        partition: How the training data is divided among clients.
+    """
 
     name: str
     path: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     train_images: Count | None = None
-    long_tail: Share | None = None
-    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    long_tail: Fraction | None = None
+    validation: Annotated[float, Ge(0), Lt(1)] = 0.0
     validation_by: str | None = None
-    partition: PartitionSpec = PartitionSpec()
+    partition: Annotated[Rule, TABLE] = Rule()
 
 
 class ModelSpec(Section):
-    """Which network, with a projection head or without; by default as the method asks."""
+    """Which network is trained.
+
+    Attributes:
+        name: A network of the registry.
+        projection: Whether it has MOON's projection head; if None, as the method needs.
+    """
 
     name: str = "small-cnn"
     projection: bool | None = None
 
 
 class MethodSpec(Section):
-    """Which algorithm, with which hyper-parameters."""
+    """Which algorithm trains and aggregates.
+
+    Attributes:
+        name: A method of `fedbb.methods`, or "base+balancing" for two that are combined.
+        options: Its hyper-parameters; for a combination, one table for each of the two.
+    """
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class LocalSpec(Section):
-    """How a client trains."""
-
-    epochs: Count = 1
-    batch_size: Count = 32
-    lr: Positive = 0.01
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    nesterov: bool = False
-    weight_decay: NotNegative = 1e-4
-    drop_last: bool = False
-    augment: bool = True
-    threads: Count = 1
-    channels_last: bool = True
-    device: str = "cpu"
-
-    @model_validator(mode="after")
-    def _nesterov_needs_momentum(self) -> Self:
-        if self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov needs a momentum above 0")
-        return self
-
-
-class RoundsSpec(Section):
-    """How many rounds, and what part of the clients trains in each."""
-
-    number: Count = 10
-    participation: Share = 1.0
-
-
-class DefenseSpec(Section):
-    """What a round bears: absent clients, answers that come late, and updates that go too far."""
-
-    quorum: Share = 0.5
-    attempts: Count = 3
-    deadline: Positive = 600.0
-    max_norm: Positive | None = None
-    max_weight: Share = 1.0
-    rule: Literal["clip", "median", "trimmed-mean", "krum", "multi-krum"] | None = None
-    byzantine: Annotated[int, Field(ge=0)] = 0
-
-
 class EvaluationSpec(Section):
-    """How rounds are scored, and by which macro metric the best one is chosen."""
+    """How rounds are scored.
+
+    Attributes:
+        metric: Macro metric that the best round is chosen by; if None, balanced accuracy for
+            multi-class and AUROC for multi-label data.
+        batch_size: Images that are scored at once.
+    """
 
     metric: Literal["accuracy", "balanced_accuracy", "f1", "auroc", "average_precision"] | None = (
         None
@@ -109,7 +99,22 @@ class EvaluationSpec(Section):
 
 
 class Recipe(Section):
-    """One run, whole."""
+    """One run, complete.
+
+    Attributes:
+        name: Name of the run and its folder; derived from the other settings if None.
+        seed: Seed of all random streams.
+        engine: Where clients train: "pool" in worker processes, "inline" in this process, "auto"
+            as the machine suggests; "central" trains one model on all data.
+        privacy: Secure aggregation: "masked" or "bfv"; "none" for plain aggregation.
+        data: The data, and its partition.
+        model: The network.
+        method: The algorithm.
+        local: Local training of a client.
+        rounds: Number of rounds, and participation.
+        defense: Fault tolerance and Byzantine robustness.
+        evaluation: Scoring of rounds.
+    """
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[\w.+=-]+$")] | None = None
     seed: Seed = 0
@@ -118,9 +123,9 @@ class Recipe(Section):
     data: DataSpec
     model: ModelSpec = ModelSpec()
     method: MethodSpec
-    local: LocalSpec = LocalSpec()
-    rounds: RoundsSpec = RoundsSpec()
-    defense: DefenseSpec = DefenseSpec()
+    local: Annotated[LocalConfig, TABLE] = LocalConfig()
+    rounds: Annotated[Schedule, TABLE] = Schedule()
+    defense: Annotated[RoundPolicy, TABLE] = RoundPolicy()
     evaluation: EvaluationSpec = EvaluationSpec()
 
     @property

@@ -14,8 +14,8 @@ from fedbb.recipes.reader import flatten
 from fedbb.recipes.spec import Recipe
 from fedbb.report.labels import CLASS_METRIC, data_title, method_title, settings_text
 from fedbb.report.results import FederationFacts, RunResult, find_runs, read_run, summary_of
-from fedbb.runs.failed import read_failure
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.sweep import read_failure
 
 BASE = "fedavg"
 CONTROL = "fedavg-scaled"

@@ -1,4 +1,4 @@
-"""Filters of a round's updates: valid ones, Krum's selection, clipping to a norm.
+"""The replies of a round, and filters of their updates: validation, Krum, clipping to a norm.
 
 A filter that compares clients or counts the valid ones holds all their models at once; a round
 without filters holds none.
@@ -9,11 +9,39 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from fedbb.aggregation.robust import Krum, krum_scores, squared_distances
 from fedbb.aggregation.validation import clip_update, validate_update
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
-from fedbb.rounds.round import RoundReplies
+
+
+@dataclass(frozen=True, eq=False)
+class RoundReplies:
+    """The clients that replied to the jobs of a round, and those that failed.
+
+    Args:
+        clients: who replied, in the order of the jobs; each of their updates is sure to arrive.
+        updates: their updates in the same order, possibly still on their way.
+        failures: who does not count, and why.
+    """
+
+    clients: tuple[int, ...]
+    updates: Iterable[ClientUpdate]
+    failures: tuple[ClientFailure, ...] = ()
+
+
+class UpdateFilter(Protocol):
+    """Looks at the replies of a round before they are weighed; may drop or change updates."""
+
+    def __call__(self, current: ModelState, replies: RoundReplies) -> RoundReplies:
+        """Return the replies that count, given the state that the clients started from."""
+        ...
+
+
+def accept_all(current: ModelState, replies: RoundReplies) -> RoundReplies:
+    """Return the replies as they are."""
+    return replies
 
 
 @dataclass(frozen=True)

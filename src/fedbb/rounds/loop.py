@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from fedbb._util.constraints import STRICT_TABLE, Count, Fraction
 from fedbb.errors import DivergedError
 from fedbb.evaluation.metrics import Scores
 from fedbb.methods import Method
@@ -21,25 +23,32 @@ Score = Callable[[ModelState], Mapping[str, Scores]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many rounds, and which clients take part.
+    """The rounds of a run: the section `rounds` of a recipe.
 
     Args:
-        rounds: the number of rounds.
-        participation: the share of the clients that is chosen in each round.
-        seed: the seed of all random streams.
+        number: the number of rounds.
+        participation: the share of the clients that is chosen in each round, at least one of them.
     """
 
-    rounds: int
-    participation: float = 1.0
-    seed: int = 0
+    __pydantic_config__: ClassVar = STRICT_TABLE
+
+    number: Count = 10
+    participation: Fraction = 1.0
 
 
 @dataclass(frozen=True)
 class Start:
-    """The state that a run begins with or resumes from, and the number of rounds behind it."""
+    """Where a run begins or resumes.
+
+    Args:
+        state: the global state.
+        rounds_done: how many rounds led to it.
+        seed: the seed of all random streams.
+    """
 
     state: ModelState
     rounds_done: int = 0
+    seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +76,7 @@ def federate(
     engine: Engine, method: Method, start: Start, schedule: Schedule, score: Score
 ) -> Iterator[Round]:
     """Yield the rounds of an engine's clients from `start` to the end of the schedule."""
-    federated_round = PlainRound(train_all(engine), method, engine.client_infos(), schedule.seed)
+    federated_round = PlainRound(train_all(engine), method, engine.client_infos(), start.seed)
     return run_rounds(federated_round, start, schedule, score)
 
 
@@ -80,17 +89,17 @@ def run_rounds(
 
     Args:
         federated_round: turns the training of the chosen clients into the next state.
-        start: the state to begin with, and how many rounds it has behind it.
-        schedule: the number of rounds, the participation and the seed.
+        start: the state to begin with, how many rounds it has behind it, and the seed.
+        schedule: the number of rounds, and the participation.
         score: returns the scores of a state by the name of the data set.
 
     Raises:
         DivergedError: the new state gives outputs that are not finite.
     """
     state = start.state
-    for number in range(start.rounds_done + 1, schedule.rounds + 1):
+    for number in range(start.rounds_done + 1, schedule.number + 1):
         began = time.perf_counter()
-        chosen = choose(federated_round.clients, schedule, number)
+        chosen = choose(federated_round.clients, schedule.participation, number, start.seed)
         result = federated_round(number, state, chosen)
         state = result.state
         trained = time.perf_counter()
@@ -104,12 +113,12 @@ def chosen_number(clients: int, participation: float) -> int:
     return max(1, round(participation * clients))
 
 
-def choose(clients: int, schedule: Schedule, number: int) -> IntArray:
+def choose(clients: int, participation: float, number: int, seed: int) -> IntArray:
     """Return the clients of a round in rising order, drawn without replacement."""
-    wanted = chosen_number(clients, schedule.participation)
+    wanted = chosen_number(clients, participation)
     if wanted >= clients:
         return np.arange(clients)
-    return np.sort(stream(schedule.seed, "choose", number).choice(clients, wanted, replace=False))
+    return np.sort(stream(seed, "choose", number).choice(clients, wanted, replace=False))
 
 
 def _score(score: Score, state: ModelState, number: int) -> Mapping[str, Scores]:

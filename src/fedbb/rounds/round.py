@@ -6,7 +6,6 @@ is the one loop that repeats, also for rounds on Flower and for secure aggregati
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,25 +25,12 @@ from fedbb.records import (
     IntArray,
     ModelState,
 )
+from fedbb.rounds.filters import RoundReplies, UpdateFilter
+from fedbb.rounds.policy import RoundPolicy
 from fedbb.simulation.base import Engine
 from fedbb.training.config import TrainJob
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, eq=False)
-class RoundReplies:
-    """The clients that replied to the jobs of a round, and those that failed.
-
-    Args:
-        clients: who replied, in the order of the jobs; each of their updates is sure to arrive.
-        updates: their updates in the same order, possibly still on their way.
-        failures: who does not count, and why.
-    """
-
-    clients: tuple[int, ...]
-    updates: Iterable[ClientUpdate]
-    failures: tuple[ClientFailure, ...] = ()
 
 
 class TrainClients(Protocol):
@@ -60,45 +46,6 @@ def train_all(engine: Engine) -> TrainClients:
     return lambda jobs, attempt: RoundReplies(
         tuple([job.client for job in jobs]), engine.train(jobs)
     )
-
-
-class UpdateFilter(Protocol):
-    """Looks at the replies of a round before they are weighted; may drop or change updates."""
-
-    def __call__(self, current: ModelState, replies: RoundReplies) -> RoundReplies:
-        """Return the replies that count, given the state that the clients started from."""
-        ...
-
-
-def accept_all(current: ModelState, replies: RoundReplies) -> RoundReplies:
-    """Return the replies as they are."""
-    return replies
-
-
-@dataclass(frozen=True)
-class RoundPolicy:
-    """How many failed or malicious clients a round tolerates.
-
-    Args:
-        quorum: the share of the chosen clients whose updates must be valid.
-        attempts: how often a round without a quorum is tried before the run stops.
-        max_weight: the largest weight of one client; a client declares its own dispersion, and a
-            false one must not own the model.
-        validate: drops updates that cannot be used; what is left must make the quorum.
-        min_updates: the fewest valid updates that `select` works with.
-        select: chooses among the valid updates, or clips them.
-    """
-
-    quorum: float = 0.5
-    attempts: int = 3
-    max_weight: float = 1.0
-    validate: UpdateFilter = accept_all
-    min_updates: int = 1
-    select: UpdateFilter = accept_all
-
-    def required(self, chosen: int) -> int:
-        """Return how many of the chosen clients must give a valid update."""
-        return max(self.min_updates, math.ceil(self.quorum * chosen))
 
 
 ROUND_POLICY = RoundPolicy()
@@ -169,6 +116,8 @@ class PlainRound:
         infos: the information about every client, in client order.
         seed: the seed of the run.
         policy: quorum, attempts, largest weight and filters.
+        validate: a filter in place of the policy's own validation, as where every update has been
+            validated on arrival.
     """
 
     train_clients: TrainClients
@@ -176,6 +125,7 @@ class PlainRound:
     infos: Sequence[ClientInfo]
     seed: int
     policy: RoundPolicy = ROUND_POLICY
+    validate: UpdateFilter | None = None
 
     @property
     def clients(self) -> int:
@@ -212,7 +162,8 @@ class PlainRound:
 
     def _attempt(self, jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
         """Return the valid replies of one attempt; QuorumError if they are too few."""
-        replies = self.policy.validate(jobs[0].state, self.train_clients(jobs, attempt))
+        validate = self.validate or self.policy.validate
+        replies = validate(jobs[0].state, self.train_clients(jobs, attempt))
         required = self.policy.required(len(jobs))
         if len(replies.clients) < required:
             reasons = "; ".join(f"client {f.client}: {f.reason}" for f in replies.failures)

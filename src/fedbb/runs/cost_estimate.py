@@ -1,28 +1,56 @@
-"""What the rest of a grid will cost, from rounds it has behind it or a measurement here."""
+"""What runs cost on this machine: the rest of a grid, from its rounds so far or a measurement."""
 
 from __future__ import annotations
 
 import heapq
+import json
+import statistics
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
+from fedbb.evaluation.evaluator import Scorer
+from fedbb.methods import Method
+from fedbb.models.base import NetworkModule
+from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.grid.grid import Cell, Grid
-from fedbb.recipes.spec import Recipe
+from fedbb.recipes.spec import ModelSpec, Recipe
+from fedbb.records import ClientState, Task
+from fedbb.rng import stream
 from fedbb.runs.federation import Federation, prepare
-from fedbb.runs.pace import Pace, measure_pace
+from fedbb.runs.runtime import make_network
+from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 from fedbb.runs.sweep import CellStatus, State, statuses
+from fedbb.state import snapshot
+from fedbb.training.checks import check_device, check_network
+from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.config import LocalConfig, TrainJob
+from fedbb.training.local import train_client
+from fedbb.training.threads import threads
+
+FIRST, MOST = 4, 256
+"""Images that the first try takes, and the most that are measured."""
+
+LONG_ENOUGH = 0.5
+"""Seconds of work after which a measurement is believed."""
+
+PACED = ("batch_size", "nesterov", "drop_last", "augment", "threads", "channels_last", "device")
+"""Settings of local training on which the time of an image depends."""
 
 Progress = Callable[[int, int], None]
-"""Hears how many of how many measurements are done."""
+"""Called with the number of measurements done and of all."""
 
 
 @dataclass(frozen=True)
 class Estimate:
     """What unfinished cells still ask for, by name: seconds of a round, and rounds left.
 
-    `unknown` tells why some have no seconds.
+    `unknown` says why some have no seconds.
     """
 
     per_round: Mapping[str, float]
@@ -35,7 +63,7 @@ class Estimate:
         return {name: self.left[name] * taken for name, taken in self.per_round.items()}
 
     def wall(self, workers: int) -> float:
-        """Return the seconds until all are finished, so many at a time, the longest first."""
+        """Return the seconds until all are finished, this many at a time, the longest first."""
         return wall_time(self.seconds.values(), workers)
 
 
@@ -52,11 +80,11 @@ def estimate(grid: Grid, out: Path, progress: Progress | None = None) -> Estimat
     new = {kind: recipe for kind, recipe in wanted.items() if kind not in known}
     measured, unknown = _measure(new, progress)
     known |= measured
-    told = {cell.name: kind_of(cell.recipe) for cell in missing}
+    kinds = {cell.name: kind_of(cell.recipe) for cell in missing}
     return Estimate(
-        per_round={name: known[kind] for name, kind in told.items() if kind in known},
-        left={name: found[name].of - found[name].rounds for name in told},
-        unknown={name: unknown[kind] for name, kind in told.items() if kind in unknown},
+        per_round={name: known[kind] for name, kind in kinds.items() if kind in known},
+        left={name: found[name].of - found[name].rounds for name in kinds},
+        unknown={name: unknown[kind] for name, kind in kinds.items() if kind in unknown},
     )
 
 
@@ -75,7 +103,7 @@ def _evidence(cells: Sequence[Cell], found: Mapping[str, CellStatus]) -> dict[st
 def _measure(
     recipes: Mapping[str, Recipe], progress: Progress | None
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the seconds of a round for each kind of recipe, and why some cannot be told."""
+    """Return the seconds of a round for each kind of recipe, and why some cannot be measured."""
     measured: dict[str, float] = {}
     unknown: dict[str, str] = {}
     meter = Meter()
@@ -91,7 +119,7 @@ def _measure(
 
 
 def wall_time(seconds: Iterable[float], workers: int) -> float:
-    """Return when the last of these pieces of work ends, the longest begun first.
+    """Return when the last of these pieces of work ends, the longest started first.
 
     >>> wall_time([5.0, 3.0, 3.0, 1.0], 2)
     6.0
@@ -103,14 +131,14 @@ def wall_time(seconds: Iterable[float], workers: int) -> float:
 
 
 def kind_of(recipe: Recipe) -> str:
-    """Return what all cells share whose rounds take equally long."""
+    """Return what is common to all cells whose rounds take equally long."""
     return recipe.decisive.model_dump_json(
         exclude={"name": True, "seed": True, "rounds": {"number": True}}
     )
 
 
 def data_of(recipe: Recipe) -> str:
-    """Return what recipes share that load the same images."""
+    """Return what is common to recipes that load the same images."""
     return recipe.data.model_dump_json(exclude={"partition"})
 
 
@@ -137,9 +165,155 @@ class Meter:
         return self.federation
 
     def _pace(self, recipe: Recipe, federation: Federation) -> Pace:
-        local = recipe.local.model_dump_json(exclude={"epochs", "lr", "momentum", "weight_decay"})
-        parts = [data_of(recipe), recipe.model.model_dump_json(), recipe.method.name, local]
-        key = " ".join(parts)
+        local = {name: getattr(recipe.local, name) for name in PACED}
+        parts = [data_of(recipe), recipe.model.model_dump_json(), recipe.method.name]
+        key = " ".join([*parts, json.dumps(local)])
         if key not in self.paces:
             self.paces[key] = measure_pace(recipe, federation)
         return self.paces[key]
+
+
+class Forecast:
+    """Remaining time of a grid, from an estimate that finished rounds of the same kind improve.
+
+    Cells of unknown cost count for nothing until one of them has finished a round.
+    """
+
+    def __init__(self, grid: Grid, estimate: Estimate, workers: int) -> None:
+        self.workers = workers
+        self.left = dict(estimate.left)
+        self.kinds = {cell.name: kind_of(cell.recipe) for cell in grid.cells}
+        self.guessed = {self.kinds[name]: seconds for name, seconds in estimate.per_round.items()}
+        self.heard: dict[str, list[float]] = {}
+
+    def hear(self, cell: Cell, event: RunEvent) -> None:
+        """Take account of what happened to a cell."""
+        if event.kind is EventKind.ROUND:
+            self.left[cell.name] = cell.recipe.rounds.number - event.round
+            self.heard.setdefault(self.kinds[cell.name], []).append(event.seconds)
+        elif event.kind in ENDINGS:
+            self.left.pop(cell.name, None)
+
+    def seconds(self) -> float:
+        """Return the seconds until all cells are finished."""
+        pieces = (rounds * self._round(self.kinds[name]) for name, rounds in self.left.items())
+        return wall_time(pieces, self.workers)
+
+    def _round(self, kind: str) -> float:
+        heard = self.heard.get(kind)
+        return sum(heard) / len(heard) if heard else self.guessed.get(kind, 0.0)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds for an image that is trained on, and for one that is scored."""
+
+    train: float
+    score: float
+
+
+def measure_pace(recipe: Recipe, federation: Federation) -> Pace:
+    """Train and score for about a second as the recipe says, on some of its own images."""
+    method, dataset = check_recipe(recipe), federation.dataset
+    check_device(recipe.local.device)
+    check_data(recipe, method, dataset, None)
+    # A step of ordinary length could end in numbers that are not finite; its time is the same.
+    local = replace(recipe.local, epochs=1, lr=1e-6)
+    with threads(local.threads):
+        network = make_network(recipe.model, method, dataset, local, seed=recipe.seed)
+        check_network(network, dataset, method)
+        train = _per_image(_training(network, dataset, method, local), len(dataset.train))
+        score = _per_image(_scoring(network, federation, recipe), _longest(federation))
+    return Pace(train, score)
+
+
+def _per_image(work: Callable[[int], None], most: int) -> float:
+    """Return seconds per image, from more and more images until the work takes long enough."""
+    images = min(FIRST, most)
+    work(images)  # what is only slow the first time is not counted
+    while True:
+        began = time.perf_counter()
+        work(images)
+        taken = time.perf_counter() - began
+        if taken >= LONG_ENOUGH or images >= min(MOST, most):
+            return taken / images
+        images = min(4 * images, MOST, most)
+
+
+def _training(
+    network: NetworkModule, dataset: Dataset, method: Method, local: LocalConfig
+) -> Callable[[int], None]:
+    start = snapshot(network)
+
+    def train(images: int) -> None:
+        # With a client state, so that a method such as MOON does all its work.
+        client = ClientDataset(dataset, _spread(len(dataset.train), images))
+        train_client(network, client, TrainJob(0, 1, 0, start), method, local, ClientState(start))
+
+    return train
+
+
+def _scoring(
+    network: NetworkModule, federation: Federation, recipe: Recipe
+) -> Callable[[int], None]:
+    scorer = Scorer(
+        network, federation.dataset, {}, recipe.evaluation.batch_size, recipe.local.device
+    )
+    examples = max(federation.scored.values(), key=len)
+
+    def score(images: int) -> None:
+        scorer.predict(examples, 0, images)
+
+    return score
+
+
+def _spread(among: int, wanted: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return places spread evenly, so that no class is left out for standing last."""
+    return np.linspace(0, among - 1, wanted).astype(np.int64)
+
+
+def _longest(federation: Federation) -> int:
+    return max(len(examples) for examples in federation.scored.values())
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is timed: one epoch on made-up images, by a network, a few times over."""
+
+    model: str
+    classes: int
+    image_shape: tuple[int, int, int]
+    images: int = 64
+    repeats: int = 3
+
+
+def time_methods(methods: Mapping[str, Method], work: Work) -> dict[str, float]:
+    """Return the median seconds of a client's round by each method, taken in turns."""
+    dataset, local, model = _made_up(work), LocalConfig(), ModelSpec(name=work.model)
+    client_rounds = {}
+    for name, method in methods.items():
+        network = make_network(model, method, dataset, local, seed=0)
+        client_rounds[name] = _training(network, dataset, method, local)
+    seconds: dict[str, list[float]] = {name: [] for name in methods}
+    with threads(local.threads):
+        for turn in range(work.repeats + 1):
+            for name in _order(list(methods), turn):
+                began = time.perf_counter()
+                client_rounds[name](work.images)
+                taken = time.perf_counter() - began
+                if turn > 0:  # the first turn only warms up
+                    seconds[name].append(taken)
+    return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+def _order(names: list[str], turn: int) -> Sequence[str]:
+    return names if turn % 2 == 0 else names[::-1]
+
+
+def _made_up(work: Work) -> Dataset:
+    rng = stream(0, "timing")
+    images = rng.integers(0, 256, (work.images, *work.image_shape), dtype=np.uint8)
+    part = Examples(images, rng.integers(0, work.classes, work.images))
+    channels, names = work.image_shape[0], tuple(str(number) for number in range(work.classes))
+    middle, spread = (0.5,) * channels, (0.25,) * channels
+    return Dataset("made up", Task.MULTICLASS, names, part, part, middle, spread)

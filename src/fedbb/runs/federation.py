@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedbb.aggregation.weighting import BySamples
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.download import Progress
 from fedbb.data.longtail import long_tail
@@ -24,103 +22,96 @@ from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import LabelCounts
 from fedbb.rng import stream
+from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients
 from fedbb.simulation.base import make_client_infos
 from fedbb.training.client_dataset import ClientDataset, make_client_datasets
 
-TOLD = 1000
-"""Clients whose loss is looked at one by one; what is said of more of them nobody reads."""
+SHOWN = 1000
+"""Clients whose loss is described one by one; nobody reads notes on more of them."""
 
-EVERYTHING = Rule("even", clients=1)
-"""Central training: one client that holds all."""
+EVERYTHING = Rule("even", clients=1, seed=0)
+"""Central training: one client that holds all data."""
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """A data set as its clients share it, and the examples that rounds are scored on."""
+    """A data set as its clients share it.
+
+    Attributes:
+        dataset: The data; its training examples are divided among the clients.
+        partition: Which examples each client has.
+        scored: Examples that rounds are scored on, by name: "test", and "validation" if any.
+    """
 
     dataset: Dataset
     partition: Partition
     scored: dict[str, Examples]
 
     @cached_property
-    def shares(self) -> list[ClientDataset]:
+    def clients(self) -> list[ClientDataset]:
         """Each client's part of the training data."""
         return make_client_datasets(self.dataset, self.partition.clients)
 
 
 def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
-    """Load and divide the data of a recipe."""
+    """Load and divide the data of a recipe.
+
+    Args:
+        recipe: A recipe whose parts suit each other.
+        progress: Called with the number of images decoded so far and in all.
+
+    Raises:
+        DataError: The data cannot be read, or not be divided by the recipe's rule.
+        RecipeError: The recipe asks for more images than there are.
+    """
     dataset, scored = _load(recipe.data, recipe.seed, progress)
-    rule = EVERYTHING if recipe.engine == "central" else _rule(recipe)
-    return Federation(dataset, divide(rule, dataset.train, dataset.task), scored)
+    rule = EVERYTHING if recipe.engine == "central" else recipe.data.partition
+    partition = divide(rule.resolve(recipe.seed), dataset.train, dataset.task)
+    return Federation(dataset, partition, scored)
 
 
-def _rule(recipe: Recipe) -> Rule:
-    spec = recipe.data.partition
-    least = {} if spec.min_samples is None else {"min_samples": spec.min_samples}
-    return Rule(
-        kind=spec.kind,
-        clients=spec.clients,
-        concentration=spec.concentration,
-        seed=recipe.seed if spec.seed is None else spec.seed,
-        column=spec.column,
-        path=None if spec.path is None else Path(spec.path),
-        **least,
+def describe(federation: Federation, method: Method) -> FederationRecord:
+    """Return what a simulation knows of its clients: sizes, counts and weights, and notes on them.
+
+    The server of a deployed federation sees of this only each client's size and dispersion.
+    """
+    dataset, counts = federation.dataset, [client.counts for client in federation.clients]
+    infos = make_client_infos(federation.clients, method.weighting)
+    clients = [
+        replace(
+            client,
+            loss_weight=method.loss.mean_weight(count, dataset.task) if number < SHOWN else None,
+            positives=tuple(count.positive.tolist()),
+        )
+        for number, (client, count) in enumerate(
+            zip(describe_clients(infos, method), counts, strict=True)
+        )
+    ]
+    whole = count_labels(dataset.train.labels, dataset.task, len(dataset.classes))
+    return replace(
+        describe_private(federation),
+        positives=tuple(whole.positive.tolist()),
+        clients=tuple(clients),
+        notes=(*dataset.notes, *_notes(counts, dataset, method)),
     )
 
 
-def describe(federation: Federation, method: Method) -> dict[str, Any]:
-    """Return what a simulation knows of its clients: sizes, counts and weights, and notes on them.
-
-    A server in the field sees of this only each client's size and dispersion.
-    """
-    dataset, shares = federation.dataset, federation.shares
-    counts = [share.counts for share in shares]
-    infos = make_client_infos(shares, method.weighting)
-    weights, by_size = method.weighting(infos), BySamples()(infos)
-    clients = [
-        {
-            "client": info.client,
-            "samples": info.samples,
-            "dispersion": info.dispersion,
-            "weight": float(weights[info.client]),
-            "weight_by_samples": float(by_size[info.client]),
-            "loss_weight": (
-                method.loss.mean_weight(count, dataset.task) if info.client < TOLD else None
-            ),
-            "positives": count.positive.tolist(),
-        }
-        for info, count in zip(infos, counts, strict=True)
-    ]
-    whole = count_labels(dataset.train.labels, dataset.task, len(dataset.classes))
-    return {
-        "data": dataset.name,
-        "task": str(dataset.task),
-        "classes": list(dataset.classes),
-        "train": len(dataset.train),
-        "scored": {name: len(examples) for name, examples in federation.scored.items()},
-        "positives": whole.positive.tolist(),
-        "clients": clients,
-        "notes": [*dataset.notes, *_notes(counts, dataset, method)],
-    }
-
-
-def describe_hidden(federation: Federation) -> dict[str, Any]:
-    """Return what the server of a private run knows of its clients: how many, and how much in all.
+def describe_private(federation: Federation) -> FederationRecord:
+    """Return what the server of a private run knows: the number of clients, and of all samples.
 
     It has the examples that rounds are scored on, and learns the number of all others from a sum.
     """
     dataset = federation.dataset
-    return {
-        "data": dataset.name,
-        "task": str(dataset.task),
-        "classes": list(dataset.classes),
-        "train": len(dataset.train),
-        "scored": {name: len(examples) for name, examples in federation.scored.items()},
-        "positives": None,
-        "clients": [{"client": client} for client in range(len(federation.partition.clients))],
-        "notes": list(dataset.notes),
-    }
+    return FederationRecord(
+        data=dataset.name,
+        task=dataset.task,
+        classes=dataset.classes,
+        train=len(dataset.train),
+        scored={name: len(examples) for name, examples in federation.scored.items()},
+        positives=None,
+        clients=tuple(ClientRecord(client) for client in range(len(federation.partition.clients))),
+        notes=dataset.notes,
+    )
 
 
 def _load(
@@ -144,7 +135,7 @@ def _load(
 
 
 def _some(train: Examples, number: int, rng: np.random.Generator) -> Examples:
-    """Return so many of the examples, drawn at random, in their old order."""
+    """Return this number of the examples, drawn at random, in their old order."""
     if number > len(train):
         raise RecipeError(
             f"data.train_images = {number} is refused: there are {len(train)} to train on"
@@ -154,12 +145,12 @@ def _some(train: Examples, number: int, rng: np.random.Generator) -> Examples:
 
 def _notes(counts: list[LabelCounts], dataset: Dataset, method: Method) -> list[str]:
     notes = [
-        f"client {client}: {remark}"
-        for client, count in enumerate(counts[:TOLD])
-        for remark in method.loss.diagnostics(count, dataset.task)
+        f"client {client}: {note}"
+        for client, count in enumerate(counts[:SHOWN])
+        for note in method.loss.diagnostics(count, dataset.task)
     ]
-    if len(counts) > TOLD:
-        notes.append(f"loss weights and notes are of the first {TOLD} of {len(counts)} clients")
+    if len(counts) > SHOWN:
+        notes.append(f"loss weights and notes are of the first {SHOWN} of {len(counts)} clients")
     held = np.sum([count.positive for count in counts], axis=0)
     absent = [name for name, number in zip(dataset.classes, held, strict=True) if number == 0]
     if absent:

@@ -1,9 +1,10 @@
-"""A run's folder: the resolved recipe, the partition, a line for each round, checkpoints."""
+"""The folder of a run: the resolved recipe, the partition, a line for each round, checkpoints."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,15 @@ from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint,
 Record = dict[str, Any]
 
 LOCK = ".lock"
+STATES = "memories"
+"""Sub-folder of the clients' states, which they keep between rounds."""
+
+PRIVATE_STATES = "parties/memories"
+"""The same in a private run, whose server must not read them."""
+
+CLIENTS_FILE = "cards.json"
+"""What a run on Flower keeps of its clients; it names the run at the sites."""
+
 FILES = (
     "recipe.json",
     "partition.json",
@@ -30,22 +40,27 @@ FILES = (
     "best.safetensors",
     "final.safetensors",
     "checkpoints",
-    "memories",
+    STATES,
     LOCK,
 )
-FURTHER = ("cards.json", "audit.json", "roster.json", "aggregator.key", "parties")
+FURTHER = (CLIENTS_FILE, "audit.json", "roster.json", "aggregator.key", "parties")
 """What runs on Flower and private runs have beside these."""
 
 KEPT = 2
-"""Checkpoints in all, and memories of one client, so that the last but one can take over."""
+"""Checkpoints in all, and states of one client, so that the last but one can take over."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of one run; `kept` is where clients' memories are."""
+    """The files of one run.
+
+    Attributes:
+        path: The folder.
+        states: Sub-folder of the clients' states.
+    """
 
     path: Path
-    kept: str = "memories"
+    states: str = STATES
 
     def file(self, name: str) -> Path:
         """Return the path of a file in the folder."""
@@ -65,7 +80,7 @@ class RunFolder:
             file.write((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
     def is_run(self) -> bool:
-        """Tell whether a run was set up here; its recipe is the last file of the setup."""
+        """Tell whether a run was set up here; its recipe is the last file of the set-up."""
         return self.file("recipe.json").exists()
 
     def commit(
@@ -77,7 +92,13 @@ class RunFolder:
     ) -> None:
         """Save a finished round; it counts from the moment its checkpoint is in place.
 
-        The memories that the checkpoint names are on disk by then.
+        Args:
+            record: The round as rounds.jsonl holds it.
+            checkpoint: The model after it; the client states that it names are on disk.
+            best: Whether the round is the best so far.
+
+        Raises:
+            RunError: The disk is full, or the folder cannot be written.
         """
         try:
             if best:
@@ -95,7 +116,7 @@ class RunFolder:
             ) from error
 
     def latest(self) -> Checkpoint | None:
-        """Return the newest checkpoint that is whole, with a warning for each that is not."""
+        """Return the newest checkpoint that is intact, with a warning for each that is not."""
         damaged = []
         for path in self._checkpoints():
             try:
@@ -108,9 +129,9 @@ class RunFolder:
         return None
 
     @property
-    def memories(self) -> ClientStateFiles:
-        """What clients remember, in files that the checkpoints name."""
-        return ClientStateFiles(self.file(self.kept))
+    def client_states(self) -> ClientStateFiles:
+        """What clients keep between rounds, in files that the checkpoints name."""
+        return ClientStateFiles(self.file(self.states))
 
     def records(self) -> list[Record]:
         """Return the records of all rounds; a last line torn by a crash is left out."""
@@ -136,22 +157,34 @@ class RunFolder:
         return self.file("checkpoints") / f"round-{number:06d}.safetensors"
 
     def _forget(self, newest: Checkpoint) -> None:
-        """Delete checkpoints, and memories of this round's clients, that no kept one refers to."""
+        """Delete checkpoints, and states of this round's clients, that no kept one refers to."""
         for path in self._checkpoints()[KEPT:]:
             path.unlink()
         clients = [client for client, since in newest.state_rounds.items() if since == newest.round]
         for client in clients:
-            self.memories.keep_newest(client, KEPT)
+            self.client_states.keep_newest(client, KEPT)
 
     def _checkpoints(self) -> list[Path]:
         return sorted(self.file("checkpoints").glob("round-*.safetensors"), reverse=True)
 
 
 @contextmanager
-def hold(path: Path, *, kept: str = "memories") -> Iterator[RunFolder]:
-    """Make the folder if need be, keep other processes out, and clear what a crash left."""
+def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
+    """Make the folder if need be, lock out other processes, and remove what a crash left.
+
+    A folder that was made here is removed if the block fails before a run is set up in it: it
+    must not stand in the way of the corrected command.
+
+    Args:
+        path: The folder.
+        states: Sub-folder of the clients' states.
+
+    Raises:
+        RunError: The folder cannot be written, or another process uses it.
+    """
+    is_new = not path.exists()
     try:
-        for inner in ("checkpoints", kept):
+        for inner in ("checkpoints", states):
             (path / inner).mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / LOCK)
         lock.acquire(blocking=False)
@@ -159,10 +192,16 @@ def hold(path: Path, *, kept: str = "memories") -> Iterator[RunFolder]:
         raise RunError(f"{path} is in use by another process") from None
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
+    folder = RunFolder(path, states)
     try:
-        for place in (path, path / "checkpoints", path / kept, (path / kept).parent):
+        for place in (path, path / "checkpoints", path / states, (path / states).parent):
             remove_leftovers(place)
-        yield RunFolder(path, kept)
+        yield folder
+    except BaseException:
+        # Sites on Flower may know a run by its name already, although its set-up was cut short.
+        if is_new and not folder.is_run() and not folder.file(CLIENTS_FILE).exists():
+            shutil.rmtree(path, ignore_errors=True)
+        raise
     finally:
         lock.release()
 
@@ -176,5 +215,5 @@ def check_foreign(path: Path) -> None:
     foreign = sorted(names - known)
     if foreign:
         raise RunError(
-            f"{path} holds other things than a run, such as {foreign[0]}; choose another"
+            f"{path} holds other files than those of a run, such as {foreign[0]}; choose another"
         )

@@ -1,24 +1,165 @@
-"""What a run was made with."""
+"""What a run folder tells of its run beside the rounds: its federation, and its environment."""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
 import torch
 
 import fedbb
+from fedbb.aggregation.weighting import BySamples
 from fedbb.errors import RunError
+from fedbb.methods import Method
+from fedbb.recipes.spec import Recipe
+from fedbb.records import ClientInfo, Task
+from fedbb.runs.folder import RunFolder
 
-DECISIVE = ("fedbb", "torch", "numpy", "machine")
+FEDERATION = "federation.json"
+ENVIRONMENT = "environment.json"
+
+NUMERICS = 1
+"""Version of what the package computes, raised whenever a run would end with other bits.
+
+Runs of another number cannot be resumed. Folders without one are from before it was written: 1.
+"""
+
+DECISIVE = ("numerics", "torch", "numpy", "machine")
+"""What must be the same for a run to be resumed; a release of fedbb may change without effect."""
 
 
-def describe() -> dict[str, Any]:
-    """Return versions and machine, as far as they bear on results."""
+@dataclass(frozen=True)
+class ClientRecord:
+    """One client as federation.json describes it.
+
+    Attributes:
+        client: Its number.
+        samples: Size of its training data; None, like everything below, if the server of a private
+            run does not know it.
+        dispersion: How uneven its classes are; None if the weighting does not measure it.
+        weight: Its weight in a round in which all clients take part.
+        weight_by_samples: The weight that its size alone would give it.
+        loss_weight: Mean weight of a case in its loss; None where the server cannot know it.
+        positives: Samples of each class; None where the server cannot know them.
+    """
+
+    client: int
+    samples: int | None = None
+    dispersion: float | None = None
+    weight: float | None = None
+    weight_by_samples: float | None = None
+    loss_weight: float | None = None
+    positives: tuple[float, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as federation.json holds it."""
+        if self.samples is None:
+            return {"client": self.client}
+        positives = None if self.positives is None else list(self.positives)
+        return {**vars(self), "positives": positives}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> ClientRecord:
+        """Return the record of an entry of federation.json."""
+        positives = content.get("positives")
+        values = {**content, "positives": None if positives is None else tuple(positives)}
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class FederationRecord:
+    """A federation as federation.json describes it.
+
+    Attributes:
+        data: Name of the data set.
+        task: Multi-class or multi-label.
+        classes: Names of the classes.
+        train: Number of training samples of all clients.
+        scored: Number of examples that rounds are scored on, by name.
+        positives: Training samples of each class; None where the server cannot know them.
+        clients: The clients, in order.
+        notes: Remarks on data and method for the log of a run.
+    """
+
+    data: str
+    task: Task
+    classes: tuple[str, ...]
+    train: int
+    scored: Mapping[str, int]
+    positives: tuple[float, ...] | None
+    clients: tuple[ClientRecord, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as federation.json holds it."""
+        return {
+            "data": self.data,
+            "task": str(self.task),
+            "classes": list(self.classes),
+            "train": self.train,
+            "scored": dict(self.scored),
+            "positives": None if self.positives is None else list(self.positives),
+            "clients": [client.to_json() for client in self.clients],
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> FederationRecord:
+        """Return the record that federation.json holds.
+
+        Raises:
+            RunError: An entry is missing, or has another form.
+        """
+        try:
+            positives = content["positives"]
+            return cls(
+                data=str(content["data"]),
+                task=Task(content["task"]),
+                classes=tuple(content["classes"]),
+                train=int(content["train"]),
+                scored=dict(content["scored"]),
+                positives=None if positives is None else tuple(positives),
+                clients=tuple(ClientRecord.from_json(client) for client in content["clients"]),
+                notes=tuple(content["notes"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise RunError(f"{FEDERATION} is damaged: {error!r}") from error
+
+
+def read_federation(folder: RunFolder) -> FederationRecord:
+    """Return what a run folder tells of its federation."""
+    try:
+        return FederationRecord.from_json(folder.read_json(FEDERATION))
+    except RunError as error:
+        raise RunError(f"{folder.path}: {error}") from error
+
+
+def describe_clients(infos: Sequence[ClientInfo], method: Method) -> list[ClientRecord]:
+    """Return what a server knows of its clients: size, dispersion and weight of each."""
+    has_samples = any(info.samples for info in infos)
+    weights = method.weighting(infos) if has_samples else [0.0] * len(infos)
+    by_samples = BySamples()(infos) if has_samples else [0.0] * len(infos)
+    return [
+        ClientRecord(
+            client=info.client,
+            samples=info.samples,
+            dispersion=info.dispersion,
+            weight=float(weights[info.client]),
+            weight_by_samples=float(by_samples[info.client]),
+        )
+        for info in infos
+    ]
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return versions and machine, as far as results may depend on them."""
     return {
         "fedbb": fedbb.__version__,
+        "numerics": NUMERICS,
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),
@@ -29,13 +170,43 @@ def describe() -> dict[str, Any]:
     }
 
 
-def check_same(before: dict[str, Any]) -> None:
-    """Refuse to go on with other versions: the result would belong to neither."""
-    now = describe()
+def check_environment(before: Mapping[str, Any]) -> None:
+    """Refuse to resume with other software: the result would belong to neither.
+
+    Args:
+        before: What environment.json holds.
+
+    Raises:
+        RunError: A version that results depend on is another one.
+    """
+    before, now = {"numerics": 1, **before}, describe_environment()
     changed = [
         f"{name}: {before.get(name)} before, {now[name]} now"
         for name in DECISIVE
         if before.get(name) != now[name]
     ]
     if changed:
-        raise RunError("the run was begun with other software; " + "; ".join(changed))
+        raise RunError("the run was started with other software; " + "; ".join(changed))
+
+
+def set_up_folder(
+    folder: RunFolder, recipe: Recipe, describe: Callable[[], FederationRecord]
+) -> None:
+    """Write what a run folder begins with; recipe.json comes last, for it makes it a run.
+
+    Args:
+        folder: The folder, held by this process.
+        recipe: The recipe of the run.
+        describe: Returns the description of the federation, after it has written the files that
+            only runs of its kind have.
+
+    Raises:
+        RunError: The folder cannot be written.
+    """
+    try:
+        federation = describe()
+        folder.write_json(FEDERATION, federation.to_json())
+        folder.write_json(ENVIRONMENT, describe_environment())
+        folder.write_json("recipe.json", recipe.model_dump(mode="json"))
+    except OSError as error:
+        raise RunError(f"{folder.path} cannot be written: {error}") from error

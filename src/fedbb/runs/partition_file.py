@@ -1,4 +1,4 @@
-"""A run's division of the data as its folder keeps it: whole, or of a private run only a digest."""
+"""The partition of a run in its folder: complete, or for a private run only a digest."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import json
 from fedbb.partition.partition import Partition
 from fedbb.runs.folder import RunFolder
 
-FILE = "partition.json"
+PARTITION = "partition.json"
 HIDDEN = "fedbb hidden partition 1"
 
 
-def hide_division(folder: RunFolder, partition: Partition) -> None:
-    """Write only by what a division can be known again: who holds what is the clients' own."""
-    folder.write_json(FILE, {"format": HIDDEN, "sha256": _digest(partition)})
+def save_partition_digest(folder: RunFolder, partition: Partition) -> None:
+    """Write only what a partition is recognized by: which samples a client has is its secret."""
+    folder.write_json(PARTITION, {"format": HIDDEN, "sha256": _digest(partition)})
 
 
-def is_division(folder: RunFolder, partition: Partition) -> bool:
-    """Tell whether the folder's run divides the data like this."""
-    content = folder.read_json(FILE)
+def is_same_partition(folder: RunFolder, partition: Partition) -> bool:
+    """Tell whether the run of the folder divides the data in the same way."""
+    content = folder.read_json(PARTITION)
     if isinstance(content, dict) and content.get("format") == HIDDEN:
         return bool(content.get("sha256") == _digest(partition))
-    return Partition.load(folder.file(FILE)) == partition
+    return Partition.load(folder.file(PARTITION)) == partition
 
 
 def _digest(partition: Partition) -> str:

@@ -1,10 +1,10 @@
-"""A finished run seen from its clients: the shared model, that trained on, and one of their own."""
+"""Personalization of a finished run: the shared model, adapted to a client, and one of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,8 +20,9 @@ from fedbb.rounds.loop import Score
 from fedbb.runs.checkpoint import ClientStateFiles, load_checkpoint
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.partition_file import is_division
-from fedbb.runs.runtime import local_config_of, network_of, wanted_workers
+from fedbb.runs.metadata import read_federation
+from fedbb.runs.partition_file import is_same_partition
+from fedbb.runs.runtime import choose_workers, local_config_of, network_of
 from fedbb.simulation.base import Engine
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool import process_start as process_start
@@ -37,13 +38,18 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Served:
-    """Accuracies on data mixed as a client's own, by several models; NaN where undefined.
+class ClientAccuracies:
+    """Accuracies of several models on test data with a client's own label mix; NaN if undefined.
 
-    `shared` is the run's final model; `adapted` that model after some epochs on the client's
-    images; `alone` a model trained on these only, from the run's start and for as many epochs as
-    its rounds had in all; `ceiling` the final model of another run. The last two are None unless
-    asked for.
+    Attributes:
+        client: Its number.
+        samples: Size of its training data.
+        classes: Number of classes it has.
+        shared: Of the run's final model.
+        adapted: Of that model after some more epochs on the client's data.
+        alone: Of a model trained on the client's data only, from the run's start and for as many
+            epochs as its rounds have in all; None unless asked for.
+        ceiling: Of the final model of another run; None unless asked for.
     """
 
     client: int
@@ -56,7 +62,8 @@ class Served:
 
     def as_json(self) -> dict[str, float | None]:
         """Return plain numbers, with None for NaN."""
-        return {name: finite_or_none(value) for name, value in asdict(self).items()}
+        values: dict[str, float | None] = finite_or_none(self)
+        return values
 
 
 def personalize(
@@ -67,35 +74,45 @@ def personalize(
     ceiling: Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> list[Served]:
-    """Return how a finished run serves each of its clients.
+) -> list[ClientAccuracies]:
+    """Return how well a finished run fits each of its clients.
 
     Clients train by the plain loss and otherwise as in the run, whatever its method was: what is
-    compared is the model they begin with. `ceiling` is another finished run on the same classes,
-    such as a central one. `progress` hears how many of all trainings are done.
+    compared is the model they begin with.
+
+    Args:
+        path: Folder of the run.
+        epochs: Epochs that a client trains the final model for.
+        alone: Whether clients also train on their own from the start.
+        ceiling: Another finished run on the same classes, such as a central one.
+        workers: Number of worker processes; follows the cores if None.
+        progress: Called with the number of trainings done and of all.
+
+    Raises:
+        RunError: The run is unfinished, private, central or multi-label, or its data changed.
     """
     folder = RunFolder(path)
     recipe, final = _finished(folder)
-    number = wanted_workers(recipe, workers)
+    number = choose_workers(recipe, workers)
     if number:
         process_start.prepare()
     with threads(recipe.local.threads):
         federation = _federation(folder, recipe)
         above = None if ceiling is None else _recall(ceiling, federation.dataset.classes)
-        counts = [share.counts.positive for share in federation.shares]
+        counts = [client.counts.positive for client in federation.clients]
         count = _Counter((1 + alone) * len(counts), progress)
         adapting = replace(local_config_of(recipe), epochs=epochs)
         # Their own rounds of random numbers: after the run's last, and before its first.
-        with _open(recipe, federation, adapting, number) as bench:
-            shared = bench.recall(final)
-            adapted = list(bench.train(final, recipe.rounds.number + 1, recipe.seed, count))
+        with _open(recipe, federation, adapting, number) as trainer:
+            shared = trainer.recall(final)
+            adapted = list(trainer.train(final, recipe.rounds.number + 1, recipe.seed, count))
         lonely: list[FloatArray] = []
         if alone:
             whole = replace(adapting, epochs=recipe.rounds.number * recipe.local.epochs)
-            with _open(recipe, federation, whole, number) as bench:
-                lonely = list(bench.train(bench.first, 0, recipe.seed, count))
+            with _open(recipe, federation, whole, number) as trainer:
+                lonely = list(trainer.train(trainer.first, 0, recipe.seed, count))
     return [
-        Served(
+        ClientAccuracies(
             client=client,
             samples=len(federation.partition.clients[client]),
             classes=int((cases > 0).sum()),
@@ -113,7 +130,9 @@ def _finished(folder: RunFolder) -> tuple[Recipe, ModelState]:
         raise RunError(f"{folder.path} holds no run")
     recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
     if recipe.privacy != "none":
-        raise RunError(f"{folder.path} is private: nobody may see how it serves a single client")
+        raise RunError(
+            f"{folder.path} is private: nobody may see how its model performs for a single client"
+        )
     if recipe.engine == "central":
         raise RunError(f"{folder.path} was trained in one place and has no clients")
     final = folder.file("final.safetensors")
@@ -125,7 +144,7 @@ def _finished(folder: RunFolder) -> tuple[Recipe, ModelState]:
 def _federation(folder: RunFolder, recipe: Recipe) -> Federation:
     """Return the run's data as its clients share it."""
     federation = prepare(recipe)
-    if not is_division(folder, federation.partition):
+    if not is_same_partition(folder, federation.partition):
         raise RunError(f"{folder.path}: the recipe now divides the data in another way")
     if federation.dataset.task is Task.MULTILABEL:
         raise RunError(
@@ -140,15 +159,15 @@ def _recall(path: Path, classes: Sequence[str]) -> FloatArray:
     folder = RunFolder(path)
     if not folder.file("summary.json").exists():
         raise RunError(f"{path} holds no finished run")
-    if folder.read_json("federation.json")["classes"] != list(classes):
-        raise RunError(f"{path} knows other classes")
+    if read_federation(folder).classes != tuple(classes):
+        raise RunError(f"{path} has other classes")
     final = folder.read_json("summary.json")["final"]["scores"]["test"]
     return Scores.from_json(final).per_class["recall"]
 
 
 @dataclass
 class _Counter:
-    """Counts trainings for whoever wants to hear of them."""
+    """Counts trainings and reports the progress."""
 
     whole: int
     progress: Progress | None
@@ -161,8 +180,8 @@ class _Counter:
 
 
 @dataclass(frozen=True, eq=False)
-class _Bench:
-    """Where every client can train from a state, and the result be scored."""
+class _Trainer:
+    """Trains clients from a state, and scores the result."""
 
     engine: Engine
     score: Score
@@ -176,7 +195,7 @@ class _Bench:
     def train(
         self, state: ModelState, number: int, seed: int, count: Callable[[], None]
     ) -> Iterator[FloatArray]:
-        """Yield the recall of the state trained on by each client, in client order."""
+        """Yield the recall of the state after training by each client, in client order."""
         jobs = [TrainJob(client, number, seed, state) for client in range(self.clients)]
         for start in range(0, self.clients, TOGETHER):
             for update in list(self.engine.train(jobs[start : start + TOGETHER])):
@@ -186,18 +205,18 @@ class _Bench:
 
 @contextmanager
 def _open(
-    recipe: Recipe, federation: Federation, plan: LocalConfig, workers: int
-) -> Iterator[_Bench]:
+    recipe: Recipe, federation: Federation, local: LocalConfig, workers: int
+) -> Iterator[_Trainer]:
     method = build_method(recipe.method.name, recipe.method.options)
-    model = network_of(recipe, federation.dataset, method, workers)
+    model = network_of(recipe, method, federation.dataset, device="cpu" if workers else None)
     first, clients = snapshot(model), len(federation.partition.clients)
     scored = {"test": federation.scored["test"]}
     batch = recipe.evaluation.batch_size
     with TemporaryDirectory() as folder:
-        engine = Inline(model, federation.shares, fedavg(), plan, ClientStateFiles(Path(folder)))
+        engine = Inline(model, federation.clients, fedavg(), local, ClientStateFiles(Path(folder)))
         if not workers:
-            scorer = Scorer(model, federation.dataset, scored, batch, plan.device)
-            yield _Bench(engine, scorer, first, clients)
+            scorer = Scorer(model, federation.dataset, scored, batch, local.device)
+            yield _Trainer(engine, scorer, first, clients)
             return
         with Pool(engine, scored, batch_size=batch, workers=workers) as pool:
-            yield _Bench(pool, pool, first, clients)
+            yield _Trainer(pool, pool, first, clients)

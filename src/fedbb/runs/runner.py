@@ -9,33 +9,45 @@ from pathlib import Path
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
-from fedbb.recipes.check import check_recipe, check_task
-from fedbb.recipes.defense import check_crowd
+from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
-from fedbb.rounds.loop import Round, Schedule, Start, run_rounds
+from fedbb.rounds.loop import Round, Start, run_rounds
 from fedbb.rounds.round import FederatedRound
-from fedbb.runs import metadata as environment
 from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
-from fedbb.runs.federation import Federation, describe, describe_hidden, prepare
-from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
-from fedbb.runs.partition_file import hide_division, is_division
+from fedbb.runs.federation import Federation, describe, describe_private, prepare
+from fedbb.runs.folder import (
+    PRIVATE_STATES,
+    STATES,
+    Record,
+    RunFolder,
+    check_foreign,
+    hold,
+)
+from fedbb.runs.metadata import (
+    ENVIRONMENT,
+    FederationRecord,
+    check_environment,
+    set_up_folder,
+)
+from fedbb.runs.partition_file import PARTITION, is_same_partition, save_partition_digest
 from fedbb.runs.runtime import (
-    Joining,
+    MakeRound,
     RunRuntime,
-    make_join,
+    choose_workers,
+    network_of,
     open_runtime,
-    round_policy_of,
-    wanted_workers,
+    plain_round,
 )
 from fedbb.simulation.base import make_client_infos
 from fedbb.simulation.inline import Inline
-from fedbb.simulation.pool import process_start as process_start
+from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import digest
+from fedbb.training.checks import check_device, check_network
 from fedbb.training.threads import threads
 
 
@@ -49,47 +61,66 @@ def run(
 ) -> Iterator[Record]:
     """Run a recipe in a folder and yield the record of each round once it is safely on disk.
 
-    With `resume`, an unfinished run in the folder goes on from its last whole round, to the bit.
-    `progress` hears of images being decoded. The number of workers changes no bit; it follows the
-    cores if not given.
+    A call that fails before round 1 is set up leaves no folder behind.
+
+    Args:
+        recipe: What to run.
+        path: Folder of the run.
+        resume: Whether an unfinished run in the folder continues from its last complete round, to
+            the same bits; without it a folder that holds a run is refused.
+        progress: Called with the number of images decoded so far and in all.
+        workers: Number of worker processes; follows the cores if None. It changes no bit.
+
+    Yields:
+        The record of each round, as rounds.jsonl holds it.
+
+    Raises:
+        RecipeError: The recipe contradicts itself, the data or this machine.
+        RunError: The folder cannot be used, or holds another run.
     """
     method = check_recipe(recipe)
+    check_device(recipe.local.device)
     check_foreign(path)
     if RunFolder(path).is_run() and not resume:
         raise RunError(f"{path} holds a run already; --resume goes on with it, or choose another")
-    number = wanted_workers(recipe, workers)
+    number = choose_workers(recipe, workers)
     if number:
         process_start.prepare()
-    with hold(path, kept=_kept(recipe)) as folder, threads(recipe.local.threads):
+    states = STATES if recipe.privacy == "none" else PRIVATE_STATES
+    with hold(path, states=states) as folder, threads(recipe.local.threads):
         if folder.is_run():
             check_resume(folder, recipe)
         federation = prepare(recipe, progress)
-        check_task(method, federation.dataset.task)
-        check_crowd(recipe, len(federation.partition.clients))
-        task = federation.dataset.task
+        check_data(recipe, method, federation.dataset, len(federation.partition.clients))
+        # Workers place their networks themselves; here it is only a model to begin with.
+        device = "cpu" if number else None
+        network = network_of(recipe, method, federation.dataset, device=device)
+        check_network(network, federation.dataset, method)
         if not folder.is_run():
             _set_up(folder, recipe, federation, method)
-        elif not is_division(folder, federation.partition):
+        elif not is_same_partition(folder, federation.partition):
             raise RunError(f"{path}: the recipe now divides the data in another way")
-        joining = _joining(recipe, folder)
-        opened = open_runtime(recipe, federation, method, folder.memories, number, joining=joining)
-        del federation
-        with opened as workshop:
-            yield from go_on(folder, recipe, task, workshop)
+        task, make_round = federation.dataset.task, _make_round(recipe, folder)
+        store = folder.client_states
+        opened = open_runtime(
+            recipe, federation, network, method, store, number, make_round=make_round
+        )
+        del federation, network
+        with opened as runtime:
+            yield from go_on(folder, recipe, task, runtime)
 
 
-def go_on(folder: RunFolder, recipe: Recipe, task: Task, workshop: RunRuntime) -> Iterator[Record]:
+def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) -> Iterator[Record]:
     """Yield the rounds that a folder still lacks, each once it is committed, and close the run."""
-    checkpoint = folder.latest() or Checkpoint(0, workshop.first)
+    checkpoint = folder.latest() or Checkpoint(0, runtime.first)
     records = folder.rewind(checkpoint.round)
-    workshop.state_rounds.update(checkpoint.state_rounds)
+    runtime.state_rounds.update(checkpoint.state_rounds)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
     best = best_record(records, metric)
-    schedule = Schedule(recipe.rounds.number, recipe.rounds.participation, recipe.seed)
-    start = Start(checkpoint.state, checkpoint.round)
-    for finished in run_rounds(workshop.join, start, schedule, workshop.score):
-        record = _record(finished, workshop.workers)
-        checkpoint = Checkpoint(finished.number, finished.state, dict(workshop.state_rounds))
+    start = Start(checkpoint.state, checkpoint.round, recipe.seed)
+    for finished in run_rounds(runtime.round, start, recipe.rounds, runtime.score):
+        record = _record(finished, runtime.workers)
+        checkpoint = Checkpoint(finished.number, finished.state, dict(runtime.state_rounds))
         leads = is_better(record, best, metric)
         folder.commit(record, checkpoint, best=leads)
         best = record if leads else best
@@ -127,51 +158,52 @@ def _record(finished: Round, workers: int) -> Record:
 
 
 def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: Method) -> None:
-    try:
-        if recipe.privacy == "none":
-            federation.partition.save(folder.file("partition.json"))
-            folder.write_json("federation.json", describe(federation, method))
-        else:
-            from fedbb.secagg.simulated import enrol
+    """Write what a simulation begins with."""
 
-            hide_division(folder, federation.partition)
-            folder.write_json("federation.json", describe_hidden(federation))
-            infos = make_client_infos(federation.shares, method.weighting)
-            check_members(recipe, method, len(infos))
-            agreement = agreement_of(recipe, method, len(infos))
-            least = least_cohort(recipe, len(infos))
-            enrol(folder.path, recipe.privacy, agreement, infos, least)
-        folder.write_json("environment.json", environment.describe())
-        folder.write_json("recipe.json", recipe.model_dump(mode="json"))
-    except OSError as error:
-        raise RunError(f"{folder.path} cannot be written: {error}") from error
+    def describe_plain() -> FederationRecord:
+        federation.partition.save(folder.file(PARTITION))
+        return describe(federation, method)
 
+    def describe_enrolled() -> FederationRecord:
+        # Cryptography needs an extra, and takes time to load.
+        from fedbb.secagg.simulated import enrol
 
-def _kept(recipe: Recipe) -> str:
-    """Return where clients' memories go: those of a private run are not for its server."""
-    return "memories" if recipe.privacy == "none" else "parties/memories"
+        save_partition_digest(folder, federation.partition)
+        infos = make_client_infos(federation.clients, method.weighting)
+        check_members(recipe, method, len(infos))
+        agreement = agreement_of(recipe, method, len(infos))
+        enrol(folder.path, recipe.privacy, agreement, infos, least_cohort(recipe, len(infos)))
+        return describe_private(federation)
+
+    is_plain = recipe.privacy == "none"
+    set_up_folder(folder, recipe, describe_plain if is_plain else describe_enrolled)
 
 
-def _joining(recipe: Recipe, folder: RunFolder) -> Joining:
-    """Return how a run in this folder joins what its clients train."""
+def _make_round(recipe: Recipe, folder: RunFolder) -> MakeRound:
+    """Return how a run in this folder aggregates what its clients train."""
     if recipe.privacy == "none":
-        return make_join
-    # Cryptography needs an extra, and takes time to load.
+        return plain_round
     from fedbb.secagg.simulated import open_round
 
-    def make_secure_round(recipe: Recipe, engine: Inline | Pool) -> FederatedRound:
+    def secure_round(recipe: Recipe, engine: Inline | Pool) -> FederatedRound:
         agreement = agreement_of(recipe, engine.method, len(engine.client_infos()))
-        return open_round(folder.path, agreement, round_policy_of(recipe), engine, recipe.seed)
+        return open_round(folder.path, agreement, recipe.defense, engine, recipe.seed)
 
-    return make_secure_round
+    return secure_round
 
 
 def check_resume(folder: RunFolder, recipe: Recipe) -> None:
-    """Refuse to go on with another recipe, or with other versions of what results depend on."""
-    changed = differences(make_recipe(folder.read_json("recipe.json")).decisive, recipe.decisive)
+    """Refuse to resume with another recipe, or with other versions of what results depend on."""
+    check_same_recipe(folder, recipe)
+    check_environment(folder.read_json(ENVIRONMENT))
+
+
+def check_same_recipe(folder: RunFolder, recipe: Recipe) -> None:
+    """Refuse a folder whose run has another recipe, as far as results depend on it."""
+    found = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
+    changed = differences(found.decisive, recipe.decisive)
     if changed:
-        raise RunError(f"{folder.path} was begun with another recipe; " + "; ".join(changed))
-    environment.check_same(folder.read_json("environment.json"))
+        raise RunError(f"{folder.path} was started with another recipe; " + "; ".join(changed))
 
 
 def _finish(folder: RunFolder, last: Checkpoint, records: list[Record], metric: str) -> None:

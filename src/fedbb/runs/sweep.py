@@ -1,7 +1,8 @@
-"""Running a grid into a folder: what is finished is kept, what is missing runs side by side."""
+"""Running a grid into a folder: finished cells are kept, the others run in parallel."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,14 +11,17 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from fedbb._util.files import replacing
 from fedbb.errors import FedbbError, RunError
 from fedbb.recipes.grid.grid import Cell, Grid
-from fedbb.recipes.reader import differences, make_recipe
-from fedbb.runs.failed import forget_failure, note_failure, read_failure
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.runner import check_same_recipe
 from fedbb.runs.scheduler import EventKind, RunEvent, run_jobs, seconds_of
 
 LOCK = ".grid.lock"
+
+FAILED = ".failed.json"
+"""Ending of the note that tells why a run failed; it lies beside the folder, until a new try."""
 
 
 class State(StrEnum):
@@ -54,7 +58,7 @@ def run_grid(
 ) -> Generator[tuple[Cell, RunEvent], None, None]:
     """Run or go on with all cells that are not finished, and yield what happens to each.
 
-    Cells that failed are tried again. With `seconds` by cell the longest are begun first, so that
+    Cells that failed are tried again. With `seconds` by cell the longest are started first, so that
     the processes end at about the same time. A cell that fails does not stop the others.
     """
     with _hold(out):
@@ -67,12 +71,12 @@ def run_grid(
 def _run(cells: Sequence[Cell], out: Path, workers: int | None) -> Iterator[tuple[Cell, RunEvent]]:
     by_path = {out / cell.name: cell for cell in cells}
     jobs = [(cell.recipe, path) for path, cell in by_path.items()]
-    for news in run_jobs(jobs, workers):
-        if news.kind is EventKind.BEGUN:
-            forget_failure(news.path)
-        elif news.kind is EventKind.FAILED:
-            note_failure(news.path, news.message)
-        yield by_path[news.path], news
+    for event in run_jobs(jobs, workers):
+        if event.kind is EventKind.BEGUN:
+            forget_failure(event.path)
+        elif event.kind is EventKind.FAILED:
+            note_failure(event.path, event.message)
+        yield by_path[event.path], event
 
 
 def _status(cell: Cell, path: Path) -> CellStatus:
@@ -82,7 +86,7 @@ def _status(cell: Cell, path: Path) -> CellStatus:
         records = folder.records()
         seconds = sum((seconds_of(record) for record in records), 0.0)
         if folder.is_run():
-            _check_same(cell, folder)
+            check_same_recipe(folder, cell.recipe)
     except (FedbbError, KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         reason = str(error) if isinstance(error, FedbbError) else f"{path} is damaged: {error!r}"
         return CellStatus(State.FAILED, 0, of, 0.0, reason)
@@ -92,15 +96,8 @@ def _status(cell: Cell, path: Path) -> CellStatus:
     return CellStatus(state, len(records), of, seconds, failure or "")
 
 
-def _check_same(cell: Cell, folder: RunFolder) -> None:
-    found = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
-    changed = differences(found.decisive, cell.recipe.decisive)
-    if changed:
-        raise RunError(f"{folder.path} was begun with another recipe; " + "; ".join(changed))
-
-
 def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
-    """Tell whether the run has its end; one whose summary is damaged gets it anew."""
+    """Tell whether the run is finished; one whose summary is damaged is finished again."""
     try:
         return rounds == of and "sha256" in folder.read_json("summary.json")
     except (RunError, TypeError):
@@ -122,3 +119,34 @@ def _hold(out: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def note_failure(path: Path, message: str) -> None:
+    """Note beside a run folder why its run failed."""
+    text = json.dumps({"message": message}, ensure_ascii=False) + "\n"
+    try:
+        with replacing(_note(path)) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise RunError(f"{path.name} failed ({message}), and {error}") from error
+
+
+def read_failure(path: Path) -> str | None:
+    """Return why the run of this folder failed, or None if no failure is noted."""
+    try:
+        note = json.loads(_note(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        return f"the note of its failure cannot be read: {error}"
+    message = note.get("message") if isinstance(note, dict) else None
+    return str(message or "it failed without a message")
+
+
+def forget_failure(path: Path) -> None:
+    """Delete the note, as when the run is tried again."""
+    _note(path).unlink(missing_ok=True)
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(path.name + FAILED)

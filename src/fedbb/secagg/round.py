@@ -10,7 +10,8 @@ import numpy as np
 from fedbb.aggregation.validation import update_norm
 from fedbb.errors import PrivacyError, TooFewError
 from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
-from fedbb.rounds.round import RoundPolicy, RoundResult, repeat_until_quorum
+from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import RoundResult, repeat_until_quorum
 from fedbb.secagg.audit import RoundAudit
 from fedbb.secagg.cbr import SCALARS, abstain, combine
 from fedbb.secagg.protocol.roster import LEAST

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from fedbb.errors import DivergedError, PrivacyError
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState
-from fedbb.rounds.round import RoundPolicy
+from fedbb.rounds.policy import RoundPolicy
 from fedbb.secagg.audit import AuditFile, begin_audit
 from fedbb.secagg.cbr import Agreement, Contributor
 from fedbb.secagg.client_secrets import (

@@ -3,6 +3,7 @@
 import logging
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,9 +64,7 @@ def test_a_part_of_the_clients_and_unequal_sizes_give_the_inline_engines_bits(tm
         "moon+fedbb",
         data={"name": "npz", "path": str(tmp_path / "small.npz"), "partition": skew},
     )
-    recipe = recipe.model_copy(
-        update={"rounds": recipe.rounds.model_copy(update={"participation": 0.5})}
-    )
+    recipe = recipe.model_copy(update={"rounds": replace(recipe.rounds, participation=0.5)})
     inline, _ = finish(recipe, tmp_path / "inline")
     flower, _ = flower_run(recipe, tmp_path / "flower", open_loopback(recipe, 4))
     assert flower["sha256"] == inline["sha256"]
@@ -225,7 +224,7 @@ def test_a_late_answer_is_dropped_in_the_next_round(recipe, tmp_path, caplog):
 def test_updates_that_wait_on_disk_come_back_to_the_bit(tmp_path):
     recipe = named(tmp_path, "fedbb", rounds=2)
     clients = IN_MEMORY + 3
-    partition = recipe.data.partition.model_copy(update={"clients": clients})
+    partition = replace(recipe.data.partition, clients=clients)
     data = recipe.data.model_copy(update={"partition": partition})
     recipe = recipe.model_copy(update={"data": data})
     inline, _ = finish(recipe, tmp_path / "inline")
@@ -380,6 +379,6 @@ def test_if_nobody_has_samples_the_model_stays_as_it_is(tmp_path):
     _, records = flower_run(recipe, tmp_path / "flower", grid)
     assert len(records[0]["absent"]) == 3
     assert records[0]["clients"] == []
-    model = network_of(recipe, prepare(recipe).dataset, check_recipe(recipe), workers=0)
+    model = network_of(recipe, check_recipe(recipe), prepare(recipe).dataset)
     final = load_checkpoint(tmp_path / "flower" / "final.safetensors").state
     assert digest(final) == digest(snapshot(model))

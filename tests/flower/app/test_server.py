@@ -13,8 +13,8 @@ from fedbb.flower.app import server
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
 from fedbb.flower.app.transport import GridTransport
+from fedbb.partition.registry import Rule
 from fedbb.recipes.reader import make_recipe
-from fedbb.recipes.spec import PartitionSpec
 from fedbb.report.results import read_run
 from fedbb.runs.folder import RunFolder
 from fedbb.state import digest
@@ -240,7 +240,7 @@ def test_a_newcomer_does_not_take_the_place_of_a_client_that_is_there(tmp_path):
 def test_recipes_that_have_no_sites_are_refused(tmp_path):
     central = small_recipe(tmp_path, engine="central")
     central = central.model_copy(
-        update={"data": central.data.model_copy(update={"partition": PartitionSpec()})}
+        update={"data": central.data.model_copy(update={"partition": Rule()})}
     )
     with pytest.raises(RunError, match="has no sites"):
         flower_run(central, tmp_path / "flower")

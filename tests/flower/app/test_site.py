@@ -55,7 +55,7 @@ def test_a_network_follows_from_the_outline_alone(recipe):
     site = open_site(recipe, SiteSettings(0))
     bare = dataset_of(outline_of(site.dataset))
     ours, theirs = (
-        snapshot(network_of(recipe, data, site.method, workers=0)) for data in (bare, site.dataset)
+        snapshot(network_of(recipe, site.method, data)) for data in (bare, site.dataset)
     )
     assert digest(ours) == digest(theirs)
 
@@ -99,7 +99,7 @@ def test_a_server_cannot_choose_another_folder(name, tmp_path):
 
 def test_training_again_from_the_named_memory_gives_the_same_bits(recipe):
     site, store = open_site(recipe, SiteSettings(0)), ClientStateRecords(RecordDict())
-    state = snapshot(network_of(recipe, site.dataset, site.method, workers=0))
+    state = snapshot(network_of(recipe, site.method, site.dataset))
     order = TrainRequest(TrainJob(0, 1, 0, state), 1, "run", None)
     site.train(order, store)
     second = TrainRequest(TrainJob(0, 2, 0, state), 1, "run", 1)
@@ -112,7 +112,7 @@ def test_training_again_from_the_named_memory_gives_the_same_bits(recipe):
 
 def test_a_job_for_another_client_is_refused(recipe):
     site = open_site(recipe, SiteSettings(0))
-    state = snapshot(network_of(recipe, site.dataset, site.method, workers=0))
+    state = snapshot(network_of(recipe, site.method, site.dataset))
     with pytest.raises(RunError, match="this site is client 0, and the job is for 1"):
         site.train(
             TrainRequest(TrainJob(1, 1, 0, state), 1, "run", None), ClientStateRecords(RecordDict())

@@ -9,8 +9,7 @@ import pytest
 from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import read_grid
 from fedbb.report.sweep.table_files import read_table
-from fedbb.runs.failed import note_failure
-from fedbb.runs.sweep import State
+from fedbb.runs.sweep import State, note_failure
 from helpers.grid_results import run_cells, sketch_of, small_grid, write_grid
 from helpers.run_builder import build
 

@@ -13,7 +13,7 @@ from fedbb.paper.tables import Printed
 from fedbb.recipes.grid.grid import read_grid
 from fedbb.report.sweep.layout import overview
 from fedbb.report.sweep.table_files import read_table, show_table, write_tables
-from fedbb.runs.failed import note_failure
+from fedbb.runs.sweep import note_failure
 from helpers.grid_results import run_cells, small_grid
 
 EVIL = '<script>alert("x")</script> | a_b 5 % & \\ `c` [d](e) $f$ #{g}~^'

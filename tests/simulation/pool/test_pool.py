@@ -53,7 +53,7 @@ def pool_rounds(method, folder, task=Task.MULTICLASS, workers=2, plan=PLAN, **ne
     engine = Inline(model, toy_shares(dataset), method, plan, ClientStateFiles(folder))
     scored = {"test": dataset.test}
     with Pool(engine, scored, batch_size=8, workers=workers) as pool:
-        start, schedule = Start(snapshot(model)), Schedule(rounds=3)
+        start, schedule = Start(snapshot(model)), Schedule(number=3)
         yield from federate(pool, method, start, schedule, pool)
 
 
@@ -103,7 +103,7 @@ def test_an_idle_worker_that_dies_is_replaced(tmp_path):
     dataset, model = toy_dataset(), toy_network()
     engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, ClientStateFiles(tmp_path))
     with Pool(engine, {"test": dataset.test}, workers=2) as pool:
-        rounds = federate(pool, fedavg(), Start(snapshot(model)), Schedule(rounds=3), pool)
+        rounds = federate(pool, fedavg(), Start(snapshot(model)), Schedule(number=3), pool)
         next(rounds)
         for worker in pool._pool.workers:
             worker.process.kill()
@@ -152,7 +152,7 @@ def test_what_scoring_needs_is_imported_once_all_workers_are_busy(tmp_path, monk
     monkeypatch.setattr("fedbb.evaluation.metrics.prepare", lambda: ready.append(len(ready)))
     with Pool(engine, {"test": dataset.test}, workers=2) as pool:
         assert ready == []
-        rounds = federate(pool, fedavg(), Start(snapshot(model)), Schedule(rounds=2), pool)
+        rounds = federate(pool, fedavg(), Start(snapshot(model)), Schedule(number=2), pool)
         assert len(list(rounds)) == 2
         assert ready == [0]
 

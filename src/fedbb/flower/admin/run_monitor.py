@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -35,7 +36,7 @@ def run_config(recipe: Recipe, folder: Path, *, resume: bool, score: str) -> dic
 def located(recipe: Recipe) -> Recipe:
     """Return the recipe with absolute paths in place of those that exist relative to here."""
     data = recipe.data
-    partition = data.partition.model_copy(update={"path": _absolute(data.partition.path)})
+    partition = replace(data.partition, path=_absolute(data.partition.path))
     data = data.model_copy(update={"path": _absolute(data.path), "partition": partition})
     return recipe.model_copy(update={"data": data})
 

@@ -25,10 +25,11 @@ from fedbb.flower.app.serde import (
     unpack_update,
 )
 from fedbb.flower.app.transport import Failure, GridTransport
-from fedbb.recipes.spec import DefenseSpec
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
+from fedbb.rounds.filters import RoundReplies
+from fedbb.rounds.policy import RoundPolicy
 from fedbb.rounds.replies import Expected, Inbox
-from fedbb.rounds.round import RoundReplies, repeat_until_quorum
+from fedbb.rounds.round import repeat_until_quorum
 from fedbb.simulation.pool.reorder_buffer import SpillBuffer
 from fedbb.state import flatten_state, unflatten_state
 from fedbb.training.config import LocalConfig, TrainJob
@@ -59,7 +60,7 @@ class FlowerEngine:
     transport: GridTransport
     registry: NodeRegistry
     config: LocalConfig
-    defense: DefenseSpec
+    defense: RoundPolicy
     run: str
     patience: float = 60.0
     state_rounds: dict[int, int] = field(default_factory=dict)

@@ -30,8 +30,9 @@ from fedbb.data.transforms import Augmentation
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import VERSIONS
 from fedbb.flower.app.settings import SiteSettings
-from fedbb.recipes.check import check_recipe, check_task
-from fedbb.recipes.spec import DataSpec, PartitionSpec, Recipe
+from fedbb.partition.registry import Rule
+from fedbb.recipes.check import check_data, check_recipe
+from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import ClientInfo, Task
 from fedbb.runs.federation import prepare
 from fedbb.training.client_dataset import ClientDataset
@@ -85,7 +86,7 @@ def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
     """Check the recipe, load, check and divide its data, and take this client's part."""
     method = check_recipe(recipe)
     federation = prepare(_undivided(recipe) if settings.whole else recipe)
-    check_task(method, federation.dataset.task)
+    check_data(recipe, method, federation.dataset, None)
     parts = federation.partition.clients
     place = 0 if settings.whole else settings.client
     if place >= len(parts):
@@ -100,7 +101,7 @@ def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
 
 
 def _undivided(recipe: Recipe) -> Recipe:
-    everything = PartitionSpec(kind="even", clients=1)
+    everything = Rule(kind="even", clients=1)
     data = recipe.data.model_copy(update={"partition": everything})
     return recipe.model_copy(update={"data": data})
 

@@ -7,17 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedbb.aggregation.weighting import BySamples
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import Outline
 from fedbb.flower.app.settings import Scoring
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, Task
-from fedbb.runs import metadata as environment
-from fedbb.runs.folder import RunFolder
-
-CLIENTS_FILE = "cards.json"
+from fedbb.runs.folder import CLIENTS_FILE, RunFolder
+from fedbb.runs.metadata import (
+    ClientRecord,
+    FederationRecord,
+    describe_clients,
+    set_up_folder,
+)
 
 
 @dataclass(frozen=True)
@@ -95,47 +97,39 @@ def set_up(
     metadata: RunMetadata,
     scored: Mapping[str, int],
 ) -> None:
-    """Write the files with which a run begins; recipe.json comes last, since it marks a run."""
-    try:
+    """Write the files with which a run begins."""
+
+    def begin() -> FederationRecord:
         save_run_metadata(folder, metadata)
-        folder.write_json("federation.json", describe(metadata, method, scored))
-        folder.write_json("environment.json", environment.describe())
-        folder.write_json("recipe.json", recipe.model_dump(mode="json"))
-    except OSError as error:
-        raise RunError(f"{folder.path} cannot be written: {error}") from error
+        return describe(metadata, scored, describe_clients(metadata.infos, method))
+
+    set_up_folder(folder, recipe, begin)
 
 
-def describe(metadata: RunMetadata, method: Method, scored: Mapping[str, int]) -> dict[str, Any]:
-    """Return what the server of a real federation knows: sizes, dispersions and weights."""
-    outline, infos = metadata.outline, metadata.infos
-    notes = []
+def describe(
+    metadata: RunMetadata,
+    scored: Mapping[str, int],
+    clients: Sequence[ClientRecord],
+    samples: int | None = None,
+) -> FederationRecord:
+    """Return what the server of a real federation knows of its clients.
+
+    Args:
+        metadata: the run and its clients.
+        scored: the number of examples that the server scores rounds on, by name.
+        clients: what it knows of each client.
+        samples: the number of all training samples, if the server does not know each client's.
+    """
+    outline, notes = metadata.outline, []
     if metadata.score == "sites":
         notes.append("scores are means over the sites, each on its own test data")
-    return {
-        "data": outline.data,
-        "task": str(outline.task),
-        "classes": list(outline.classes),
-        "train": sum(info.samples for info in infos),
-        "scored": dict(scored),
-        "positives": None,
-        "clients": _describe_clients(infos, method),
-        "notes": notes,
-    }
-
-
-def _describe_clients(infos: Sequence[ClientInfo], method: Method) -> list[dict[str, Any]]:
-    weighed = any(info.samples for info in infos)
-    weights = method.weighting(infos) if weighed else [0.0] * len(infos)
-    by_size = BySamples()(infos) if weighed else [0.0] * len(infos)
-    return [
-        {
-            "client": info.client,
-            "samples": info.samples,
-            "dispersion": info.dispersion,
-            "weight": float(weights[info.client]),
-            "weight_by_samples": float(by_size[info.client]),
-            "loss_weight": None,
-            "positives": None,
-        }
-        for info in infos
-    ]
+    return FederationRecord(
+        data=outline.data,
+        task=outline.task,
+        classes=outline.classes,
+        train=sum(info.samples for info in metadata.infos) if samples is None else samples,
+        scored=scored,
+        positives=None,
+        clients=tuple(clients),
+        notes=tuple(notes),
+    )

@@ -23,16 +23,16 @@ from fedbb.flower.app.settings import RunSettings, read_run_settings
 from fedbb.flower.app.site import dataset_of, outline_of
 from fedbb.flower.app.transport import GridTransport
 from fedbb.methods import Method
-from fedbb.recipes.check import check_recipe, check_task
-from fedbb.recipes.defense import check_crowd
+from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import LabelCounts
+from fedbb.rounds.filters import accept_all
 from fedbb.rounds.loop import Score
-from fedbb.rounds.round import PlainRound, accept_all
+from fedbb.rounds.round import PlainRound
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.runner import check_resume, go_on
-from fedbb.runs.runtime import RunRuntime, local_config_of, network_of, round_policy_of
+from fedbb.runs.runtime import RunRuntime, local_config_of, network_of
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
@@ -86,7 +86,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
         else:
             metadata = _begin(folder, settings, method, registry, own)
         dataset = dataset_of(metadata.outline) if own is None else own.dataset
-        check_task(method, dataset.task)
+        check_data(recipe, method, dataset, len(metadata.infos))
         engine = FlowerEngine(
             transport,
             registry,
@@ -131,7 +131,7 @@ def _hide(
 
     rounds = open_rounds(folder, private, metadata.run, runtime.state_rounds)
     score = rounds.score if metadata.score == "sites" else runtime.score
-    return replace(runtime, join=rounds.round, score=score)
+    return replace(runtime, round=rounds.round, score=score)
 
 
 def _own_data(recipe: Recipe) -> OwnData:
@@ -163,8 +163,8 @@ def _begin(
     divided = 0 if own is None else own.clients
     number = settings.sites or settings.recipe.data.partition.clients or divided
     infos = registry.gather(number, settings.wait)
-    check_crowd(settings.recipe, len(infos))
     assert registry.outline is not None
+    check_data(settings.recipe, method, dataset_of(registry.outline), len(infos))
     metadata = RunMetadata(
         name_run(settings.recipe), settings.score, registry.outline, tuple(infos)
     )
@@ -198,15 +198,16 @@ def _open_runtime(
     own: OwnData | None,
 ) -> RunRuntime:
     dataset = dataset_of(metadata.outline) if own is None else own.dataset
-    model = network_of(recipe, dataset, method, workers=0)
+    model = network_of(recipe, method, dataset)
     score: Score = engine.score
     if own is not None:
         batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
         score = Scorer(model, dataset, own.scored, batch, device)
     # The engine has validated each reply on arrival; the round need not hold all to do so again.
-    policy = replace(round_policy_of(recipe), validate=accept_all)
-    join = PlainRound(engine.train, method, metadata.infos, recipe.seed, policy)
-    return RunRuntime(join, score, snapshot(model), engine.state_rounds)
+    plain = PlainRound(
+        engine.train, method, metadata.infos, recipe.seed, recipe.defense, validate=accept_all
+    )
+    return RunRuntime(plain, score, snapshot(model), engine.state_rounds)
 
 
 def _measures(weighting: Weighting) -> bool:

@@ -75,7 +75,7 @@ class Site:
                 state = store.load(self.client, request.since)
             except RunError:
                 lost = True
-        model = network_of(self.recipe, self.dataset, self.method, workers=0)
+        model = network_of(self.recipe, self.method, self.dataset)
         update, kept = train_client(model, self.train_data, job, self.method, self.config, state)
         if kept == NO_STATE:
             return Trained(update, kept=False, lost=lost)
@@ -87,7 +87,7 @@ class Site:
     def score(self, state: ModelState) -> dict[str, Scores]:
         """Return the scores of a model on the examples this site holds back."""
         examples = {name: part for name, part in self.data.scored.items() if len(part)}
-        model = network_of(self.recipe, self.dataset, self.method, workers=0)
+        model = network_of(self.recipe, self.method, self.dataset)
         batch = self.recipe.evaluation.batch_size
         return Scorer(model, self.dataset, examples, batch, self.config.device)(state)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from fedbb._util.names import nearest
+from fedbb._util.constraints import Seed
+from fedbb._util.validation import explain_validation_error
 from fedbb.errors import RecipeError
-from fedbb.recipes.spec import Section, Seed
+from fedbb.recipes.spec import Section
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -103,29 +103,5 @@ def read_sheet(path: Path, form: type[Form]) -> Form:
     try:
         return form.model_validate(values)
     except ValidationError as error:
-        problems = [_explain(dict(problem), form) for problem in error.errors()]
-        raise RecipeError(f"{path}: " + "; ".join(problems)) from error
-
-
-def _explain(problem: dict[str, Any], form: type[BaseModel]) -> str:
-    place: Sequence[str | int] = problem["loc"]
-    # Entries are counted from one, as people do.
-    key = " ".join(str(part + 1) if isinstance(part, int) else part for part in place)
-    match problem["type"]:
-        case "extra_forbidden":
-            names = [part for part in place if isinstance(part, str)]
-            return f"{key} is unknown{nearest(names[-1], _known(form, names[:-1]))}"
-        case "missing":
-            return f"{key} is missing"
-        case _:
-            message = str(problem["msg"])
-            return f"{key} = {problem['input']!r} is refused: {message[:1].lower()}{message[1:]}"
-
-
-def _known(form: type[BaseModel], tables: Sequence[str]) -> list[str]:
-    for table in tables:
-        annotation = form.model_fields[table].annotation
-        while not isinstance(annotation, type) or not issubclass(annotation, BaseModel):
-            annotation = get_args(annotation)[0]
-        form = annotation
-    return list(form.model_fields)
+        problems = explain_validation_error(error, form, separator=" ")
+        raise RecipeError(f"{path}: {problems}") from error

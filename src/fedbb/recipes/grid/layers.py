@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedbb.errors import RecipeError
 from fedbb.recipes.grid.file import AxisSheet, GridSheet, OverlaySheet
-from fedbb.recipes.grid.overlay import Values, merge, put
 from fedbb.recipes.reader import read_values
 
+Values = dict[str, Any]
 Combination = frozenset[tuple[str, str]]
 OWN = ("seed", "name")
 """Settings that a grid gives its cells itself."""
@@ -84,3 +86,36 @@ def _settings(axes: Sequence[AxisSheet], name: str, label: str) -> Values:
         if value.label == label
     )
     return {key: value for settings in found for key, value in settings.items()}
+
+
+def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Values:
+    """Return the settings of both, table by table; where both have a value, that of `over`.
+
+    >>> merge({"local": {"lr": 0.1, "epochs": 2}}, {"local": {"lr": 0.2}})
+    {'local': {'lr': 0.2, 'epochs': 2}}
+    """
+    merged = copy.deepcopy(dict(under))
+    for key, value in over.items():
+        before = merged.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            merged[key] = merge(before, value)
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
+
+
+def put(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Values:
+    """Return the values with settings such as {"local.lr": 0.2} put in, each replacing what was.
+
+    A table replaces the whole table before it, so that {"data.options": {}} empties one.
+    """
+    changed = copy.deepcopy(dict(values))
+    for name, value in settings.items():
+        *tables, last = name.split(".")
+        place = changed
+        for table in tables:
+            place = place.setdefault(table, {})
+            if not isinstance(place, dict):
+                raise RecipeError(f"{name} cannot be set: {table} is a value, not a table")
+        place[last] = copy.deepcopy(value)
+    return changed

@@ -10,11 +10,10 @@ import numpy as np
 from fedbb.errors import RunError
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.recipes.reader import differences
-from fedbb.recipes.spec import LocalSpec
 from fedbb.report.results import RunResult, ScoredRound, read_run
-from fedbb.runs.failed import read_failure
 from fedbb.runs.folder import Record, RunFolder
-from fedbb.runs.sweep import State
+from fedbb.runs.sweep import State, read_failure
+from fedbb.training.config import LocalConfig
 
 LARGEST = 2**40
 """More samples or seconds than any run has, and few enough to be added without loss."""
@@ -126,7 +125,7 @@ def _without_folder(message: str, path: Path) -> str:
     return message.replace(f"{path}/", "").replace(str(path), path.name)
 
 
-def _whole_batches(samples: int, local: LocalSpec) -> int:
+def _whole_batches(samples: int, local: LocalConfig) -> int:
     """Return the images of one epoch; a short last batch may be dropped unless it is the only."""
     if local.drop_last and samples > local.batch_size:
         return samples - samples % local.batch_size

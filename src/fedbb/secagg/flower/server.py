@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
@@ -15,8 +14,8 @@ from fedbb.errors import ReplyError, RunError, TooFewError
 from fedbb.evaluation.metrics import Scores
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.run_metadata import (
-    CLIENTS_FILE,
     RunMetadata,
+    describe,
     load_run_metadata,
     save_run_metadata,
 )
@@ -28,9 +27,8 @@ from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState
 from fedbb.rounds.round import repeat_until_quorum
-from fedbb.runs import metadata as environment
-from fedbb.runs.folder import RunFolder
-from fedbb.runs.runtime import round_policy_of
+from fedbb.runs.folder import CLIENTS_FILE, RunFolder
+from fedbb.runs.metadata import ClientRecord, FederationRecord, set_up_folder
 from fedbb.secagg.audit import AuditFile, RoundAudit, begin_audit
 from fedbb.secagg.cbr import Agreement
 from fedbb.secagg.client_secrets import ROSTER, RosterKeys, read_server_keys
@@ -146,21 +144,19 @@ class SecureServer:
         return load_run_metadata(folder).run if folder.file(CLIENTS_FILE).exists() else name
 
     def set_up(self, folder: RunFolder, metadata: RunMetadata, scored: Mapping[str, int]) -> None:
-        """Sum the sites' statistics and write the run folder; the recipe, last, makes it a run."""
-        try:
+        """Sum the sites' statistics and write the run folder."""
+
+        def begin() -> FederationRecord:
             save_run_metadata(folder, metadata)
             statistics = self._sum_statistics(metadata.run)
             with replacing(folder.file(ROSTER)) as file:
                 file.write(self.keys.signed)
             agreed = (self.agreement, statistics)
             begin_audit(folder.path, metadata.run, self.recipe.privacy, self.keys, agreed)
-            described = describe_private(metadata, statistics.sums.samples, scored)
-            folder.write_json("federation.json", described)
-            folder.write_json("environment.json", environment.describe())
-            folder.write_json("recipe.json", self.recipe.model_dump(mode="json"))
-        except OSError as error:
-            raise RunError(f"{folder.path} cannot be written: {error}") from error
-        log.info("%d sites confirmed the sums", len(statistics.confirmations))
+            log.info("%d sites confirmed the sums", len(statistics.confirmations))
+            return describe_private(metadata, statistics.sums.samples, scored)
+
+        set_up_folder(folder, self.recipe, begin)
 
     def transport(self, what: str, attachment: Attachment | None = None) -> SiteTransport:
         """Return the transport to the sites for one sum."""
@@ -219,7 +215,7 @@ class SecureRounds:
             self.run,
             self.server.clients,
             self.audit.confirmed,
-            round_policy_of(self.server.recipe),
+            self.server.recipe.defense,
             self._record,
         )
 
@@ -268,18 +264,7 @@ def open_rounds(
 
 def describe_private(
     metadata: RunMetadata, samples: int, scored: Mapping[str, int]
-) -> dict[str, Any]:
+) -> FederationRecord:
     """Return what the server of a private run knows of its sites: their number and all samples."""
-    outline, notes = metadata.outline, []
-    if metadata.score == "sites":
-        notes.append("scores are means over the sites, each on its own test data")
-    return {
-        "data": outline.data,
-        "task": str(outline.task),
-        "classes": list(outline.classes),
-        "train": samples,
-        "scored": dict(scored),
-        "positives": None,
-        "clients": [{"client": info.client} for info in metadata.infos],
-        "notes": notes,
-    }
+    clients = [ClientRecord(info.client) for info in metadata.infos]
+    return describe(metadata, scored, clients, samples)

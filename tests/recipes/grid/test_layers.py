@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbb.errors import RecipeError
-from fedbb.recipes.grid.overlay import merge, put
+from fedbb.recipes.grid.layers import merge, put
 
 names = st.text("abc", min_size=1, max_size=2)
 tables = st.dictionaries(

@@ -1,0 +1,66 @@
+"""federation.json is written from one record and read back into it, whoever wrote it."""
+
+import pytest
+
+from fedbb.errors import RunError
+from fedbb.methods import cbr
+from fedbb.records import ClientInfo, Task
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import (
+    ClientRecord,
+    FederationRecord,
+    describe_clients,
+    read_federation,
+)
+from helpers.small_run import finish, small_recipe
+
+CLIENT_KEYS = [
+    "client",
+    "samples",
+    "dispersion",
+    "weight",
+    "weight_by_samples",
+    "loss_weight",
+    "positives",
+]
+KEYS = ["data", "task", "classes", "train", "scored", "positives", "clients", "notes"]
+
+
+@pytest.mark.parametrize("privacy", ["none", "masked"])
+def test_what_a_run_writes_reads_back_as_the_record_it_was_written_from(tmp_path, privacy):
+    finish(small_recipe(tmp_path, privacy=privacy, rounds={"number": 1}), tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    content, record = folder.read_json("federation.json"), read_federation(folder)
+    assert record.to_json() == content
+    assert list(content) == KEYS
+    assert list(content["clients"][0]) == (CLIENT_KEYS if privacy == "none" else ["client"])
+    assert (record.train, record.scored) == (60, {"test": 20})
+    assert [client.client for client in record.clients] == [0, 1, 2]
+
+
+def test_a_server_knows_sizes_dispersions_and_weights_of_its_clients():
+    infos = [ClientInfo(0, 10, 0.2), ClientInfo(1, 30, 0.1)]
+    records = describe_clients(infos, cbr())
+    assert [record.weight_by_samples for record in records] == [0.25, 0.75]
+    assert sum(record.weight for record in records) == pytest.approx(1)
+    assert {record.loss_weight for record in records} == {None}
+
+
+def test_clients_without_any_sample_have_no_weight():
+    records = describe_clients([ClientInfo(0, 0, 0.0), ClientInfo(1, 0, 0.0)], cbr())
+    assert [record.weight for record in records] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"task": "regression"}, {"train": float("inf")}, {"clients": [{"name": "a"}]}, {"clients": 3}],
+)
+def test_a_damaged_description_is_refused_by_name(tmp_path, change):
+    record = FederationRecord("toy", Task.MULTICLASS, ("a",), 1, {}, None, (ClientRecord(0),))
+    (tmp_path / "run").mkdir()
+    folder = RunFolder(tmp_path / "run")
+    folder.write_json("federation.json", record.to_json())
+    assert read_federation(folder) == record
+    folder.write_json("federation.json", record.to_json() | change)
+    with pytest.raises(RunError, match=r"federation\.json is damaged"):
+        read_federation(folder)
