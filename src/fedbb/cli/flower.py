@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from fedbb.cli.common import Json, Quiet, print_json
-from fedbb.cli.flower_enrol import enrol
-from fedbb.cli.flower_run import need_flower, run
-from fedbb.cli.flower_screen import findings_table, status_tables
+from fedbb.cli.flower_run import Settings, need_flower, run
 from fedbb.cli.flower_up import join, up
+from fedbb.errors import RunError
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
+from fedbb.recipes.privacy import need_libraries
+from fedbb.recipes.reader import read_recipe
 
 app = typer.Typer(help="Run recipes across real sites, on Flower.", no_args_is_help=True)
+
+STYLES = {
+    "ok": "green",
+    "warn": "yellow",
+    "bad": "bold red",
+    "online": "green",
+    "offline": "yellow",
+    "not registered": "yellow",
+    "dismissed": "dim",
+    "completed": "green",
+    "failed": "bold red",
+}
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the federation.")]
 
@@ -164,7 +180,98 @@ def dismiss(
         typer.echo(f"dismissed: {site}")
 
 
-app.command("enrol")(enrol)
+@app.command("enrol")
+def enrol(
+    path: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of the federation, or of one site.")
+    ],
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(help="Private recipe whose terms go into the roster; not at a site."),
+    ] = None,
+    settings: Settings = None,
+    keys: Annotated[
+        bool,
+        typer.Option(help="Make the identities of sites here; otherwise each site makes its own."),
+    ] = True,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make identities and sign the roster of a private recipe's sites, where they are missing.
+
+    At a site, make its identity; its public key is sent to the person who enrols the sites.
+    """
+    need_flower()
+    need_libraries("masked")
+    from fedbb.secagg.flower.enrolment import enrol as sign_up
+    from fedbb.secagg.flower.enrolment import make_identity
+
+    site = SiteFolder(path)
+    if site.settings_file.exists():
+        pieces = make_identity(site)
+    elif recipe is None:
+        raise RunError("a roster needs the terms of a recipe: fedbb flower enrol DIR RECIPE")
+    else:
+        chosen = read_recipe(recipe, settings or [])
+        pieces = sign_up(FederationFolder(path), chosen, keys=keys)
+    if as_json:
+        print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in pieces])
+    elif not quiet:
+        for piece in pieces:
+            typer.echo(f"{'made' if piece.made else 'kept'}  {piece.path}  {piece.what}")
+
+
 app.command("up")(up)
 app.command("join")(join)
 app.command("run")(run)
+
+
+def findings_table(findings: Sequence[dict[str, Any]]) -> Table:
+    """Return a row for each finding: its level, its subject, and advice."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for finding in findings:
+        told = Text(finding["told"])
+        if finding["advice"]:
+            told.append(f"\n→ {finding['advice']}", style="bold")
+        table.add_row(_colored(finding["level"]), Text(finding["subject"]), told)
+    return table
+
+
+def status_tables(state: dict[str, Any]) -> Iterator[Table | Text | str]:
+    """Yield the server's address, its sites and its runs."""
+    yield Text(f"server {state['server']}")
+    sites = Table(title="Sites", title_justify="left")
+    for name in ("site", "status", "last came online (UTC)"):
+        sites.add_column(name)
+    for site in state["sites"]:
+        sites.add_row(site["site"], _colored(site["status"]), _moment(site["since"]))
+    yield sites
+    if not state["runs"]:
+        yield "no runs yet"
+        return
+    runs = Table(title="Runs, newest first", title_justify="left")
+    for name in ("begun (UTC)", "status", "rounds", "MB to / from", "folder"):
+        runs.add_column(name, overflow="fold")
+    for entry in state["runs"]:
+        runs.add_row(
+            _moment(entry["begun"])[:16],
+            _colored(entry["status"].removeprefix("finished:")),
+            f"{entry['done']} of {entry['rounds'] or '?'}",
+            f"{entry['bytes_to_sites'] / 1e6:.1f} / {entry['bytes_from_sites'] / 1e6:.1f}",
+            Text(Path(entry["folder"]).name),
+        )
+    yield runs
+    if state["runs"][0]["details"]:
+        yield Text(f"the newest run ended with: {state['runs'][0]['details']}")
+
+
+def _colored(word: str) -> Text:
+    return Text(word, style=STYLES.get(word, ""))
+
+
+def _moment(text: str) -> str:
+    """Return an ISO date and time without its fractions."""
+    return text[:19].replace("T", " ") or "–"
