@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks import results
 from benchmarks.child import ROOT
 from benchmarks.figure import draw
-from fedbb.report.table import make_table, to_markdown
+from fedbb._util.table import make_table, to_markdown
 
 NAMES = {"small-cnn": "small CNN", "resnet11": "ResNet-11", "resnet56": "ResNet-56"}
 MISSING = "*Not measured yet.*"

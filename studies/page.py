@@ -1,4 +1,4 @@
-"""Puts the study's tables into docs/results.md and README.md, between their markers."""
+"""Puts the study's tables into docs/results.md, between their markers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from studies.stored import RESULTS, ROOT, StoredGrid, read_rows, read_stored
 LETTERS = "abcdefgh"
 NOT_RUN = "*Not run yet.*"
 CONTROL = "FedAvg-scaled (control)"
-MAIN = ("FedAvg", "FedProx", "MOON", "FedNova", "FedAlign", "FedLC", "FedBB", CONTROL, "FedBB-plus")
 OWN_RATE = "FedBB, own rate (0.003)"
 CHEST = ("test auroc", "test average_precision", "test balanced_accuracy")
 OURS = (
@@ -167,19 +166,12 @@ PARTS = (
     Part("8b", "ceiling", ("test accuracy",)),
 )
 
-HEADLINES = {
-    "natural-images": ("1", "test accuracy"),
-    "own-rates-chest": ("6d", "test auroc"),
-}
-"""What the README shows: the number that the table has on the page, and its measure."""
-
 
 def main() -> None:
-    """Fill every place of the page and of the README."""
+    """Fill every place of the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
-    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     options = parser.parse_args()
     text = fill(options.page.read_text(encoding="utf-8"), "cost", cost(options.results))
     for part in PARTS:
@@ -190,12 +182,7 @@ def main() -> None:
         table = beside.table(rows) if rows else NOT_RUN
         text = fill(text, beside.FILE.removesuffix(".csv"), table)
     options.page.write_text(text, encoding="utf-8")
-    front = options.readme.read_text(encoding="utf-8")
-    for grid in HEADLINES:
-        stored = read_stored(grid, options.results)
-        front = fill(front, grid, NOT_RUN if stored is None else headline(grid, stored))
-    options.readme.write_text(front, encoding="utf-8")
-    print("written to", options.page, "and", options.readme)
+    print("written to", options.page)
 
 
 def cost(results: Path = RESULTS) -> str:
@@ -236,12 +223,6 @@ def numbered(part: Part, place: int) -> str:
     if part.number[-1].isdigit():
         return f"{part.number}{LETTERS[place]}"
     return f"{part.number[:-1]}{LETTERS[LETTERS.index(part.number[-1]) + place]}"
-
-
-def headline(grid: str, stored: StoredGrid) -> str:
-    """Return the table of a part without the rows that only its page needs."""
-    number, measure = HEADLINES[grid]
-    return tables.scores(stored, measure, number, only=MAIN)
 
 
 def _by_class(classes: Classes, stored: StoredGrid) -> Iterator[str]:

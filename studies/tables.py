@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedbb._util import table as writer
 from fedbb.recipes.grid.grid import Cell
-from fedbb.report import table as writer
 from fedbb.report.labels import metric_title
 from fedbb.report.labels import score_text as spread_text
 from fedbb.report.prose import difference_text

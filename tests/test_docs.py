@@ -345,3 +345,12 @@ def stand_ins() -> list[ModuleType]:
     torchvision.CIFAR100 = lambda root, train, download: pairs
     hugging_face.load_dataset = lambda name: {"train": mappings, "test": mappings}
     return [ModuleType("torchvision"), torchvision, hugging_face]
+
+
+def test_every_class_of_the_glossary_exists():
+    page = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    defined = set(re.findall(r"^class (\w+)", sources, re.M))
+    named = set(re.findall(r"`([A-Z][A-Za-z]+[a-z])`", page))
+    assert len(named) > 15
+    assert named <= defined

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 import fedbb
+from fedbb._util.table import make_table, to_markdown
 from fedbb.analysis.advice import middle_value
 from fedbb.analysis.label_columns import Layout
 from fedbb.analysis.label_readers import read_label_table
 from fedbb.analysis.measures import Settings, gini_of, ratio_of
 from fedbb.data.longtail import tail_sizes
 from fedbb.partition.registry import Rule
-from fedbb.report.table import make_table, to_markdown
 
 XRAY = Settings(beta=0.9999999, tau=10.0, mu=4.0)
 POLICIES = ("zeros", "ones", "ignore")

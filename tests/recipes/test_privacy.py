@@ -1,5 +1,8 @@
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +81,11 @@ def test_a_recipe_and_a_roster_agree_on_clients_and_terms():
         agree(roster, recipe_of(), method)
     with pytest.raises(RunError, match="among 4 clients from 0, and the roster names 0, 1, 2, 3"):
         agree(roster, recipe_of(4), method)
+
+
+def test_every_module_that_privacy_needs_is_brought_by_the_extra_that_the_message_names():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    for modules in checks.EXTRAS.values():
+        for module, extra in modules.items():
+            assert any(re.match(rf"{module}\b", requirement) for requirement in extras[extra])

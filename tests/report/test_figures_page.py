@@ -51,7 +51,9 @@ def check_table(path: Path, runs: Path) -> None:
 
 def test_every_picture_of_a_page_is_there_and_no_other():
     study = (ROOT / "docs" / "results.md").read_text("utf-8")
-    shown = set(re.findall(r"!\[[^\]]+\]\((figures/[\w-]+\.png)\)", PAGE + study))
+    readme = (ROOT / "README.md").read_text("utf-8").replace("(docs/", "(")
+    pages = PAGE + study + readme
+    shown = set(re.findall(r"!\[[^\]]+\]\((figures/[\w-]+\.png)\)", pages))
     assert shown == {f"figures/{path.name}" for path in (ROOT / "docs" / "figures").iterdir()}
     for picture in shown:
         with Image.open(ROOT / "docs" / picture) as image:

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from fedbb.report import labels, table
+from fedbb._util import table
+from fedbb.report import labels
 from fedbb.report.results import read_run
 from fedbb.report.statistics import Spread
 from helpers.run_builder import Sketch, build

@@ -208,13 +208,6 @@ def test_a_claim_points_to_rows_that_are_there(name):
     assert pointed <= known
 
 
-def test_the_readme_shows_what_is_kept():
-    text = (page.ROOT / "README.md").read_text("utf-8")
-    for grid in page.HEADLINES:
-        content = page.headline(grid, read_stored(grid))
-        assert f"<!-- {grid} -->\n{content}\n<!-- /{grid} -->" in text
-
-
 def test_rows_alone_keep_their_numbers_and_are_compared_with_each_other(tmp_path):
     assert tables.scores(store(tmp_path), "test accuracy", "1", only=["FedBB"]) == "\n".join(
         [

@@ -42,6 +42,7 @@ def dataset_of(channels, height, width):
 
 @pytest.mark.parametrize("network", [Flat, FlatWithTail])
 def test_fedalign_on_a_network_without_stages_is_refused_by_both_names(network):
+    check_network(network(), toy_dataset())
     check_network(network(), toy_dataset(), fedavg())
     with pytest.raises(RecipeError, match=r"FedAlign .*Flat"):
         check_network(network(), toy_dataset(), fedalign())

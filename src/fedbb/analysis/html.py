@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from fedbb.report.table import make_table
-from fedbb.report.table import to_html as to_html_table
+from fedbb._util.table import make_table
+from fedbb._util.table import to_html as to_html_table
 
 if TYPE_CHECKING:
     from fedbb.analysis.inspect import Inspection

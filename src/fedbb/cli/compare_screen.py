@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedbb._util.json import finite_or_none
 from fedbb.cli.screens import COLUMNS, percent
 from fedbb.report.compare import (
     ClientWeights,
@@ -199,7 +200,7 @@ def _colored(text: str, value: float) -> Text:
 
 
 def _share(value: float) -> str:
-    return percent(None if isnan(value) else value)
+    return percent(finite_or_none(value))
 
 
 def _title(text: str) -> Text:

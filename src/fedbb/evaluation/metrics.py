@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedbb._util.json import finite_or_none
 from fedbb.records import FloatArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -38,8 +39,8 @@ class Scores:
         """Return plain numbers, lists and dictionaries, with None for NaN."""
         return {
             "samples": self.samples,
-            "macro": dict(zip(self.macro, _plain(self.macro.values()), strict=True)),
-            "per_class": {name: _plain(vector) for name, vector in self.per_class.items()},
+            "macro": finite_or_none(self.macro),
+            "per_class": finite_or_none(self.per_class),
             "defined": dict(self.defined),
         }
 
@@ -49,10 +50,6 @@ class Scores:
         macro = dict(zip(plain["macro"], _vector(plain["macro"].values()).tolist(), strict=True))
         per_class = {name: _vector(values) for name, values in plain["per_class"].items()}
         return cls(int(plain["samples"]), macro, per_class, dict(plain["defined"]))
-
-
-def _plain(values: Iterable[float]) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]
 
 
 def _vector(values: Iterable[float | None]) -> FloatArray:

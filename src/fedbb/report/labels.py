@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedbb._util.table import UNDEFINED
 from fedbb.methods import METHODS
 from fedbb.records import Task
 from fedbb.report.results import RunResult
 from fedbb.report.statistics import Spread
-from fedbb.report.table import UNDEFINED
 
 METRIC_TITLES = {
     "accuracy": "accuracy",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedbb._util.json import finite_or_none
+from fedbb._util.table import Table, escape_markdown, make_table, to_markdown
 from fedbb.report.groups import CONTROL, Comparison, MethodRuns, baselines_of
 from fedbb.report.labels import TASK_METRICS, metric_title, score_text
 from fedbb.report.prose import UNITS, difference_text, verdict_clause
@@ -18,7 +19,6 @@ from fedbb.report.statistics import (
     paired_difference,
     spread_of,
 )
-from fedbb.report.table import Table, escape_markdown, make_table, to_markdown
 
 NO_RIVAL = "Nothing to compare: FedAvg, or any method beside it, is missing."
 # What the control adds to a gain over FedAvg; it takes the same steps without re-weighting.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from fedbb._util.table import UNDEFINED
 from fedbb.report.statistics import Interval, PairedDifference, Verdict
-from fedbb.report.table import UNDEFINED
 
 UNITS = (
     "Scores are on test data, in points of 100: mean ± sample standard deviation over seeds. "

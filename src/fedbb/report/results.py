@@ -38,7 +38,7 @@ class ClientShare:
 class FederationFacts:
     """The data as the clients shared it; `train` counts samples, `positives` cases per class.
 
-    Under secure aggregation cases are NaN and clients are `hidden`: only their number is known.
+    With secure aggregation, cases are NaN and clients are `hidden`: only their number is known.
     """
 
     data: str

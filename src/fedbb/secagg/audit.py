@@ -134,9 +134,7 @@ def begin_audit(
             "clients": list(sums.clients),
             "absent": _plain_failures(statistics.failures),
             "attempts": statistics.attempts,
-            "commitments": {
-                str(client): digest for client, digest in statistics.digests(roster).items()
-            },
+            "commitments": {str(k): digest for k, digest in statistics.digests(roster).items()},
             "letters": _hex(statistics.commitments),
             "confirmations": _hex(statistics.confirmations),
         },

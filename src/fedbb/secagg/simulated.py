@@ -226,9 +226,6 @@ def open_round(
         engine: trains the clients.
         seed: the seed of the run.
         recorder: sees every message, for tests.
-
-    Returns:
-        What computes one round after the other.
     """
     infos, place = engine.client_infos(), folder / CLIENTS
     audit = AuditFile.read(folder)

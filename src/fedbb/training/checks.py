@@ -49,7 +49,7 @@ def check_device(name: str) -> None:
         ) from error
 
 
-def check_network(network: NetworkModule, dataset: Dataset, method: Method) -> None:
+def check_network(network: NetworkModule, dataset: Dataset, method: Method | None = None) -> None:
     """Check that a network takes the images of a data set, and has what a method needs.
 
     One image of zeros is passed through it; its weights stay as they are.
@@ -57,7 +57,7 @@ def check_network(network: NetworkModule, dataset: Dataset, method: Method) -> N
     Args:
         network: the network that the clients are to train.
         dataset: its images and classes.
-        method: the method that the clients are to follow.
+        method: the method that the clients are to follow; None: any that needs nothing special.
 
     Raises:
         RecipeError: the images are too small or otherwise unfit, the logits are not one for each
@@ -65,9 +65,10 @@ def check_network(network: NetworkModule, dataset: Dataset, method: Method) -> N
     """
     name = type(network).__name__
     shape = tuple(dataset.train.images.shape[1:])
-    width = method.needs.tail_width
+    follows = method.name if method is not None else ""
+    width = method.needs.tail_width if method is not None else None
     if width is not None:
-        check_tail(network, method.name)
+        check_tail(network, follows)
     device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
     was_training = network.training
     network.eval()
@@ -87,7 +88,7 @@ def check_network(network: NetworkModule, dataset: Dataset, method: Method) -> N
         network.train(was_training)
     if width is not None and len(outputs.stages) < 2:
         raise RecipeError(
-            f"{method.name} compares the last two stages of a network, and {name} returns "
+            f"{follows} compares the last two stages of a network, and {name} returns "
             f"{len(outputs.stages)} in Outputs.stages"
         )
     expected = (1, len(dataset.classes))

@@ -12,7 +12,7 @@ from fedbb.errors import DivergedError
 from fedbb.methods import Method
 from fedbb.models.base import NetworkModule
 from fedbb.penalties.base import Anchors, Step
-from fedbb.records import ClientState, ClientUpdate
+from fedbb.records import ClientState, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
 from fedbb.state import is_finite, restore, snapshot
 from fedbb.training.client_dataset import ClientDataset, batches
@@ -58,9 +58,9 @@ def train_client(
     with torch_stream(job.seed, "torch", job.round, job.client):
         for epoch in range(local.epochs):
             for images, targets in batches(client, job, local, epoch):
-                images = _place(images, local)
+                images, targets = _place(images, local), targets.to(local.device)
                 outputs = model(images)
-                objective = loss(outputs.logits, targets.to(local.device))
+                objective = loss(outputs.logits, targets)
                 step = Step(images, outputs, _finite(objective, method, job, len(losses)))
                 for penalty in penalties:
                     objective = objective + penalty(step)
@@ -70,20 +70,14 @@ def train_client(
                 if needs.clip is not None:
                     torch.nn.utils.clip_grad_norm_(model.parameters(), needs.clip)
                 optimizer.step()
-    state = snapshot(model)
-    if not is_finite(state):
-        raise DivergedError(
-            f"{_where(method, job)}: the trained model holds values that are not finite"
-        )
+    state = _finite_snapshot(model, method, job)
     kept = ClientState(
         model=state if needs.client_state else None,
         momentum=optimizer.momentum() if local.keep_momentum else None,
     )
-    steps, mean = len(losses), math.fsum(losses) / len(losses)
-    seconds = time.perf_counter() - began
-    return ClientUpdate(
-        job.client, state, steps, effective_steps(steps, local), mean, seconds
-    ), kept
+    effective = effective_steps(len(losses), local)
+    mean, seconds = math.fsum(losses) / len(losses), time.perf_counter() - began
+    return ClientUpdate(job.client, state, len(losses), effective, mean, seconds), kept
 
 
 def _place(images: Tensor, local: LocalConfig) -> Tensor:
@@ -100,6 +94,15 @@ def _finite(objective: Tensor, method: Method, job: TrainJob, step: int) -> floa
             "a lower local.lr or method mu may help"
         )
     return value
+
+
+def _finite_snapshot(model: NetworkModule, method: Method, job: TrainJob) -> ModelState:
+    state = snapshot(model)
+    if not is_finite(state):
+        raise DivergedError(
+            f"{_where(method, job)}: the trained model holds values that are not finite"
+        )
+    return state
 
 
 def _where(method: Method, job: TrainJob) -> str:

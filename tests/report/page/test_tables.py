@@ -4,10 +4,10 @@ import math
 
 import pytest
 
+from fedbb._util.table import to_page
 from fedbb.report.groups import gather, group
 from fedbb.report.method_comparison import compare_methods, final_table
 from fedbb.report.page.tables import BLANK, best_scores, differences, final_scores, report_tables
-from fedbb.report.table import to_page
 from helpers.run_builder import Sketch, build_all
 
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedbb._util.table import Table, make_table, to_csv
 from fedbb.analysis.advice import Advice
 from fedbb.analysis.inspect import Inspection
 from fedbb.imbalance.clients import READINGS
 from fedbb.report.output import write_text
 from fedbb.report.page.inspection import write_inspection
-from fedbb.report.table import Table, make_table, to_csv
 
 _STAGES = ("raw", "cased", "classed")
 

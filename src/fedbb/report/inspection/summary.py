@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from fedbb._util.table import Table, elide, make_table, to_rich
 from fedbb.analysis.html import first_and_last
 from fedbb.analysis.inspect import Inspection
 from fedbb.analysis.warnings import mean_distance
 from fedbb.records import FloatArray, Task
-from fedbb.report.table import Table, elide, make_table, to_rich
 
 CLASSES, CLIENTS, WARNINGS = 8, 6, 5
 NAME = 18

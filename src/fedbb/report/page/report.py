@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fedbb
+from fedbb._util.table import Table, make_table, to_page
 from fedbb.errors import RunError
 from fedbb.recipes.reader import flatten
 from fedbb.report.groups import Comparison, Gathered, group
@@ -24,7 +25,6 @@ from fedbb.report.page.shell import Page, read_part, write_page
 from fedbb.report.page.tables import report_tables
 from fedbb.report.prose import UNITS
 from fedbb.report.results import RunResult, summary_of
-from fedbb.report.table import Table, make_table, to_page
 
 TITLE = "Federated runs, compared"
 EXAMPLES = 3

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fedbb._util.table import UNDEFINED, Cell, Column, Entry, Table, make_table, number_cell
 from fedbb.report.labels import metric_title, score_text
 from fedbb.report.method_comparison import MethodComparison, MethodDifference, MethodScore
 from fedbb.report.page.fairness import Fairness, fairness_of
 from fedbb.report.prose import interval_text, signed
 from fedbb.report.results import RunResult, score_on_test, summary_of
 from fedbb.report.statistics import Spread, spread_of
-from fedbb.report.table import UNDEFINED, Cell, Column, Entry, Table, make_table, number_cell
 
 BLANK = Cell(UNDEFINED)
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from fedbb._util.table import elide
 from fedbb.losses.pnb import PNB, weigh
 from fedbb.methods import build_method
 from fedbb.records import FloatArray, IntArray, LabelCounts, Task
@@ -31,7 +32,6 @@ from fedbb.report.plots.marks import Mark, marks_of, point_look
 from fedbb.report.plots.rows import class_rows, label_rows
 from fedbb.report.results import ClientShare, FederationFacts, RunResult, summary_of
 from fedbb.report.statistics import spread_columns, subtract_by_seed
-from fedbb.report.table import elide
 
 SIZE = 5.0
 PANEL_WIDTH = 7.0

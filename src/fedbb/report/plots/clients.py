@@ -10,13 +10,13 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from fedbb._util.table import elide
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.plots.canvas import BLUE, INK, MUTED, SURFACE, Heading, new_figure, themed
 from fedbb.report.plots.marks import marks_of
 from fedbb.report.plots.rows import Rows, class_order, label_rows
 from fedbb.report.results import ClientShare
-from fedbb.report.table import elide
 
 MOST_COLUMNS = 14
 MOST_ROWS = 24

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
+from fedbb._util.table import elide
 from fedbb.records import FloatArray, IntArray
 from fedbb.report import statistics
 from fedbb.report.groups import Comparison
 from fedbb.report.plots.canvas import INK, MUTED
 from fedbb.report.results import class_counts
-from fedbb.report.table import elide
 
 MOST_CLASSES = 24
 BINS = 10

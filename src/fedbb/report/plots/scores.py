@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
 
+from fedbb._util.table import elide
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.labels import capitalize, metric_title
@@ -17,7 +18,6 @@ from fedbb.report.plots.canvas import SURFACE, Heading, new_figure, themed
 from fedbb.report.plots.marks import Mark, marks_of, point_look
 from fedbb.report.results import score_on_test, summary_of
 from fedbb.report.statistics import Spread, spread_columns, spread_of
-from fedbb.report.table import elide
 
 SIZE = 7.5
 FAR_APART = 6.0

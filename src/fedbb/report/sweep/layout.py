@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from fedbb._util.table import UNDEFINED, Table, make_table
 from fedbb.report.labels import capitalize, metric_title
 from fedbb.report.prose import difference_text, signed
 from fedbb.report.statistics import Spread
 from fedbb.report.sweep.score_table import Entry, GridTable, Score, Trace
-from fedbb.report.table import UNDEFINED, Table, make_table
 from fedbb.runs.sweep import State
 
 ROUNDS = {"best": "best round", "final": "last round"}

@@ -14,14 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedbb._util.json import finite_or_none
-from fedbb.paper.tables import Printed
-from fedbb.recipes.grid.grid import Grid
-from fedbb.report.output import write_text
-from fedbb.report.prose import UNITS
-from fedbb.report.sweep import layout
-from fedbb.report.sweep.cell_runs import read_cells
-from fedbb.report.sweep.score_table import Entry, GridTable, Ours, Score, table_of
-from fedbb.report.table import (
+from fedbb._util.table import (
     Table,
     elide,
     escape_markdown,
@@ -31,6 +24,13 @@ from fedbb.report.table import (
     to_markdown,
     to_rich,
 )
+from fedbb.paper.tables import Printed
+from fedbb.recipes.grid.grid import Grid
+from fedbb.report.output import write_text
+from fedbb.report.prose import UNITS
+from fedbb.report.sweep import layout
+from fedbb.report.sweep.cell_runs import read_cells
+from fedbb.report.sweep.score_table import Entry, GridTable, Ours, Score, table_of
 
 FORMAT = "fedbb-grid-table-1"
 PROSE_LENGTH = 1000

@@ -65,10 +65,8 @@ def enrol(folder: FederationFolder, recipe: Recipe, *, keys: bool = True) -> lis
     place, sites = enrolment_folder(folder), folder.sites()
     pieces = [piece for site in sites for piece in make_identity(site)] if keys else []
     place.mkdir(mode=0o700, exist_ok=True)
-    pieces += [
-        _key(place / SERVER_KEY, "key of the server in secure sums"),
-        *_enrolment_key(place),
-    ]
+    pieces += [_key(place / SERVER_KEY, "key of the server in secure sums")]
+    pieces += _enrolment_key(place)
     members = _members(sites)
     aggregator = read_identity(place / SERVER_KEY).public
     if not (place / ROSTER).exists():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.report.latex import GREEK, escape_latex
+from fedbb._util.latex import GREEK, escape_latex
 from fedbb.report.sweep.table_files import as_latex, read_table
 from helpers.grid_results import run_cells, small_grid
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape as escape_html
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedbb.report.latex import escape_latex
+from fedbb._util.latex import escape_latex
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

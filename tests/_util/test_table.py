@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedbb.report.table import (
+from fedbb._util.table import (
     Cell,
     Column,
     Table,
