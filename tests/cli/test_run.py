@@ -131,3 +131,16 @@ def test_a_warning_is_shown_once_whoever_gives_it(recipe, monkeypatch):
     words = ("--set", "method={name='fedlc', options={denominator='paper'}}", "--out", "literal")
     done = fedbb("run", recipe, *words, monkeypatch=monkeypatch)
     assert done.out.count("warning: ") == 1
+
+
+@pytest.mark.parametrize("setting", ["local.device=warp", "data.partition.clients=999"])
+def test_a_run_that_fails_in_set_up_exits_with_2_and_the_corrected_command_runs(
+    recipe, monkeypatch, setting
+):
+    options = ("--set", "rounds.number=1", "--out", "here", "--quiet")
+    failed = fedbb("run", recipe, "--set", setting, *options, monkeypatch=monkeypatch)
+    assert failed.code == 2
+    assert failed.err.startswith("fedbb: ")
+    assert "Traceback" not in failed.err
+    assert not (recipe.parent / "here").exists()
+    assert fedbb("run", recipe, *options, monkeypatch=monkeypatch).code == 0
