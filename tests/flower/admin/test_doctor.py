@@ -18,8 +18,6 @@ from fedbb.flower.admin.local import free_port
 from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.templates import make_federation
 
-NOW = datetime.now(UTC)
-
 
 @pytest.fixture
 def folder(tmp_path):
@@ -59,12 +57,14 @@ def test_every_finding_that_is_not_well_says_what_to_do(folder):
     [(0, "ok", "is valid until"), (380, "warn", "expires on"), (400, "bad", "expired on")],
 )
 def test_the_dates_of_certificates_are_told(folder, days, level, words):
-    found = told(examine(folder.path, NOW + timedelta(days=days)), "server.crt", level)
+    found = told(
+        examine(folder.path, datetime.now(UTC) + timedelta(days=days)), "server.crt", level
+    )
     assert any(words in finding.told for finding in found)
 
 
 def test_a_clock_before_the_certificates_is_told(folder):
-    (found, *_) = told(examine(folder.path, NOW - timedelta(days=1)), "ca.crt", "bad")
+    (found, *_) = told(examine(folder.path, datetime.now(UTC) - timedelta(days=1)), "ca.crt", "bad")
     assert "is valid only from" in found.told
     assert "clock" in found.advice
 
