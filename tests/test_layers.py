@@ -257,7 +257,7 @@ def test_a_library_is_known_only_in_its_home(home: str, source: str) -> None:
 )
 def test_file_access_is_caught_outside_its_homes(source: str) -> None:
     assert len(file_access("training/made_up.py", source)) == 1
-    assert len(file_access("partition/iid.py", source)) == 1
+    assert len(file_access("partition/registry.py", source)) == 1
     assert (
         file_access("runs/made_up.py", source)
         == file_access("partition/partition.py", source)

@@ -17,7 +17,7 @@ from fedbb.flower.reply_validation import split_arrays
 from fedbb.models.registry import MODELS, build_model
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
-from fedbb.rounds.filters import ValidUpdates
+from fedbb.rounds.policy import ValidUpdates
 from fedbb.rounds.replies import Expected, Reply, check_reply
 from fedbb.rounds.round import RoundReplies
 from fedbb.state import snapshot, state_to_arrays

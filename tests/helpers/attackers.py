@@ -7,7 +7,7 @@ import torch
 
 from fedbb.records import ClientFailure, ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
-from fedbb.rounds.filters import RoundReplies
+from fedbb.rounds.policy import RoundReplies
 from fedbb.rounds.round import TrainClients
 from fedbb.simulation.base import Engine
 from fedbb.training.client_dataset import ClientDataset

@@ -24,8 +24,8 @@ from fedbb.flower.app.settings import RunSettings
 from fedbb.flower.app.transport import GridTransport
 from fedbb.recipes.check import check_recipe
 from fedbb.records import ClientFailure
-from fedbb.rounds.filters import RoundReplies
 from fedbb.rounds.loop import Start, run_rounds
+from fedbb.rounds.policy import RoundReplies
 from fedbb.rounds.round import PlainRound
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder

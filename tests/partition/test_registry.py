@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
-from fedbb.partition.registry import KINDS, Rule, divide
+from fedbb.partition.registry import KINDS, Rule, assign_groups, by_value, divide, even_parts
 from fedbb.partition.skew import measure_skew
 from fedbb.records import Task
 
@@ -102,3 +102,64 @@ def test_no_samples_are_refused_by_every_kind() -> None:
         rule = Rule(name, **{key: fields[key] for key in kind.needs})
         with pytest.raises(DataError, match="no samples"):
             divide(rule, examples(0), Task.MULTICLASS)
+
+
+@given(samples=st.integers(1, 300), clients=st.integers(1, 40), seed=st.integers(0, 5))
+def test_sizes_differ_by_one_at_most(samples, clients, seed) -> None:
+    if clients > samples:
+        with pytest.raises(DataError, match=f"allowed are 1 to {samples}"):
+            even_parts(samples, clients, seed)
+        return
+    owners = even_parts(samples, clients, seed)
+    sizes = np.bincount(owners, minlength=clients)
+    assert len(owners) == samples
+    assert len(sizes) == clients
+    assert np.ptp(sizes) <= 1
+    assert np.array_equal(owners, even_parts(samples, clients, seed))
+
+
+def test_samples_are_shuffled_by_the_seed() -> None:
+    first, second = even_parts(100, 2, 0), even_parts(100, 2, 1)
+    assert not np.array_equal(first, np.arange(100) % 2)
+    assert not np.array_equal(first, second)
+
+
+def test_no_clients_are_refused() -> None:
+    with pytest.raises(DataError, match="clients is 0"):
+        even_parts(10, 0, 0)
+
+
+SITES = np.array(["north", "south", "north", "east", "south", "north"])
+
+
+def test_each_value_is_a_client_in_sorted_order() -> None:
+    assert by_value(SITES).tolist() == [1, 2, 1, 0, 2, 1]
+
+
+@given(
+    values=st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=80),
+    clients=st.integers(1, 10),
+    seed=st.integers(0, 5),
+)
+def test_no_value_is_on_two_clients_and_no_client_is_empty(values, clients, seed) -> None:
+    array = np.array(values)
+    if clients > len(set(values)):
+        with pytest.raises(DataError, match="different values"):
+            assign_groups(array, clients, seed)
+        return
+    owners = assign_groups(array, clients, seed)
+    assert set(owners.tolist()) == set(range(clients))
+    assert all(len(set(owners[array == value].tolist())) == 1 for value in set(values))
+    assert np.array_equal(owners, assign_groups(array, clients, seed))
+
+
+def test_many_small_values_give_balanced_clients() -> None:
+    patients = np.repeat(np.arange(200), np.arange(200) % 7 + 1).astype(str)
+    sizes = np.bincount(assign_groups(patients, 5, seed=0))
+    assert np.ptp(sizes) <= 1
+
+
+def test_groups_of_equal_size_are_assigned_by_the_seed() -> None:
+    patients = np.arange(40).astype(str)
+    assigned = [assign_groups(patients, 4, seed).tolist() for seed in (0, 0, 1)]
+    assert assigned[0] == assigned[1] != assigned[2]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedbb.partition.iid import even_parts
+from fedbb.partition.registry import even_parts
 from fedbb.partition.skew import measure_skew
 
 

@@ -11,8 +11,7 @@ from fedbb.aggregation.merging import average
 from fedbb.errors import QuorumError, RunError, TooFewError
 from fedbb.methods import Method, build_method, cbr, fedavg, fednova
 from fedbb.records import ClientFailure, ClientInfo
-from fedbb.rounds.filters import RoundReplies, UpdateFilter, accept_all
-from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.policy import RoundPolicy, RoundReplies, UpdateFilter, accept_all
 from fedbb.rounds.round import PlainRound, repeat_until_quorum
 from fedbb.state import digest
 from helpers.states import floats, state, update

@@ -1,17 +1,225 @@
-"""`fedbb compare`: two runs, or two groups of runs, side by side on one screen."""
+"""`fedbb compare`: two runs or groups, shown on the terminal or as JSON."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from math import isnan
+from typing import Annotated, TypeVar
 
 import typer
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
 
+from fedbb._util.json import finite_or_none
 from fedbb.cli.common import Json, Quiet, print_json
-from fedbb.cli.compare_screen import screenful
+from fedbb.cli.screens import COLUMNS, percent
+from fedbb.report.compare import (
+    ClientWeights,
+    GroupComparison,
+    Score,
+    Setting,
+    compare_groups,
+    effective_clients,
+    notes,
+    tally,
+    verdict,
+)
 from fedbb.report.compare import as_json as plain
-from fedbb.report.compare import compare_groups
-from fedbb.report.groups import read_group
+from fedbb.report.groups import MethodRuns, read_group
+from fedbb.report.labels import data_title, method_title, metric_title, score_text
+from fedbb.report.prose import interval_text, signed
+from fedbb.report.statistics import Verdict
+
+Line = TypeVar("Line")
+
+ROWS = 6
+"""Classes, and clients, shown of either end."""
+BAR = 10
+WIDEST = 34
+
+
+def screenful(found: GroupComparison) -> Iterator[RenderableType]:
+    """Yield the parts of the screen from top to bottom."""
+    yield _group("A", found.a)
+    yield _group("B", found.b)
+    yield Text(f"\n{verdict(found)}", style="bold")
+    yield from _settings(found.settings)
+    yield from _scores(found)
+    if found.classes:
+        yield from _classes(found)
+    if found.clients:
+        yield from _clients(found)
+    for number, note in enumerate(notes(found)):
+        yield safe(f"note: {note}") if number else Text("\n") + safe(f"note: {note}")
+
+
+def safe(text: str) -> Text:
+    """Return text with signs that a terminal might obey made visible."""
+    return Text("".join(sign if sign.isprintable() else "�" for sign in text))
+
+
+def _group(name: str, group: MethodRuns) -> Text:
+    first = group.runs[0]
+    title = f"{method_title(first.recipe.method.name)} on {data_title(first)}"
+    seeds = f"seed{'s' if len(group.runs) > 1 else ''} {_seeds(group.seeds)}"
+    return Text.assemble(
+        (f"{name}  ", "bold"), safe(f"{title}; {seeds}"), "\n   ", safe(group.label)
+    )
+
+
+def _settings(settings: Sequence[Setting]) -> Iterator[RenderableType]:
+    if not settings:
+        yield _title("No setting differs but the seed")
+        return
+    yield _title("Settings that differ")
+    table = _table("setting", "A", "B")
+    for line in settings:
+        table.add_row(safe(line.key), safe(_value(line.a)), safe(_value(line.b)))
+    yield table
+
+
+def _value(value: object) -> str:
+    return "–" if value is None else str(value)
+
+
+def _scores(found: GroupComparison) -> Iterator[RenderableType]:
+    yield _title("Test scores, mean ± sd over seeds; differences over pairs of equal seeds")
+    figures = ("A", "B", "B − A", "95 % interval", "B higher")
+    table = _table("metric", "round", figures=figures)
+    for line in found.scores:
+        table.add_row(
+            COLUMNS.get(line.metric, line.metric) if line.which == "final" else "",
+            line.which,
+            score_text(line.a),
+            score_text(line.b),
+            _judged(line),
+            interval_text(line.paired.interval, 100),
+            f"{line.paired.ahead} of {len(line.paired.seeds)}" if line.paired.seeds else "–",
+        )
+    yield table
+
+
+def _judged(line: Score) -> Text:
+    """Return a difference, colored only where its interval excludes zero."""
+    styles = {Verdict.AHEAD: "green", Verdict.BEHIND: "red"}
+    return Text(signed(100 * line.gap), style=styles.get(line.paired.verdict, ""))
+
+
+def _classes(found: GroupComparison) -> Iterator[RenderableType]:
+    count, number = tally(found.classes), len(found.classes)
+    yield _title(
+        f"Classes by {metric_title(found.class_metric)} after the last round: "
+        f"{count.won} gain, {count.lost} lose, {number - count.won - count.lost} neither"
+    )
+    table = _table("class", figures=("cases", "A", "B", "B − A"))
+    table.add_column("", min_width=BAR)
+    widest = max((abs(line.gap) for line in found.classes if not isnan(line.gap)), default=0)
+    for line in _ends(found.classes):
+        if line is None:
+            table.add_row(f"… {number - 2 * ROWS} more", style="dim")
+            continue
+        gap = _colored(signed(100 * line.gap), line.gap)
+        figures = (
+            "–" if isnan(line.cases) else f"{line.cases:,.0f}",
+            _share(line.a),
+            _share(line.b),
+            gap,
+        )
+        table.add_row(safe(line.name), *figures, _bar(line.gap, widest))
+    yield table
+    yield _parts(found)
+
+
+def _parts(found: GroupComparison) -> Text:
+    classes = found.classes
+    if not found.classes_of("head"):
+        known = not any(isnan(line.cases) for line in classes)
+        reason = "All classes are equally frequent" if known else "Class counts are unknown"
+        return Text(f"{reason}: no head, no tail.")
+    texts = [
+        f"{name}, the third of the classes with {which} cases ({len(lines)} of {len(classes)}): "
+        f"{count.won} gain, {count.lost} lose"
+        for name, which in (("head", "most"), ("tail", "fewest"))
+        for lines in [found.classes_of(name)]
+        for count in [tally(lines)]
+    ]
+    return Text("\n".join(texts))
+
+
+def _clients(found: GroupComparison) -> Iterator[RenderableType]:
+    lines = found.clients
+    if all(line.a == line.b for line in lines):
+        yield _title(f"Client weights, seed {found.seed_of_clients}: the same in both")
+        return
+    yield _title(f"Client weights in %, seed {found.seed_of_clients}")
+    table = _table("client", figures=("samples", "A", "B", "B − A"))
+    for line in _ends(sorted(lines, key=lambda line: line.a - line.b)):
+        if line is None:
+            table.add_row(f"… {len(lines) - 2 * ROWS} more", style="dim")
+        else:
+            table.add_row(*_client(line))
+    yield table
+    ours, theirs = (effective_clients(side) for side in zip(*_weights(lines), strict=True))
+    count = f"{ours:.1f} (A), {theirs:.1f} (B) of {len(lines)}"
+    yield Text(f"effective number of clients, 1 / Σ weight²: {count}")
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """Return seeds, with consecutive ones as a range, as in 0–2, 7, 9–10."""
+    runs: list[list[int]] = []
+    for seed in seeds:
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+def _weights(lines: Sequence[ClientWeights]) -> list[tuple[float, float]]:
+    return [(line.a, line.b) for line in lines]
+
+
+def _client(line: ClientWeights) -> tuple[str | Text, ...]:
+    ours, theirs = line.samples
+    samples = f"{ours:,}" if ours == theirs else f"{ours:,} / {theirs:,}"
+    change = _colored(signed(100 * (line.b - line.a)), line.b - line.a)
+    return str(line.client), samples, percent(line.a), percent(line.b), change
+
+
+def _ends(lines: Sequence[Line]) -> list[Line | None]:
+    if len(lines) <= 2 * ROWS + 1:
+        return list(lines)
+    return [*lines[:ROWS], None, *lines[-ROWS:]]
+
+
+def _bar(value: float, widest: float) -> Text:
+    length = round(BAR * abs(value) / widest) if widest and not isnan(value) else 0
+    return _colored("█" * length, value)
+
+
+def _colored(text: str, value: float) -> Text:
+    return Text(text, style="green" if value > 0 else "red" if value < 0 else "")
+
+
+def _share(value: float) -> str:
+    return percent(finite_or_none(value))
+
+
+def _title(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _table(*words: str, figures: Sequence[str] = ()) -> Table:
+    """Return an empty table; columns of words are cut where they are too long, figures never."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    table.padding = (0, 1, 0, 0)
+    for name in words:
+        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=WIDEST)
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+    return table
 
 
 def compare(

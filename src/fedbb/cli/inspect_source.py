@@ -26,9 +26,8 @@ from fedbb.losses.cross_entropy import ScaledCrossEntropy
 from fedbb.losses.logit_calibrated import Calibrated
 from fedbb.losses.pnb import PNB
 from fedbb.methods import Method
-from fedbb.partition.natural import assign_groups
 from fedbb.partition.partition import Partition
-from fedbb.partition.registry import Rule
+from fedbb.partition.registry import Rule, assign_groups
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe, read_recipe, read_values
 from fedbb.recipes.spec import Recipe

@@ -25,8 +25,7 @@ from fedbb.records import (
     IntArray,
     ModelState,
 )
-from fedbb.rounds.filters import RoundReplies, UpdateFilter
-from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.policy import RoundPolicy, RoundReplies, UpdateFilter
 from fedbb.simulation.base import Engine
 from fedbb.training.config import TrainJob
 

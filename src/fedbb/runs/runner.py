@@ -1,10 +1,11 @@
-"""Running a recipe into a folder, round by round, and going on where an earlier run stopped."""
+"""Running a recipe into a folder round by round, and resuming an interrupted run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
@@ -16,23 +17,10 @@ from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
 from fedbb.rounds.loop import Round, Start, run_rounds
 from fedbb.rounds.round import FederatedRound
-from fedbb.runs.best import DEFAULT_METRIC, best_record, is_better, judged_on
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
-from fedbb.runs.folder import (
-    PRIVATE_STATES,
-    STATES,
-    Record,
-    RunFolder,
-    check_foreign,
-    hold,
-)
-from fedbb.runs.metadata import (
-    ENVIRONMENT,
-    FederationRecord,
-    check_environment,
-    set_up_folder,
-)
+from fedbb.runs.folder import PRIVATE_STATES, STATES, Record, RunFolder, check_foreign, hold
+from fedbb.runs.metadata import ENVIRONMENT, FederationRecord, check_environment, set_up_folder
 from fedbb.runs.partition_file import PARTITION, is_same_partition, save_partition_digest
 from fedbb.runs.runtime import (
     MakeRound,
@@ -224,3 +212,27 @@ def _finish(folder: RunFolder, last: Checkpoint, records: list[Record], metric: 
             "sha256": digest(last.state),
         },
     )
+
+
+DEFAULT_METRIC = {Task.MULTICLASS: "balanced_accuracy", Task.MULTILABEL: "auroc"}
+
+
+def score_of(record: dict[str, Any], metric: str) -> float:
+    """Return the metric on validation data if there is some, else on test data; −∞ if undefined."""
+    value = record["scores"][judged_on(record)]["macro"][metric]
+    return -math.inf if value is None else float(value)
+
+
+def judged_on(record: dict[str, Any]) -> str:
+    """Name the examples the best round is chosen on."""
+    return "validation" if "validation" in record["scores"] else "test"
+
+
+def is_better(record: dict[str, Any], before: dict[str, Any] | None, metric: str) -> bool:
+    """Tell whether a round beats the best one so far; an equal one does not."""
+    return before is None or score_of(record, metric) > score_of(before, metric)
+
+
+def best_record(records: Iterable[dict[str, Any]], metric: str) -> dict[str, Any] | None:
+    """Return the first of the best rounds."""
+    return max(records, key=lambda record: score_of(record, metric), default=None)

@@ -26,8 +26,7 @@ from fedbb.flower.app.serde import (
 )
 from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.records import ClientFailure, ClientUpdate, ModelState
-from fedbb.rounds.filters import RoundReplies
-from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.policy import RoundPolicy, RoundReplies
 from fedbb.rounds.replies import Expected, Inbox
 from fedbb.rounds.round import repeat_until_quorum
 from fedbb.simulation.pool.reorder_buffer import SpillBuffer

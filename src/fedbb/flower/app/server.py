@@ -26,8 +26,8 @@ from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import LabelCounts
-from fedbb.rounds.filters import accept_all
 from fedbb.rounds.loop import Score
+from fedbb.rounds.policy import accept_all
 from fedbb.rounds.round import PlainRound
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
