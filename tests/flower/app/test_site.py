@@ -29,7 +29,7 @@ def recipe(tmp_path):
 
 def test_the_card_is_the_one_a_simulation_makes(recipe):
     site = open_site(recipe, SiteSettings(1))
-    infos = make_client_infos(prepare(recipe).shares, site.method.weighting)
+    infos = make_client_infos(prepare(recipe).clients, site.method.weighting)
     assert site.info() == infos[1]
 
 
