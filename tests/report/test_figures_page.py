@@ -1,7 +1,5 @@
 """The page on figures: its example runs as it is printed, and its pictures are there."""
 
-import doctest
-import importlib
 import json
 import re
 from pathlib import Path
@@ -58,10 +56,3 @@ def test_every_picture_of_a_page_is_there_and_no_other():
     for picture in shown:
         with Image.open(ROOT / "docs" / picture) as image:
             image.verify()
-
-
-@pytest.mark.parametrize("name", ["statistics", "prose", "latex", "sweep.layout"])
-def test_the_examples_in_docstrings_give_what_they_show(name):
-    found = doctest.testmod(importlib.import_module(f"fedbb.report.{name}"))
-    assert found.attempted > 0
-    assert found.failed == 0
