@@ -28,10 +28,10 @@ def print_json(value: Any, *, indent: int | None = 1) -> None:
     typer.echo(json.dumps(value, indent=indent, ensure_ascii=False))
 
 
-def spell(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a length of time in one or two units.
 
-    >>> spell(8), spell(90), spell(6600), spell(200_000)
+    >>> format_duration(8), format_duration(90), format_duration(6600), format_duration(200_000)
     ('8 s', '1 min 30 s', '1 h 50 min', '2 d 7 h')
     """
     whole = max(0, round(seconds))

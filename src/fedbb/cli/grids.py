@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fedbb.cli.common import print_json, progress_bar, spell, stoppable
+from fedbb.cli.common import format_duration, print_json, progress_bar, stoppable
 from fedbb.cli.screens import open_sweep_screen
 from fedbb.errors import RecipeError
 from fedbb.paper.tables import Printed
@@ -168,7 +168,7 @@ def headline(found: Statuses, estimate: Estimate | None = None, workers: int = 1
             parts.append(f"{counted[state]} {state}")
     if estimate is not None and estimate.per_round:
         number = f"{workers} worker{'' if workers == 1 else 's'}"
-        parts.append(f"about {spell(estimate.wall(workers))} on {number}")
+        parts.append(f"about {format_duration(estimate.wall(workers))} on {number}")
     if estimate is not None and estimate.unknown:
         parts.append(f"{len(estimate.unknown)} of unknown cost")
     return ", ".join(parts)
@@ -238,4 +238,4 @@ def _left(cells: list[Cell], estimate: Estimate) -> str:
     known = [estimate.seconds[cell.name] for cell in cells if cell.name in estimate.seconds]
     if any(cell.name in estimate.unknown for cell in cells):
         return "unknown"
-    return spell(sum(known)) if known else ""
+    return format_duration(sum(known)) if known else ""

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from fedbb.cli.common import print_json, spell
+from fedbb.cli.common import format_duration, print_json
 from fedbb.evaluation.metrics import is_collapsed
 from fedbb.recipes.grid.grid import Cell
 from fedbb.recipes.spec import Recipe
@@ -297,7 +297,9 @@ class SweepLines:
         if event.kind is EventKind.WARNING:
             self._print(f"warning: {cell.title}: {event.message}")
         elif event.kind in ENDINGS:
-            self._print(f"{cell_ending(cell, event)}  left {spell(self.forecast.seconds())}")
+            self._print(
+                f"{cell_ending(cell, event)}  left {format_duration(self.forecast.seconds())}"
+            )
 
     def _print(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -331,7 +333,7 @@ class SweepBars:
 
     def _tell(self) -> None:
         left = sum(self.forecast.left.values())
-        note = f"{self.rounds - left} of {self.rounds}, {spell(self.forecast.seconds())} left"
+        note = f"{self.rounds - left} of {self.rounds}, {format_duration(self.forecast.seconds())} left"
         self.progress.update(self.whole, completed=self.rounds - left, note=note)
 
     def _print(self, text: str) -> None:
