@@ -333,7 +333,8 @@ class SweepBars:
 
     def _tell(self) -> None:
         left = sum(self.forecast.left.values())
-        note = f"{self.rounds - left} of {self.rounds}, {format_duration(self.forecast.seconds())} left"
+        time_left = format_duration(self.forecast.seconds())
+        note = f"{self.rounds - left} of {self.rounds}, {time_left} left"
         self.progress.update(self.whole, completed=self.rounds - left, note=note)
 
     def _print(self, text: str) -> None:
