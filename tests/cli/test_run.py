@@ -102,6 +102,18 @@ def test_ctrl_c_ends_with_130_and_everything_finished_is_kept(recipe, monkeypatc
     assert folder.latest().round == kept
 
 
+def test_ctrl_c_in_the_set_up_names_no_folder_to_resume(recipe, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedbb.runs.runner.prepare", interrupted)
+    done = fedbb("run", recipe, "--out", recipe.parent / "run", monkeypatch=monkeypatch)
+    assert done.code == 130
+    assert "stopped before the first round" in done.out
+    assert "--resume" not in done.out
+    assert not RunFolder(recipe.parent / "run").is_run()
+
+
 def test_decoding_of_images_is_shown(tmp_path, monkeypatch):
     lines = ["image,label"]
     for number in range(30):

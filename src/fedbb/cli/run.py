@@ -62,14 +62,20 @@ def run(
                 )
                 _follow(records, folder, screen, trackers)
         except KeyboardInterrupt:
-            done = len(RunFolder(folder).records())
-            screen.message(
-                f"stopped after round {done} of {chosen.rounds.number}, which is saved; "
-                f"go on with: fedbb run --resume {folder}"
-            )
+            screen.message(_stopped(RunFolder(folder), chosen))
             raise typer.Exit(130) from None
     if as_json:
         print_json(RunFolder(folder).read_json("summary.json"), indent=None)
+
+
+def _stopped(folder: RunFolder, recipe: Recipe) -> str:
+    """Return what an interrupted run left, and how to continue it."""
+    if not folder.is_run():
+        return "stopped before the first round; nothing is kept, start the run again"
+    return (
+        f"stopped after round {len(folder.records())} of {recipe.rounds.number}, which is saved; "
+        f"go on with: fedbb run --resume {folder.path}"
+    )
 
 
 def run_name(recipe: Recipe) -> str:
