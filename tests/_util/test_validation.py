@@ -1,4 +1,4 @@
-"""What pydantic refuses is told by the keys that the user wrote."""
+"""Validation errors name the keys that the user wrote."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Robust rules: the laws of what stands in the middle, and whom Krum keeps, whoever lies."""
+"""Laws of the Byzantine-robust rules: medians, trimmed means, and the clients that Krum keeps."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""federation.json is written from one record and read back into it, whoever wrote it."""
+"""Every writer of federation.json uses one record, and it is read back into it."""
 
 import pytest
 

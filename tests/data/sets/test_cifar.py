@@ -27,7 +27,7 @@ ARRAYS = Arrays(
 
 
 def read_small(wanted: bytes, path) -> Arrays:
-    """Stand for a reader; what it does with real archives is told in its own tests."""
+    """Stand in for a reader; its own tests cover real archives."""
     assert path.read_bytes() == wanted
     return ARRAYS
 

@@ -67,7 +67,7 @@ def refusal(transport: LocalTransport, clients: Sequence[int] = range(5)) -> str
 
 
 def told(stage: str, alter: Alter) -> str:
-    """Return why the target refuses what it is told in a stage."""
+    """Return why the target rejects a message of a stage."""
     transport = open_transport()
     transport.change = tell(stage, alter)
     return refusal(transport)
@@ -518,7 +518,7 @@ def test_a_vector_of_another_kind_is_refused(vector: np.ndarray, reason: str) ->
 
 
 def test_a_client_whose_vector_is_refused_still_awaits_the_stage() -> None:
-    """So that whoever made a mistake may answer again while there is time."""
+    """A client that made a mistake may reply again before the deadline."""
     transport = open_transport()
     good = transport.vectors[TARGET]
     transport.vectors = {**transport.vectors, TARGET: good * np.nan}
