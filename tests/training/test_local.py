@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from fedbb.errors import DivergedError
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import fedavg, fedbb, fedprox, pnb
-from fedbb.penalties.proximal import Proximal
 from fedbb.records import Task
 from fedbb.state import restore, snapshot
 from fedbb.training.client_dataset import ClientDataset, batches
@@ -77,7 +76,7 @@ def test_a_penalty_is_added_to_every_step():
     plan = replace(PLAN, lr=0.02, weight_decay=0.0)
     start = snapshot(toy_network()).params
     moved = train(fedavg(), plan=plan).state.params
-    held = train(fedprox(Proximal(mu=20.0)), plan=plan).state.params
+    held = train(fedprox(mu=20.0), plan=plan).state.params
     distance = [sum((s[n] - start[n]).norm().item() for n in start) for s in (moved, held)]
     assert distance[1] < 0.5 * distance[0]
 
