@@ -14,7 +14,7 @@ def test_taken_examples_keep_image_label_and_columns_together() -> None:
     examples = Examples(images, np.array([10, 11, 12, 13]), {"site": np.array(list("abcd"))})
     taken = examples.take(np.array([2, 0]))
     assert len(taken) == 2
-    assert taken.images.ravel().tolist() == [2, 0]
+    assert taken.inputs.ravel().tolist() == [2, 0]
     assert taken.labels.tolist() == [12, 10]
     assert taken.columns["site"].tolist() == ["c", "a"]
 

@@ -37,22 +37,22 @@ def test_pillow_arrays_and_tensors_give_the_same_data_set() -> None:
     for images in (as_pil(PIXELS), list(PIXELS), tensors):
         dataset = adapt(pairs(images))
         assert dataset.task is Task.MULTICLASS
-        assert dataset.train.images.dtype == np.uint8
-        assert np.array_equal(dataset.train.images, PIXELS.transpose(0, 3, 1, 2))
+        assert dataset.train.inputs.dtype == np.uint8
+        assert np.array_equal(dataset.train.inputs, PIXELS.transpose(0, 3, 1, 2))
         assert dataset.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
 
 
 def test_tensors_of_fractions_stay_fractions() -> None:
     tensors = [torch.from_numpy(image.transpose(2, 0, 1) / 255) for image in PIXELS]
     dataset = adapt(pairs(tensors))
-    assert dataset.train.images.dtype == np.float32
+    assert dataset.train.inputs.dtype == np.float32
     assert dataset.mean == pytest.approx((PIXELS / 255).mean(axis=(0, 1, 2)))
 
 
 def test_grey_images_have_one_channel_and_among_color_ones_three() -> None:
     grey = PIXELS[..., 0]
-    assert adapt(pairs(as_pil(grey))).train.images.shape == (6, 1, 4, 5)
-    mixed = adapt(pairs([*as_pil(grey[:3]), *as_pil(PIXELS[3:])])).train.images
+    assert adapt(pairs(as_pil(grey))).train.inputs.shape == (6, 1, 4, 5)
+    mixed = adapt(pairs([*as_pil(grey[:3]), *as_pil(PIXELS[3:])])).train.inputs
     assert mixed.shape == (6, 3, 4, 5)
     assert np.array_equal(mixed[0], np.stack([grey[0]] * 3))
     assert np.array_equal(mixed[5], PIXELS[5].transpose(2, 0, 1))
@@ -66,7 +66,7 @@ def test_other_modes_of_pillow_become_color(mode) -> None:
 
 def test_black_and_white_images_use_the_full_range() -> None:
     images = [Image.fromarray(PIXELS[0, ..., 0] > 20)] * 6
-    assert set(np.unique(adapt(pairs(images)).train.images)) == {0, 255}
+    assert set(np.unique(adapt(pairs(images)).train.inputs)) == {0, 255}
 
 
 def test_rows_by_name_keep_further_facts() -> None:

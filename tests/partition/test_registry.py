@@ -44,7 +44,7 @@ def test_every_sample_is_in_exactly_one_client_whatever_the_rule(rule) -> None:
 def test_quantity_skew_never_looks_at_labels(labels, seed) -> None:
     rule = Rule("quantity-skew", clients=3, concentration=1.0, min_samples=2, seed=seed)
     plain = examples(60)
-    other = Examples(plain.images, np.array(labels), plain.columns)
+    other = Examples(plain.inputs, np.array(labels), plain.columns)
     first, second = (divide(rule, data, Task.MULTICLASS).clients for data in (plain, other))
     assert all(np.array_equal(*pair) for pair in zip(first, second, strict=True))
 
@@ -68,7 +68,7 @@ def test_a_saved_partition_is_used_as_it_is(tmp_path) -> None:
 def test_multi_label_data_takes_all_kinds_and_tells_their_skew() -> None:
     plain = examples(60)
     marks = (np.arange(180).reshape(60, 3) % 4 == 0).astype(np.float32)
-    data = Examples(plain.images, marks, plain.columns)
+    data = Examples(plain.inputs, marks, plain.columns)
     skew = {"clients": 3, "concentration": 1.0, "min_samples": 1}
     skews = [Rule("quantity-skew", **skew), Rule("label-skew", **skew)]
     for rule in (*skews, Rule("even", 3), Rule("column", column="site")):

@@ -19,13 +19,13 @@ class Examples:
     """Labelled images.
 
     Attributes:
-        images: (N, channels, height, width), uint8 or float32.
+        inputs: (N, channels, height, width), uint8 or float32.
         labels: (N,) int64 class numbers for a multi-class task; (N, C) float32 of 0, 1 and NaN for
             a multi-label task, where NaN is an unknown label.
         columns: further facts of each image as text (N,), such as its site or patient.
     """
 
-    images: npt.NDArray[Any]
+    inputs: npt.NDArray[Any]
     labels: npt.NDArray[Any]
     columns: Mapping[str, npt.NDArray[np.str_]] = field(default_factory=dict)
 
@@ -35,7 +35,7 @@ class Examples:
     def take(self, indices: IntArray) -> Examples:
         """Return the examples at these places, in this order."""
         columns = {name: values[indices] for name, values in self.columns.items()}
-        return Examples(self.images[indices], self.labels[indices], columns)
+        return Examples(self.inputs[indices], self.labels[indices], columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Dataset:
     @property
     def channels(self) -> int:
         """Number of image channels."""
-        return int(self.train.images.shape[1])
+        return int(self.train.inputs.shape[1])
 
 
 def assemble(
@@ -76,7 +76,7 @@ def assemble(
     """Return the data set with the statistics of its training images, if it is valid."""
     # The statistics of invalid images would warn before the check could name the place.
     check_examples(train, task, len(classes), f"{name} train")
-    mean, std = channel_statistics(train.images)
+    mean, std = channel_statistics(train.inputs)
     return check_dataset(Dataset(name, task, classes, train, test, mean, std))
 
 
@@ -91,13 +91,13 @@ def check_dataset(dataset: Dataset) -> Dataset:
 
 def check_examples(examples: Examples, task: Task, classes: int, where: str) -> None:
     """Refuse an empty set, unequal lengths, images not finite, labels outside the classes."""
-    if len(examples.images) == 0:
+    if len(examples.inputs) == 0:
         raise DataError(f"{where} set is empty")
     lengths = {"labels": len(examples.labels)}
     lengths |= {f"column {name}": len(values) for name, values in examples.columns.items()}
     for what, length in lengths.items():
-        if length != len(examples.images):
-            raise DataError(f"{where} has {len(examples.images)} images but {length} {what}")
+        if length != len(examples.inputs):
+            raise DataError(f"{where} has {len(examples.inputs)} images but {length} {what}")
     _check_images(examples, where)
     if task is Task.MULTICLASS:
         _check_class_numbers(examples, classes, where)
@@ -106,7 +106,7 @@ def check_examples(examples: Examples, task: Task, classes: int, where: str) -> 
 
 
 def _check_images(examples: Examples, where: str) -> None:
-    images = examples.images
+    images = examples.inputs
     if images.ndim != 4 or 0 in images.shape:
         raise DataError(
             f"{where} images have shape {images.shape}; expected (N, channels, height, width)"
@@ -164,7 +164,7 @@ def _check_classes(dataset: Dataset) -> None:
 
 
 def _check_shapes(dataset: Dataset) -> None:
-    train, test = dataset.train.images, dataset.test.images
+    train, test = dataset.train.inputs, dataset.test.inputs
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
         raise DataError(
             f"{dataset.name} trains on {train.dtype} images of shape {train.shape[1:]} "

@@ -55,7 +55,7 @@ class Scorer:
         with torch.inference_mode():
             for first in range(start, stop, self.batch_size):
                 # A copy, since torch will not share the memory of a file that is mapped read-only.
-                images = torch.tensor(examples.images[first : min(first + self.batch_size, stop)])
+                images = torch.tensor(examples.inputs[first : min(first + self.batch_size, stop)])
                 images = normalize(images, self.dataset.mean, self.dataset.std).to(self.device)
                 parts.append(self.model(images).logits.double().cpu().numpy())
         return np.concatenate(parts)

@@ -64,7 +64,7 @@ def check_network(network: NetworkModule, dataset: Dataset, method: Method | Non
             class, or the method runs the last stage again (FedAlign) and the network cannot.
     """
     name = type(network).__name__
-    shape = tuple(dataset.train.images.shape[1:])
+    shape = tuple(dataset.train.inputs.shape[1:])
     follows = method.name if method is not None else ""
     width = method.needs.tail_width if method is not None else None
     if width is not None:

@@ -65,7 +65,7 @@ def batches(
         draws = draw(dataset.augmentation, len(client), rng)
     for positions in _cut(order, local):
         rows = client.indices[positions]
-        images = torch.from_numpy(dataset.train.images[rows])
+        images = torch.from_numpy(dataset.train.inputs[rows])
         targets = torch.from_numpy(dataset.train.labels[rows])
         if draws is not None:
             images = apply(images, draws.take(positions))

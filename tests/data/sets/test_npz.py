@@ -29,13 +29,13 @@ def test_images_and_labels_are_enough(load) -> None:
     assert dataset.classes == ("0", "1", "2", "3")
     assert len(dataset.train) == 16
     assert len(dataset.test) == 4
-    together = np.concatenate([dataset.train.images, dataset.test.images])[:, 0]
+    together = np.concatenate([dataset.train.inputs, dataset.test.inputs])[:, 0]
     assert np.array_equal(np.unique(together, axis=0), np.unique(IMAGES, axis=0))
-    assert dataset.mean == pytest.approx(((dataset.train.images / 255).mean(),))
+    assert dataset.mean == pytest.approx(((dataset.train.inputs / 255).mean(),))
 
 
 def test_the_test_share_is_drawn_by_the_seed(load) -> None:
-    first, again, other = (load(seed=seed).test.images.tolist() for seed in (0, 0, 1))
+    first, again, other = (load(seed=seed).test.inputs.tolist() for seed in (0, 0, 1))
     assert first == again != other
     assert len(load(options={"test_share": 0.5}).test) == 10
 

@@ -77,14 +77,14 @@ def share_data(clients: Sequence[ClientDataset], scored: Mapping[str, Examples])
     dataset = clients[0].dataset
     sizes = [len(client) for client in clients]
     arrays: dict[str, Array] = {
-        "train.images": dataset.train.images,
+        "train.images": dataset.train.inputs,
         "train.labels": dataset.train.labels,
         "rows": np.concatenate([client.indices for client in clients]),
         "starts": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         "positive": np.stack([client.counts.positive for client in clients]),
         "negative": np.stack([client.counts.negative for client in clients]),
     }
-    return share_arrays(arrays | {SCORED + name: part.images for name, part in scored.items()})
+    return share_arrays(arrays | {SCORED + name: part.inputs for name, part in scored.items()})
 
 
 def without_examples(dataset: Dataset) -> Dataset:
