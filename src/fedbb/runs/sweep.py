@@ -91,7 +91,7 @@ def _status(cell: Cell, path: Path) -> CellStatus:
         reason = str(error) if isinstance(error, FedbbError) else f"{path} is damaged: {error!r}"
         return CellStatus(State.FAILED, 0, of, 0.0, reason)
     if _is_finished(folder, len(records), of):
-        return CellStatus(State.FINISHED, of, of, seconds)
+        return CellStatus(State.FINISHED, len(records), of, seconds)
     state = State.FAILED if failure else State.UNFINISHED if records else State.WAITING
     return CellStatus(state, len(records), of, seconds, failure or "")
 
@@ -99,7 +99,8 @@ def _status(cell: Cell, path: Path) -> CellStatus:
 def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
     """Tell whether the run is finished; one whose summary is damaged is finished again."""
     try:
-        return rounds == of and "sha256" in folder.read_json("summary.json")
+        summary = folder.read_json("summary.json")
+        return (rounds == of or "stopped" in summary) and "sha256" in summary
     except (RunError, TypeError):
         return False
 
