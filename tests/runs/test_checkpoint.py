@@ -9,8 +9,8 @@ from fedbb.runs.checkpoint import (
     Checkpoint,
     ClientStateFiles,
     load_checkpoint,
-    save_checksummed,
     save_checkpoint,
+    save_checksummed,
 )
 from fedbb.state import digest
 

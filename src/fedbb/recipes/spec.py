@@ -180,3 +180,29 @@ class Recipe(Section):
                 if getattr(section, key) == getattr(default, key):
                     written.pop(key, None)
         return values
+
+
+class PythonSpec(Section):
+    """What a recipe cannot say of a run that was made from Python, so that a resume can check it.
+
+    Attributes:
+        data: SHA-256 of the training, test and validation examples.
+        partition: SHA-256 of the places of each client's examples.
+        model: Name of the network's class.
+        weights: SHA-256 of the weights that the run began with.
+    """
+
+    data: str
+    partition: str
+    model: str
+    weights: str
+
+
+class PythonRecipe(Recipe):
+    """The record of a run that was made from Python; it can be read and compared, not run.
+
+    Attributes:
+        python: What tells its data and network from others.
+    """
+
+    python: PythonSpec
