@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
-from fedbb.partition.dirichlet import dominant_label, label_skew, quantity_skew
+from fedbb.partition.dirichlet_shares import dominant_label, label_skew, quantity_skew
 from fedbb.partition.registry import Rule, divide
 from fedbb.records import Task
 
