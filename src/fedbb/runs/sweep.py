@@ -100,8 +100,9 @@ def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
     """Tell whether the run is finished; one whose summary is damaged is finished again."""
     try:
         summary = folder.read_json("summary.json")
-        return (rounds == of or "stopped" in summary) and "sha256" in summary
-    except (RunError, TypeError):
+        expected = summary["rounds"] if "stopped" in summary else of
+        return rounds == expected and "sha256" in summary
+    except (RunError, KeyError, TypeError):
         return False
 
 

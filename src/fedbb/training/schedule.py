@@ -34,8 +34,8 @@ class LRSchedule:
         rounds: rounds until the end of a cosine; None for the number of rounds of the run.
 
     Raises:
-        ValueError: the kind is unknown, a setting belongs to another kind, or "step" has not exactly one of `step_size`
-            and `milestones`.
+        ValueError: the kind is unknown, a setting belongs to another kind, or "step" has not
+            exactly one of `step_size` and `milestones`.
     """
 
     __pydantic_config__: ClassVar = STRICT_TABLE
