@@ -6,11 +6,11 @@ import math
 import time
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedbb.errors import DivergedError
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
+from fedbb.models.base import run_network
 from fedbb.penalties.base import Anchors, Step
 from fedbb.records import ClientState, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
@@ -23,7 +23,7 @@ NO_STATE = ClientState()
 
 
 def train_client(
-    model: NetworkModule,
+    model: nn.Module,
     client: ClientDataset,
     job: TrainJob,
     method: Method,
@@ -59,7 +59,7 @@ def train_client(
         for epoch in range(local.epochs):
             for images, targets in batches(client, job, local, epoch):
                 images, targets = _place(images, local), targets.to(local.device)
-                outputs = model(images)
+                outputs = run_network(model, images, embed=needs.projection)
                 objective = loss(outputs.logits, targets)
                 step = Step(images, outputs, _finite(objective, method, job, len(losses)))
                 for penalty in penalties:
@@ -81,7 +81,7 @@ def train_client(
 
 
 def _place(images: Tensor, local: LocalConfig) -> Tensor:
-    if local.channels_last:
+    if local.channels_last and images.ndim == 4 and images.is_floating_point():
         images = images.contiguous(memory_format=torch.channels_last)
     return images.to(local.device)
 
@@ -96,7 +96,7 @@ def _finite(objective: Tensor, method: Method, job: TrainJob, step: int) -> floa
     return value
 
 
-def _finite_snapshot(model: NetworkModule, method: Method, job: TrainJob) -> ModelState:
+def _finite_snapshot(model: nn.Module, method: Method, job: TrainJob) -> ModelState:
     state = snapshot(model)
     if not is_finite(state):
         raise DivergedError(
