@@ -170,7 +170,10 @@ def test_the_table_of_networks_tells_how_large_each_is():
     told = {code(row[0])[0]: row[1:] for row in rows(RECIPES, "network")}
     assert sorted(told) == sorted(MODELS)
     for name, sizes in told.items():
-        models = [build_model(name, 10, 3, projection=projection) for projection in (False, True)]
+        models = [
+            build_model(name, 10, (3, 32, 32), projection=projection)
+            for projection in (False, True)
+        ]
         assert sizes == [f"{sum(p.numel() for p in model.parameters()):,}" for model in models]
 
 

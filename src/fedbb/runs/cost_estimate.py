@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.recipes.spec import ModelSpec, Recipe
@@ -255,7 +255,7 @@ def _per_image(work: Callable[[int], None], most: int) -> float:
 
 
 def _training(
-    network: NetworkModule, dataset: Dataset, method: Method, local: LocalConfig
+    network: nn.Module, dataset: Dataset, method: Method, local: LocalConfig
 ) -> Callable[[int], None]:
     start = snapshot(network)
 
@@ -267,9 +267,7 @@ def _training(
     return train
 
 
-def _scoring(
-    network: NetworkModule, federation: Federation, recipe: Recipe
-) -> Callable[[int], None]:
+def _scoring(network: nn.Module, federation: Federation, recipe: Recipe) -> Callable[[int], None]:
     scorer = Scorer(
         network, federation.dataset, {}, recipe.evaluation.batch_size, recipe.local.device
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from torch import nn
+
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
 from fedbb.records import ClientInfo, ClientUpdate
 from fedbb.simulation.base import make_client_infos
 from fedbb.simulation.client_state import ClientStateStore, InMemoryStore
@@ -28,7 +29,7 @@ class Inline:
         state_rounds: the round that each client's state is from.
     """
 
-    model: NetworkModule
+    model: nn.Module
     clients: Sequence[ClientDataset]
     method: Method
     local: LocalConfig

@@ -10,11 +10,11 @@ from typing import overload
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
 from fedbb.records import FloatArray, IntArray, LabelCounts, ModelState
 from fedbb.simulation.client_state import ClientStateStore
 from fedbb.simulation.inline import Inline
@@ -96,7 +96,7 @@ def without_examples(dataset: Dataset) -> Dataset:
 class TrainingSetup:
     """All that a worker needs except the arrays, which lie in shared memory at `places`."""
 
-    model: NetworkModule
+    model: nn.Module
     method: Method
     local: LocalConfig
     store: ClientStateStore
