@@ -50,11 +50,13 @@ class Cell:
         text: What a reader sees.
         value: Unrounded number, by which pages sort and which CSV holds; None if undefined.
         strong: Whether the text is emphasized.
+        color: Color of the text on a terminal, such as "green".
     """
 
     text: str
     value: float | None = None
     strong: bool = False
+    color: str = ""
 
 
 Entry = str | float | Cell | None
@@ -212,7 +214,7 @@ def to_rich(
     """Return a table for the terminal; control characters are removed.
 
     Args:
-        table: What to show.
+        table: What to show; without titles of columns it has no head.
         merge_names: Whether equal names in the first column are shown once.
         length: Most letters of a cell; longer texts lose their middle.
         wrap: Whether cells may break into lines.
@@ -221,18 +223,25 @@ def to_rich(
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    def shown(text: str, style: str = "") -> Text:
-        return Text(elide(text, length), style=style)
+    def shown(entry: Entry) -> Text:
+        style = f"{'bold' * entry.strong} {entry.color}" if isinstance(entry, Cell) else ""
+        return Text(elide(text_of(entry), length), style=style.strip())
 
-    title = shown(table.caption) if table.caption else None
     result = RichTable(
-        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+        title=Text(elide(table.caption, TERMINAL_LENGTH)) if table.caption else None,
+        caption=Text(elide(table.note, 10 * TERMINAL_LENGTH)) if table.note else None,
+        title_justify="left",
+        caption_justify="left",
+        show_header=any(table.head),
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
     )
     for column in table.columns:
         result.add_column(shown(column.title), justify=column.align, no_wrap=not wrap)
     before = None
     for row in table.rows:
-        texts = [shown(text_of(e), "bold" * (isinstance(e, Cell) and e.strong)) for e in row]
+        texts = [shown(entry) for entry in row]
         name = text_of(row[0])
         if merge_names and name == before:
             texts[0] = Text("")

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console, Group
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
+from fedbb._util.table import Cell as TableCell
+from fedbb._util.table import Column, Table, make_table, to_rich
 from fedbb.cli.common import format_duration, print_json, progress_bar, stoppable
 from fedbb.cli.screens import open_sweep_screen
 from fedbb.errors import RecipeError
@@ -93,7 +92,7 @@ def _plan(chosen: Grid, piece: Piece, manner: Manner, console: Console) -> Estim
         prepare()
     plan = _measure(chosen, piece.runs, console)
     found, workers = statuses(chosen, piece.runs), _workers(chosen, manner)
-    console.print(cells_table(chosen, found, plan))
+    console.print(to_rich(cells_table(chosen, found, plan)))
     _say(console, headline(found, plan, workers))
     for why in dict.fromkeys(plan.unknown.values()):
         _say(console, f"cost unknown: {why}")
@@ -151,7 +150,7 @@ def _say(console: Console, text: str) -> None:
 
 Statuses = Mapping[str, CellStatus]
 
-STYLES = {
+COLORS = {
     State.WAITING: "dim",
     State.UNFINISHED: "yellow",
     State.FINISHED: "green",
@@ -174,21 +173,17 @@ def headline(found: Statuses, estimate: Estimate | None = None, workers: int = 1
     return ", ".join(parts)
 
 
-def cells_table(grid: Grid, found: Statuses, estimate: Estimate | None = None) -> Group:
-    """Return a title, and a row for each combination with a column for each seed."""
-    table = Table()
-    for axis in grid.axes:
-        table.add_column(escape(axis))
+def cells_table(grid: Grid, found: Statuses, estimate: Estimate | None = None) -> Table:
+    """Return a row for each combination with a column for each seed."""
     seeds = list(dict.fromkeys(cell.seed for cell in grid.cells))
-    for seed in seeds:
-        table.add_column(f"seed {seed}", justify="right", no_wrap=True)
-    if estimate is not None:
-        table.add_column("time left", justify="right", no_wrap=True)
+    head: list[str | Column] = [*map(Column, grid.axes), *(f"seed {seed}" for seed in seeds)]
+    rows = []
     for cells in _combinations(grid):
-        words = {cell.seed: _words(found[cell.name]) for cell in cells}
-        row = [*map(escape, cells[0].at.values()), *(words.get(seed, "") for seed in seeds)]
-        table.add_row(*row, *([] if estimate is None else [_left(cells, estimate)]))
-    return Group(Text(grid.title, style="bold"), table)
+        states = {cell.seed: _state(found[cell.name]) for cell in cells}
+        left = [] if estimate is None else [_left(cells, estimate)]
+        rows.append((*cells[0].at.values(), *(states.get(seed, "") for seed in seeds), *left))
+    head += [] if estimate is None else ["time left"]
+    return make_table(head, rows, grid.title, words=0)
 
 
 def failures(grid: Grid, found: Statuses) -> dict[str, str]:
@@ -225,13 +220,13 @@ def _combinations(grid: Grid) -> list[list[Cell]]:
     return list(groups.values())
 
 
-def _words(status: CellStatus) -> str:
+def _state(status: CellStatus) -> TableCell:
     text = str(status.state)
     if status.state in (State.UNFINISHED, State.FAILED) and status.rounds:
         text = f"{status.rounds} of {status.of}" + (
             ", failed" if status.state is State.FAILED else ""
         )
-    return f"[{STYLES[status.state]}]{text}[/]"
+    return TableCell(text, color=COLORS[status.state])
 
 
 def _left(cells: list[Cell], estimate: Estimate) -> str:

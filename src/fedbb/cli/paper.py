@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from typer.core import TyperGroup
 
+from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.grids import Manner, Piece, cells_table, failures, headline, parse_seeds, work_on
 from fedbb.cli.grids import as_json as cells_as_json
@@ -45,6 +44,8 @@ Out = Annotated[
     typer.Option("--out", "-o", help="Folder for all; paper/<table>/<scale> if not given."),
 ]
 SCALE = "reduced"
+CAPTION = 600
+"""Most letters of a caption in the list of tables."""
 
 
 @app.command("run")
@@ -74,7 +75,7 @@ def list_tables(as_json: Json = False, quiet: Quiet = False) -> None:
     if as_json:
         print_json(rows)
     elif not quiet:
-        Console().print(_overview(rows))
+        Console().print(to_rich(_overview(rows), length=CAPTION))
 
 
 @app.command("status")
@@ -97,14 +98,14 @@ def status(
         top = out or Path("paper")
         pieces = {name: _piece(name, scale, top / name / scale, seeds) for name in paper_tables()}
         rows = {name: _counts(piece) for name, piece in pieces.items()}
-        print_json(rows) if as_json else console.print(_progress(rows, scale))
+        print_json(rows) if as_json else console.print(to_rich(_progress(rows, scale)))
         return
     piece = _piece(table, scale, out, seeds)
     found = statuses(piece.grid, piece.runs)
     if as_json:
         print_json(cells_as_json(piece.grid, found))
         return
-    console.print(cells_table(piece.grid, found))
+    console.print(to_rich(cells_table(piece.grid, found)))
     lines = [f"failed {title}: {why}" for title, why in failures(piece.grid, found).items()]
     for line in (headline(found), *lines):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -167,17 +168,17 @@ def _row(table: str) -> dict[str, Any]:
 
 
 def _overview(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="The paper's tables", title_justify="left", show_lines=True)
-    table.add_column("table", no_wrap=True)
-    table.add_column("what it tells")
-    for scale in SCALES:
-        table.add_column(scale, justify="right")
-    for row in rows:
-        words = escape(row["caption"] or row["title"])
-        cells = [str(row["cells"][scale]) for scale in SCALES]
-        name = f"{row['table']}\n[dim]{escape(row['source'] or '')}[/]"
-        table.add_row(name, words, *cells)
-    return table
+    lines = [
+        (
+            row["table"],
+            row["source"] or "",
+            row["caption"] or row["title"],
+            *(row["cells"][scale] for scale in SCALES),
+        )
+        for row in rows
+    ]
+    head = ("table", "in the paper", "what it tells", *SCALES)
+    return make_table(head, lines, "The paper's tables", words=3)
 
 
 def _counts(piece: Piece) -> dict[str, int]:
@@ -186,10 +187,7 @@ def _counts(piece: Piece) -> dict[str, int]:
 
 
 def _progress(rows: dict[str, dict[str, int]], scale: str) -> Table:
-    table = Table(title=f"Cells at scale {scale}", title_justify="left")
-    table.add_column("table", no_wrap=True)
-    for state in State:
-        table.add_column(str(state), justify="right")
-    for name, counts in rows.items():
-        table.add_row(name, *(str(counts[str(state)] or "") for state in State))
-    return table
+    lines = [
+        (name, *(counts[str(state)] or "" for state in State)) for name, counts in rows.items()
+    ]
+    return make_table(("table", *map(str, State)), lines, f"Cells at scale {scale}")

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
+from rich.table import Table as RichTable
 
+from fedbb._util.table import make_table, to_rich
 from fedbb.cli.common import format_duration, print_json
 from fedbb.evaluation.metrics import is_collapsed
 from fedbb.recipes.grid.grid import Cell
@@ -208,25 +209,16 @@ class RunTable:
     def finish(self, summary: dict[str, Any]) -> None:
         """Draw the table a last time and print best and final figures below it."""
         if self.recent:
-            self.live.update(self._table(None), refresh=True)
+            self.live.update(self._table(""), refresh=True)
         self.live.stop()
         self.message(ending(summary, self.folder))
 
-    def _table(self, caption: str | None) -> Table:
-        table = Table(title=self.title, caption=caption, title_justify="left")
-        table.add_column("round", justify="right")
-        for name in _figures(self.recent[-1]):
-            table.add_column(COLUMNS[name], justify="right")
-        table.add_column("train loss", justify="right")
-        table.add_column("seconds", justify="right")
-        for record in self.recent:
-            table.add_row(
-                str(record["round"]),
-                *_figures(record).values(),
-                _loss(record),
-                f"{_seconds(record):.1f}",
-            )
-        return table
+    def _table(self, note: str) -> RichTable:
+        head = ("round", *COLUMNS.values(), "train loss", "seconds")
+        rows = [
+            (r["round"], *_figures(r).values(), _loss(r), f"{_seconds(r):.1f}") for r in self.recent
+        ]
+        return to_rich(make_table(head, rows, self.title, words=0, note=note))
 
 
 class Clock:

@@ -13,6 +13,7 @@ from typing import Any
 from fedbb.errors import RunError
 from fedbb.recipes.reader import flatten, make_recipe
 from fedbb.runs.folder import Record, RunFolder
+from fedbb.runs.metadata import read_federation
 from fedbb.trackers.registry import ROUND, TrackedRun, Tracker
 
 LONGEST_NAME = 48
@@ -37,7 +38,7 @@ class Feed:
     def catch_up(self) -> int:
         """Hand over what the folder holds and the tracker lacks; return how many rounds it was."""
         if self.last is None:
-            self.classes = class_names(self.folder.read_json("federation.json")["classes"])
+            self.classes = class_names(read_federation(self.folder).classes)
             self.last = self.tracker.begin(describe(self.folder, is_new=self.is_new))
         return sum(self._hand(record) for record in self.folder.records())
 

@@ -82,7 +82,7 @@ def _comparison(part: MethodComparison) -> dict[str, Any]:
 def setting(comparison: Comparison) -> str:
     """Return data, clients and training of a comparison in one sentence."""
     facts, recipe = comparison.federation, comparison.first.recipe
-    epochs, clients = recipe.local.epochs, facts.number
+    epochs, clients = recipe.local.epochs, len(facts.clients)
     return (
         f"{facts.train:,} training samples, {len(facts.classes)} classes "
         f"({'multi-class' if facts.task == 'multiclass' else 'multi-label'}), "
