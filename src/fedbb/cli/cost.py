@@ -13,7 +13,7 @@ from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.errors import RecipeError
 from fedbb.evaluation.cost import price
 from fedbb.methods import BASES, Method, build_method
-from fedbb.paper.efficiency import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
+from fedbb.paper.tables import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
 from fedbb.runs.cost_estimate import Work, time_methods
 
 SHOWN = (*BASES, "fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb")

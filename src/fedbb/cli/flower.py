@@ -11,8 +11,7 @@ from rich.console import Console
 
 from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json
-from fedbb.cli.flower_run import Settings, need_flower, run
-from fedbb.cli.flower_up import join, up
+from fedbb.cli.flower_run import Settings, join, need_flower, run, up
 from fedbb.errors import RunError
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 from fedbb.recipes.privacy import need_libraries

@@ -19,7 +19,7 @@ from fedbb.runs import runner
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import read_federation
 from fedbb.runs.runtime import choose_workers
-from fedbb.trackers.live import Trackers, tracking
+from fedbb.trackers.export import Trackers, tracking
 
 
 def run(
