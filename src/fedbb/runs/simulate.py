@@ -184,9 +184,7 @@ def iter_rounds(
         workers=workers,
     )
     path = None if out is None else Path(out)
-    for done in run_parts(
-        experiment.recipe, experiment.load, path, resume=resume, workers=workers
-    ):
+    for done in run_parts(experiment.recipe, experiment.load, path, resume=resume, workers=workers):
         yield RoundRecord.from_record(done.record, state_dict(done.state))
 
 
@@ -358,7 +356,9 @@ def _finish(
         records, summary = folder.records(), folder.read_json("summary.json")
 
     def trained(name: str) -> nn.Module:
-        state = states[name] if path is None else load_checkpoint(path / f"{name}.safetensors").state
+        state = (
+            states[name] if path is None else load_checkpoint(path / f"{name}.safetensors").state
+        )
         return fill(network, state)
 
     return make_result(recipe, records, summary, path, trained)
