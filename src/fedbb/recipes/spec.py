@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPyda
 from fedbb._util.constraints import Count, Fraction, Seed
 from fedbb.partition.registry import Rule
 from fedbb.rounds.loop import Schedule
-from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import RoundPolicy
 from fedbb.training.config import LocalConfig
 
 
