@@ -25,7 +25,7 @@ from pydantic_core.core_schema import no_info_before_validator_function
 from fedbb._util.constraints import Count, Fraction, Seed
 from fedbb.partition.registry import Rule
 from fedbb.rounds.loop import Schedule
-from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import RoundPolicy
 from fedbb.training.config import LocalConfig
 
 
