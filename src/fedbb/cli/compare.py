@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.screens import COLUMNS, percent
 from fedbb.report.compare import (
