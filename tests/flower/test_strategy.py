@@ -55,7 +55,7 @@ def identity(monkeypatch):
 
 def network():
     with torch_stream(0, "model"):
-        return build_model("resnet11", 3, 1)
+        return build_model("resnet11", 3, (1, 32, 32))
 
 
 def moved(state, *, params=0.0, buffers=0.0):
@@ -122,7 +122,7 @@ def test_an_update_is_accepted_everywhere_or_nowhere(change, bound):
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_parameters_and_buffers_of_our_networks_are_told_apart_by_name(name):
-    state = snapshot(build_model(name, 3, 1, projection=True))
+    state = snapshot(build_model(name, 3, (1, 32, 32), projection=True))
     tensors = {**state.params, **state.buffers}
     found = split_arrays({name: tensor.numpy() for name, tensor in tensors.items()})
     assert found.params.keys() == state.params.keys()

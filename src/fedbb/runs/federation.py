@@ -19,6 +19,7 @@ from fedbb.imbalance.counts import count_labels
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule, divide
+from fedbb.recipes.reader import refuse_python
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import LabelCounts
 from fedbb.rng import stream
@@ -62,8 +63,10 @@ def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
 
     Raises:
         DataError: The data cannot be read, or not be divided by the recipe's rule.
-        RecipeError: The recipe asks for more images than there are.
+        RecipeError: The recipe asks for more images than there are, or only records a run that
+            was made from Python.
     """
+    refuse_python(recipe)
     dataset, scored = _load(recipe.data, recipe.seed, progress)
     rule = EVERYTHING if recipe.engine == "central" else recipe.data.partition
     partition = divide(rule.resolve(recipe.seed), dataset.train, dataset.task)

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from torch import nn
+
 from fedbb.aggregation.merging import Weighting
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
 from fedbb.records import ClientInfo, ClientState, ClientUpdate
 from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig, TrainJob
@@ -92,7 +93,7 @@ class Inline:
         state_rounds: the round that each client's state is from.
     """
 
-    model: NetworkModule
+    model: nn.Module
     clients: Sequence[ClientDataset]
     method: Method
     local: LocalConfig

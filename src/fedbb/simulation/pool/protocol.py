@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Self
 
 import torch
 
+from fedbb.errors import RunError
 from fedbb.records import ClientUpdate, ModelState
 from fedbb.state import flatten_state, unflatten_state
 
@@ -77,6 +78,45 @@ def pack(value: Any) -> bytes:
 def unpack(message: bytes) -> Any:
     """Return what was packed."""
     return pickle.loads(message)
+
+
+def pack_setup(setup: Any) -> bytes:
+    """Return what workers begin with as bytes, with the user's own classes and functions.
+
+    A network, loss or function of a script, a notebook or another function cannot be imported in a
+    worker; it is sent by value.
+
+    Raises:
+        RunError: something in it cannot be pickled.
+    """
+    try:
+        message = pack(setup)
+    except Exception:
+        message = b""
+    if message and b"__main__" not in message:
+        return message
+    # Imported here, since joblib takes a third of a second and few set-ups need it.
+    from joblib.externals import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(setup, protocol=5))
+    except Exception as error:
+        raise RunError(
+            f"the network, the method or the data cannot be sent to worker processes: {error}; "
+            "keep open files, locks and generators out of them, or train in this process "
+            "(workers = 0)"
+        ) from error
+
+
+def unpack_setup(message: bytes) -> Any:
+    """Return the set-up in these bytes; RunError if this process cannot import a part of it."""
+    try:
+        return unpack(message)
+    except (ImportError, AttributeError) as error:
+        raise RunError(
+            f"a worker process cannot load the network, the method or the data: {error}; define "
+            "it in a module that can be imported from anywhere, or in the script that is run"
+        ) from error
 
 
 def pack_state(state: ModelState) -> bytes:

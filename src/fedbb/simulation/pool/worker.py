@@ -14,11 +14,11 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
 from fedbb.records import FloatArray, IntArray, LabelCounts, ModelState
 from fedbb.simulation.inline import ClientStateStore, Inline
 from fedbb.simulation.pool.protocol import (
@@ -172,14 +172,14 @@ def share_data(clients: Sequence[ClientDataset], scored: Mapping[str, Examples])
     dataset = clients[0].dataset
     sizes = [len(client) for client in clients]
     arrays: dict[str, Array] = {
-        "train.images": dataset.train.images,
+        "train.images": dataset.train.inputs,
         "train.labels": dataset.train.labels,
         "rows": np.concatenate([client.indices for client in clients]),
         "starts": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         "positive": np.stack([client.counts.positive for client in clients]),
         "negative": np.stack([client.counts.negative for client in clients]),
     }
-    return share_arrays(arrays | {SCORED + name: part.images for name, part in scored.items()})
+    return share_arrays(arrays | {SCORED + name: part.inputs for name, part in scored.items()})
 
 
 def without_examples(dataset: Dataset) -> Dataset:
@@ -191,7 +191,7 @@ def without_examples(dataset: Dataset) -> Dataset:
 class TrainingSetup:
     """All that a worker needs except the arrays, which lie in shared memory at `places`."""
 
-    model: NetworkModule
+    model: nn.Module
     method: Method
     local: LocalConfig
     store: ClientStateStore
