@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbb.aggregation.validation import update_norm
+from fedbb.aggregation.merging import update_norm
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
 from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
 from fedbb.rounds.round import RoundPolicy, RoundResult, repeat_until_quorum
