@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from fedbb._util.files import TEMPORARY, remove_leftovers, replacing
 from fedbb.errors import RunError
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint, save_checkpoint
+from fedbb.runs.model_info import MODEL_INFO, as_metadata
 
 Record = dict[str, Any]
 
@@ -35,6 +36,7 @@ FILES = (
     "partition.json",
     "federation.json",
     "environment.json",
+    MODEL_INFO,
     "rounds.jsonl",
     "summary.json",
     "best.safetensors",
@@ -102,7 +104,7 @@ class RunFolder:
         """
         try:
             if best:
-                save_checkpoint(self.file("best.safetensors"), checkpoint)
+                self.save_model("best.safetensors", checkpoint)
             with self.file("rounds.jsonl").open("ab") as lines:
                 lines.write((json.dumps(record) + "\n").encode())
                 lines.flush()
@@ -114,6 +116,13 @@ class RunFolder:
                 f"round {checkpoint.round} could not be saved in {self.path}: {error}; "
                 "the rounds before it are kept, and --resume goes on from there"
             ) from error
+
+    def save_model(self, name: str, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint with what the model needs outside the run."""
+        path = self.file(MODEL_INFO)
+        # A run folder of an older version has no description.
+        described = as_metadata(self.read_json(MODEL_INFO)) if path.exists() else None
+        save_checkpoint(self.file(name), checkpoint, described)
 
     def latest(self) -> Checkpoint | None:
         """Return the newest checkpoint that is intact, with a warning for each that is not."""

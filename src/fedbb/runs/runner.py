@@ -17,10 +17,16 @@ from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
 from fedbb.rounds.loop import Round, Start, run_rounds
 from fedbb.rounds.round import FederatedRound
-from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
+from fedbb.runs.checkpoint import Checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
 from fedbb.runs.folder import PRIVATE_STATES, STATES, Record, RunFolder, check_foreign, hold
-from fedbb.runs.metadata import ENVIRONMENT, FederationRecord, check_environment, set_up_folder
+from fedbb.runs.metadata import (
+    ENVIRONMENT,
+    FederationRecord,
+    check_environment,
+    describe_model,
+    set_up_folder,
+)
 from fedbb.runs.partition_file import PARTITION, is_same_partition, save_partition_digest
 from fedbb.runs.runtime import (
     MakeRound,
@@ -164,7 +170,8 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
         return describe_private(federation)
 
     is_plain = recipe.privacy == "none"
-    set_up_folder(folder, recipe, describe_plain if is_plain else describe_enrolled)
+    described = describe_model(recipe, method, federation.dataset)
+    set_up_folder(folder, recipe, describe_plain if is_plain else describe_enrolled, described)
 
 
 def _make_round(recipe: Recipe, folder: RunFolder) -> MakeRound:
@@ -197,7 +204,7 @@ def check_same_recipe(folder: RunFolder, recipe: Recipe) -> None:
 def _finish(folder: RunFolder, last: Checkpoint, records: list[Record], metric: str) -> None:
     best = best_record(records, metric)
     assert best is not None
-    save_checkpoint(folder.file("final.safetensors"), last)
+    folder.save_model("final.safetensors", last)
     folder.write_json(
         "summary.json",
         {
