@@ -38,7 +38,7 @@ def test_raw_pixels_become_probabilities(folder):
 
 
 def test_plain_pytorch_reads_the_file(folder):
-    network = build_model("small-cnn", 10, 1)
+    network = build_model("small-cnn", 10, (1, 8, 8))
     network.load_state_dict(load_file(folder / "final.safetensors"))
     state = load_checkpoint(folder / "final.safetensors").state
     assert set(network.state_dict()) == {*state.params, *state.buffers}
@@ -103,7 +103,7 @@ def test_extra_keys_are_refused(folder, tmp_path):
     checkpoint.state.params["backdoor"] = torch.zeros(3)
     described = (folder / "model.json").read_text()
     save_checkpoint(tmp_path / "more.safetensors", checkpoint, described)
-    with pytest.raises(RunError, match="'backdoor' is .*in the file.*network has nothing"):
+    with pytest.raises(RunError, match=r"'backdoor' is .*in the file.*network has nothing"):
         load_model(tmp_path / "more.safetensors")
 
 
@@ -140,6 +140,6 @@ def test_a_checkpoint_does_not_describe_its_network(folder):
 
 
 def test_an_own_network_can_be_given(folder):
-    given = load_model(folder, model=lambda: build_model("small-cnn", 10, 1))
+    given = load_model(folder, model=lambda: build_model("small-cnn", 10, (1, 8, 8)))
     inputs = load_dataset("digits").test.inputs[:3]
     np.testing.assert_array_equal(given.predict(inputs), load_model(folder).predict(inputs))

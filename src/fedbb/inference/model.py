@@ -14,11 +14,12 @@ from scipy.special import expit, softmax  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from fedbb.errors import DataError, RunError
-from fedbb.models.registry import build_model
+from fedbb.models.base import run_network
+from fedbb.models.registry import MODELS, build_model
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.runs.checkpoint import load_checkpoint, read_model_metadata
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.model_info import MODEL_INFO, ModelInfo
+from fedbb.runs.model_info import ModelInfo
 from fedbb.state import find_mismatch, restore, snapshot
 
 BATCH = 256
@@ -62,7 +63,7 @@ class InferenceModel(nn.Module):
             inputs = inputs.to(torch.float32) / 255
         if len(self.info.mean):
             inputs = (inputs.to(torch.float32) - self.mean) / self.std
-        return self.network(inputs).logits
+        return run_network(self.network, inputs).logits
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the probabilities (N, C) of raw inputs.
@@ -187,8 +188,18 @@ def _build(
 ) -> nn.Module:
     if model is not None:
         return model if isinstance(model, nn.Module) else model()
+    if info.recipe.get("python") and info.network not in MODELS and not allow_code:
+        raise RunError(
+            f"the network was made in Python by {info.network}; give it as model=, or let it be "
+            "imported by allow_code=True (--allow-code)"
+        )
     return build_model(
-        info.network, len(info.classes), info.input_shape[0], projection=info.projection
+        info.network,
+        len(info.classes),
+        info.input_shape,
+        projection=info.projection and info.network in MODELS,
+        options=info.options,
+        allow_code=allow_code,
     )
 
 

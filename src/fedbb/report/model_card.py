@@ -116,8 +116,8 @@ class _Card:
 
     def _data(self, fields: CardFields) -> Iterator[str]:
         facts = self.run.federation
-        sizes = sorted(client.samples for client in facts.clients)
-        clients = str(facts.number)
+        sizes = sorted(client.samples for client in facts.known)
+        clients = str(len(facts.clients))
         if sizes:
             middle = statistics.median(sizes)
             clients += f", with {sizes[0]:,} to {sizes[-1]:,} samples (median {middle:,.0f})"
@@ -130,11 +130,11 @@ class _Card:
             "Licence of the data": fields.data_license or TO_FILL,
         }
         yield from ("## Training data", "", *_list(listed), "")
-        if not any(math.isnan(value) for value in facts.positives):
+        if not any(math.isnan(value) for value in facts.class_counts):
             rows = [
                 (name, f"{count:,.0f}", *_held(self.run, place))
                 for place, (name, count) in enumerate(
-                    zip(facts.classes, facts.positives, strict=True)
+                    zip(facts.classes, facts.class_counts, strict=True)
                 )
             ]
             yield to_markdown(make_table(["class", "training cases", "clients with cases"], rows))
@@ -241,8 +241,8 @@ def _front_matter(fields: CardFields, data: str) -> Iterator[str]:
 
 
 def _held(run: RunResult, place: int) -> tuple[str]:
-    holding = sum(client.positives[place] > 0 for client in run.federation.clients)
-    return (f"{holding} of {run.federation.number}",)
+    holding = sum(client.positives[place] > 0 for client in run.federation.known)
+    return (f"{holding} of {len(run.federation.clients)}",)
 
 
 def _list(facts: Mapping[str, str]) -> Iterator[str]:

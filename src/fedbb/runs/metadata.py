@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 import fedbb
-from fedbb.aggregation.weighting import BySamples
+from fedbb.aggregation.merging import BySamples
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RunError
 from fedbb.methods import Method
@@ -38,7 +40,7 @@ DECISIVE = ("numerics", "torch", "numpy", "machine")
 class ClientRecord:
     """One client as federation.json describes it.
 
-    Attributes:
+    Args:
         client: Its number.
         samples: Size of its training data; None, like everything below, if the server of a private
             run does not know it.
@@ -67,16 +69,36 @@ class ClientRecord:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ClientRecord:
         """Return the record of an entry of federation.json."""
-        positives = content.get("positives")
-        values = {**content, "positives": None if positives is None else tuple(positives)}
-        return cls(**values)
+        if content.keys() == {"client"}:
+            return cls(int(content["client"]))
+        spread, scale = content["dispersion"], content["loss_weight"]
+        positives = content["positives"]
+        return cls(
+            client=int(content["client"]),
+            samples=int(content["samples"]),
+            dispersion=None if spread is None else float(spread),
+            weight=float(content["weight"]),
+            weight_by_samples=float(content["weight_by_samples"]),
+            loss_weight=None if scale is None else float(scale),
+            positives=None if positives is None else tuple(float(number) for number in positives),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownClient(ClientRecord):
+    """A client whose size, weight and class counts are known."""
+
+    samples: int
+    weight: float
+    weight_by_samples: float
+    positives: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class FederationRecord:
     """A federation as federation.json describes it.
 
-    Attributes:
+    Args:
         data: Name of the data set.
         task: Multi-class or multi-label.
         classes: Names of the classes.
@@ -98,6 +120,21 @@ class FederationRecord:
     clients: tuple[ClientRecord, ...]
     notes: tuple[str, ...] = ()
     scored_cases: Mapping[str, LabelCounts] = field(default_factory=dict)
+
+    @cached_property
+    def known(self) -> tuple[KnownClient, ...]:
+        """The clients whose class counts are known."""
+        return tuple(KnownClient(**vars(c)) for c in self.clients if c.positives is not None)
+
+    @property
+    def hidden(self) -> int:
+        """Number of clients whose class counts the server cannot know."""
+        return len(self.clients) - len(self.known)
+
+    @property
+    def class_counts(self) -> tuple[float, ...]:
+        """Training samples of each class; NaN where the server cannot know them."""
+        return (math.nan,) * len(self.classes) if self.positives is None else self.positives
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as federation.json holds it."""
@@ -132,12 +169,12 @@ class FederationRecord:
             return cls(
                 data=str(content["data"]),
                 task=Task(content["task"]),
-                classes=tuple(content["classes"]),
+                classes=tuple(str(name) for name in content["classes"]),
                 train=int(content["train"]),
                 scored=dict(content["scored"]),
-                positives=None if positives is None else tuple(positives),
+                positives=None if positives is None else tuple(float(n) for n in positives),
                 clients=tuple(ClientRecord.from_json(client) for client in content["clients"]),
-                notes=tuple(content["notes"]),
+                notes=tuple(str(note) for note in content.get("notes", ())),
                 scored_cases={
                     name: LabelCounts(
                         np.array(counts["positive"], dtype=np.float64),
@@ -210,7 +247,7 @@ def check_environment(before: Mapping[str, Any]) -> None:
         raise RunError("the run was started with other software; " + "; ".join(changed))
 
 
-def describe_model(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInfo:
+def model_info_of(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInfo:
     """Return what the model of a run needs outside it.
 
     Args:
@@ -221,6 +258,7 @@ def describe_model(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInf
     wanted = recipe.model.projection
     return ModelInfo(
         network=recipe.model.name,
+        options=recipe.model.options,
         projection=method.needs.projection if wanted is None else wanted,
         task=str(dataset.task),
         classes=dataset.classes,
