@@ -21,8 +21,6 @@ from fedbb.inference.model import read_info
 from fedbb.records import LabelCounts, Task
 from fedbb.report.labels import metric_title
 from fedbb.report.results import RunResult, read_run, summary_of
-from fedbb.runs.folder import RunFolder
-from fedbb.runs.metadata import FederationRecord, read_federation
 from fedbb.runs.model_info import ModelInfo
 
 FEW_CASES = 30
@@ -63,14 +61,13 @@ def model_card(path: Path, fields: CardFields | None = None, *, best: bool = Fal
     if run.summary is None:
         raise RunError(f"{path} is unfinished; go on with: fedbb run --resume {path}")
     file = path / ("best.safetensors" if best else "final.safetensors")
-    card = _Card(run, read_federation(RunFolder(path)), read_info(file), file, best)
+    card = _Card(run, read_info(file), file, best)
     return "\n".join([*card.lines(fields or CardFields())]) + "\n"
 
 
 @dataclass(frozen=True, eq=False)
 class _Card:
     run: RunResult
-    federation: FederationRecord
     info: ModelInfo
     file: Path
     best: bool
@@ -82,11 +79,11 @@ class _Card:
 
     @property
     def cases(self) -> LabelCounts | None:
-        return self.federation.scored_cases.get("test")
+        return self.run.federation.scored_cases.get("test")
 
     def lines(self, fields: CardFields) -> Iterator[str]:
         name = escape_markdown(self.run.path.resolve().name)
-        yield from _front_matter(fields, self.federation.data)
+        yield from _front_matter(fields, self.run.federation.data)
         yield from (f"# Model card: {name}", "")
         yield from self._model(fields)
         yield from ("## Intended use", "", fields.intended_use or TO_FILL, "")
