@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from pydantic import TypeAdapter, ValidationError
 
 from fedbb._util.constraints import STRICT_TABLE
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb._util.validation import explain_validation_error
 from fedbb.errors import RunError
 from fedbb.records import Task
