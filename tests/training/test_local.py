@@ -12,8 +12,6 @@ from fedbb.errors import DivergedError, RecipeError
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import METHODS, fedalign, fedavg, fedbb, fedprox, pnb
 from fedbb.models.base import NetworkModule, Outputs
-from fedbb.penalties.alignment import Alignment
-from fedbb.penalties.proximal import Proximal
 from fedbb.records import ClientState, Task
 from fedbb.rounds.replies import expected_steps
 from fedbb.state import restore, snapshot

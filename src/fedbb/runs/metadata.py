@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import torch
 
-import fedbb
+from fedbb._version import __version__
 from fedbb.aggregation.weighting import BySamples
 from fedbb.errors import RunError
 from fedbb.methods import Method
@@ -158,7 +158,7 @@ def describe_clients(infos: Sequence[ClientInfo], method: Method) -> list[Client
 def describe_environment() -> dict[str, Any]:
     """Return versions and machine, as far as results may depend on them."""
     return {
-        "fedbb": fedbb.__version__,
+        "fedbb": __version__,
         "numerics": NUMERICS,
         "torch": torch.__version__,
         "numpy": numpy.__version__,
