@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fedbb.report.frames import read_run as read_run
     from fedbb.report.frames import read_runs as read_runs
     from fedbb.rounds.loop import Schedule as Schedule
-    from fedbb.rounds.policy import RoundPolicy as RoundPolicy
+    from fedbb.rounds.round import RoundPolicy as RoundPolicy
     from fedbb.runs.result import Result as Result
     from fedbb.runs.result import RoundRecord as RoundRecord
     from fedbb.runs.simulate import iter_rounds as iter_rounds
@@ -71,7 +71,7 @@ _EXPORTS = {
     "fedbb.records": ("LabelCounts", "Task"),
     "fedbb.report.frames": ("read_run", "read_runs"),
     "fedbb.rounds.loop": ("Schedule",),
-    "fedbb.rounds.policy": ("RoundPolicy",),
+    "fedbb.rounds.round": ("RoundPolicy",),
     "fedbb.runs.result": ("Result", "RoundRecord"),
     "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
     "fedbb.training.config": ("LocalConfig",),

@@ -12,9 +12,15 @@ from functools import cached_property
 from typing import Any
 
 from fedbb._util.names import nearest
-from fedbb.aggregation.merging import Merge, average, normalized_average
+from fedbb.aggregation.merging import (
+    BySamples,
+    ClientBalanced,
+    Merge,
+    Weighting,
+    average,
+    normalized_average,
+)
 from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
-from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.errors import RecipeError
 from fedbb.imbalance.clients import Reading
 from fedbb.losses.base import Loss, LossLike, as_loss

@@ -165,3 +165,28 @@ def test_fednova_with_equal_clients_is_fedavg_to_the_bit():
     assert digest(ours.state) == digest(theirs.state)
     unequal = list(toy_rounds(fednova()))[-1]
     assert digest(unequal.state) != digest(list(toy_rounds(fedavg()))[-1].state)
+
+
+SCORES = st.lists(st.sampled_from([-np.inf, 0.1, 0.2, 0.3, 0.4]), max_size=12)
+
+
+@given(SCORES, st.integers(1, 5))
+def test_a_run_is_out_of_patience_after_so_many_rounds_without_a_better_score(scores, patience):
+    best, since = -np.inf, 0
+    for number, score in enumerate(scores):
+        best, since = (score, 0) if number == 0 or score > best else (best, since + 1)
+    stopped = Schedule(number=20, patience=patience).stopped_by(scores)
+    assert (stopped == "patience") == (since >= patience)
+    assert Schedule(number=20).stopped_by(scores) is None
+
+
+@given(SCORES, st.sampled_from([0.2, 0.25, 0.4]))
+def test_a_run_has_reached_its_target_once_a_score_is_as_high(scores, target):
+    stopped = Schedule(number=20, patience=20, target=target).stopped_by(scores)
+    assert (stopped == "target") == any(score >= target for score in scores)
+
+
+def test_the_last_round_is_no_early_stop():
+    schedule = Schedule(number=3, patience=1, target=0.5)
+    assert schedule.stopped_by([0.6, 0.6]) == "target"
+    assert schedule.stopped_by([0.6, 0.6, 0.6]) is None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.aggregation.weighting import ClientBalanced
+from fedbb.aggregation.merging import ClientBalanced
 from fedbb.analysis.label_statistics import LabelStatistics
 from fedbb.imbalance.cases import effective_number
 from fedbb.imbalance.classes import class_shares

@@ -24,7 +24,7 @@ from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import LabelCounts
 from fedbb.rng import stream
 from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients
-from fedbb.simulation.base import make_client_infos
+from fedbb.simulation.inline import make_client_infos
 from fedbb.training.client_dataset import ClientDataset, make_client_datasets
 
 SHOWN = 1000

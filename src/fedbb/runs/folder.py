@@ -19,7 +19,7 @@ from fedbb._util.files import TEMPORARY, remove_leftovers, replacing
 from fedbb.errors import RunError
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint, save_checkpoint
-from fedbb.simulation.client_state import ClientStateStore, InMemoryStore
+from fedbb.simulation.inline import ClientStateStore, InMemoryStore
 
 Record = dict[str, Any]
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy
 import torch
 
 from fedbb._version import __version__
-from fedbb.aggregation.weighting import BySamples
+from fedbb.aggregation.merging import BySamples
 from fedbb.errors import RunError
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
@@ -36,7 +38,7 @@ DECISIVE = ("numerics", "torch", "numpy", "machine")
 class ClientRecord:
     """One client as federation.json describes it.
 
-    Attributes:
+    Args:
         client: Its number.
         samples: Size of its training data; None, like everything below, if the server of a private
             run does not know it.
@@ -65,16 +67,36 @@ class ClientRecord:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ClientRecord:
         """Return the record of an entry of federation.json."""
-        positives = content.get("positives")
-        values = {**content, "positives": None if positives is None else tuple(positives)}
-        return cls(**values)
+        if content.keys() == {"client"}:
+            return cls(int(content["client"]))
+        spread, scale = content["dispersion"], content["loss_weight"]
+        positives = content["positives"]
+        return cls(
+            client=int(content["client"]),
+            samples=int(content["samples"]),
+            dispersion=None if spread is None else float(spread),
+            weight=float(content["weight"]),
+            weight_by_samples=float(content["weight_by_samples"]),
+            loss_weight=None if scale is None else float(scale),
+            positives=None if positives is None else tuple(float(number) for number in positives),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownClient(ClientRecord):
+    """A client whose size, weight and class counts are known."""
+
+    samples: int
+    weight: float
+    weight_by_samples: float
+    positives: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class FederationRecord:
     """A federation as federation.json describes it.
 
-    Attributes:
+    Args:
         data: Name of the data set.
         task: Multi-class or multi-label.
         classes: Names of the classes.
@@ -93,6 +115,21 @@ class FederationRecord:
     positives: tuple[float, ...] | None
     clients: tuple[ClientRecord, ...]
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def known(self) -> tuple[KnownClient, ...]:
+        """The clients whose class counts are known."""
+        return tuple(KnownClient(**vars(c)) for c in self.clients if c.positives is not None)
+
+    @property
+    def hidden(self) -> int:
+        """Number of clients whose class counts the server cannot know."""
+        return len(self.clients) - len(self.known)
+
+    @property
+    def class_counts(self) -> tuple[float, ...]:
+        """Training samples of each class; NaN where the server cannot know them."""
+        return (math.nan,) * len(self.classes) if self.positives is None else self.positives
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as federation.json holds it."""
@@ -119,12 +156,12 @@ class FederationRecord:
             return cls(
                 data=str(content["data"]),
                 task=Task(content["task"]),
-                classes=tuple(content["classes"]),
+                classes=tuple(str(name) for name in content["classes"]),
                 train=int(content["train"]),
                 scored=dict(content["scored"]),
-                positives=None if positives is None else tuple(positives),
+                positives=None if positives is None else tuple(float(n) for n in positives),
                 clients=tuple(ClientRecord.from_json(client) for client in content["clients"]),
-                notes=tuple(content["notes"]),
+                notes=tuple(str(note) for note in content.get("notes", ())),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise RunError(f"{FEDERATION} is damaged: {error!r}") from error

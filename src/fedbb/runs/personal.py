@@ -23,8 +23,7 @@ from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import read_federation
 from fedbb.runs.partition_file import is_same_partition
 from fedbb.runs.runtime import choose_workers, local_config_of, network_of
-from fedbb.simulation.base import Engine
-from fedbb.simulation.inline import Inline
+from fedbb.simulation.inline import Engine, Inline
 from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import snapshot

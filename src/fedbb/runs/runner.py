@@ -35,8 +35,7 @@ from fedbb.runs.runtime import (
     open_runtime,
     plain_round,
 )
-from fedbb.simulation.base import make_client_infos
-from fedbb.simulation.inline import Inline
+from fedbb.simulation.inline import Inline, make_client_infos
 from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import digest

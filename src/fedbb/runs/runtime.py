@@ -21,8 +21,7 @@ from fedbb.records import ModelState
 from fedbb.rounds.loop import Score, chosen_number
 from fedbb.rounds.round import FederatedRound, PlainRound, train_all
 from fedbb.runs.federation import Federation
-from fedbb.simulation.client_state import ClientStateStore
-from fedbb.simulation.inline import Inline
+from fedbb.simulation.inline import ClientStateStore, Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import snapshot
 from fedbb.training.config import CentralConfig, LocalConfig

@@ -26,7 +26,7 @@ from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState, Task
 from fedbb.rng import stream
 from fedbb.rounds.loop import Schedule
-from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import RoundPolicy
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.folder import Record, RunFolder

@@ -31,8 +31,9 @@ from fedbb.report.plots.canvas import (
 )
 from fedbb.report.plots.marks import Mark, marks_of, point_look
 from fedbb.report.plots.rows import class_rows, label_rows
-from fedbb.report.results import ClientShare, FederationFacts, RunResult, summary_of
+from fedbb.report.results import RunResult, summary_of
 from fedbb.report.statistics import spread_columns, subtract_by_seed
+from fedbb.runs.metadata import FederationRecord, KnownClient
 
 SIZE = 5.0
 PANEL_WIDTH = 7.0
@@ -123,7 +124,7 @@ def weighed_part(comparison: Comparison) -> tuple[MethodRuns, PNB] | None:
     return min(found, key=lambda pair: pair[0].method != "fedbb", default=None)
 
 
-def loss_shares(federation: FederationFacts, spec: PNB) -> list[Shares]:
+def loss_shares(federation: FederationRecord, spec: PNB) -> list[Shares]:
     """Return the shares before PNB, after its factor between cases, and after both its factors.
 
     Each entry counts as if its plain loss were one. Clients weigh by their own counts, and are
@@ -131,7 +132,7 @@ def loss_shares(federation: FederationFacts, spec: PNB) -> list[Shares]:
     """
     single = federation.task is Task.MULTICLASS
     total = np.zeros((3, 2, len(federation.classes)))
-    for client in federation.clients:
+    for client in federation.known:
         counts = _counts(client)
         weights = weigh(spec, counts, federation.task)
         held = np.stack([counts.positive, 0 * counts.negative if single else counts.negative])
@@ -172,7 +173,7 @@ def plot_shares(comparison: Comparison, part: MethodRuns, spec: PNB) -> Figure:
     return figure
 
 
-def _counts(client: ClientShare) -> LabelCounts:
+def _counts(client: KnownClient) -> LabelCounts:
     positive = np.array(client.positives, dtype=np.float64)
     # A folder does not tell which labels are unknown; they count as negative here.
     return LabelCounts(positive, np.maximum(client.samples - positive, 0.0), client.samples)

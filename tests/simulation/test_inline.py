@@ -1,7 +1,7 @@
 import pytest
 
 from fedbb.records import ClientState
-from fedbb.simulation.client_state import InMemoryStore
+from fedbb.simulation.inline import InMemoryStore
 
 KEPT = ClientState(optimizer={"momentum": {}})
 
