@@ -4,15 +4,16 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from fedbb.analysis.measures import effective_clients
 from fedbb.errors import RecipeError
 from fedbb.report.compare import (
     ClassScore,
     ClassTally,
     as_json,
     compare_groups,
-    effective_clients,
     notes,
     tally,
     verdict,
@@ -200,8 +201,8 @@ def test_the_tally_leaves_out_what_is_undefined():
 
 
 def test_as_many_equal_weights_are_as_many_clients():
-    assert effective_clients([0.25] * 4) == pytest.approx(4)
-    assert effective_clients([1.0, 0.0]) == 1
+    assert effective_clients(np.full(4, 0.25)) == pytest.approx(4)
+    assert effective_clients(np.array([1.0, 0.0])) == 1
 
 
 def test_what_a_reader_must_beware_of_is_noted(found):

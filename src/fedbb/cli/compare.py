@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from fedbb._util.json import finite_or_none
 from fedbb._util.table import Cell, Column, Entry, elide, make_table, to_rich
+from fedbb.analysis.measures import effective_clients
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.screens import COLUMNS, percent
 from fedbb.report.compare import (
@@ -20,7 +22,6 @@ from fedbb.report.compare import (
     Score,
     Setting,
     compare_groups,
-    effective_clients,
     notes,
     tally,
     verdict,
@@ -149,8 +150,8 @@ def _clients(found: GroupComparison) -> Iterator[RenderableType]:
     yield _title(f"Client weights in %, seed {found.seed_of_clients}")
     rows = [_client(line) for line in sorted(lines, key=lambda line: line.a - line.b)]
     yield _table(("client", "samples", "A", "B", "B − A"), _ends(rows))
-    ours = effective_clients([line.a for line in lines])
-    theirs = effective_clients([line.b for line in lines])
+    ours = effective_clients(np.array([line.a for line in lines]))
+    theirs = effective_clients(np.array([line.b for line in lines]))
     count = f"{ours:.1f} (A), {theirs:.1f} (B) of {len(lines)}"
     yield Text(f"effective number of clients, 1 / Σ weight²: {count}")
 

@@ -171,11 +171,6 @@ def tally(classes: Sequence[ClassScore]) -> ClassTally:
     return ClassTally(won, lost, len(gaps) - won - lost)
 
 
-def effective_clients(weights: Sequence[float]) -> float:
-    """Return how many clients of equal weight would be as concentrated as these: 1 / Σw²."""
-    return 1 / sum(weight**2 for weight in weights)
-
-
 def as_json(found: GroupComparison) -> dict[str, Any]:
     """Return the whole comparison as plain values, with None for what is undefined."""
     parts = {"head": found.classes_of("head"), "tail": found.classes_of("tail")}

@@ -12,12 +12,14 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from fedbb._util.table import Table, elide, make_table, to_csv, to_rich
+from fedbb._util.text import counted
 from fedbb.analysis.advice import Advice
 from fedbb.analysis.html import first_and_last
 from fedbb.analysis.inspect import Inspection
 from fedbb.analysis.warnings import mean_distance
 from fedbb.imbalance.clients import READINGS
 from fedbb.records import FloatArray, Task
+from fedbb.report.labels import TASK_TITLES
 from fedbb.report.output import write_text
 from fedbb.report.page.inspection import write_inspection
 
@@ -147,12 +149,12 @@ def print_summary(found: Inspection, console: Console) -> None:
 
 def summary(found: Inspection) -> Iterator[RenderableType]:
     """Yield the parts of the screen from top to bottom."""
-    task = "multi-class" if found.statistics.task is Task.MULTICLASS else "multi-label"
+    task = TASK_TITLES[found.statistics.task]
     clients = len(found.statistics.clients)
     yield Text.assemble(
         (elide(found.title, 60), "bold"),
         f": {found.samples:,} samples ({task}), {len(found.statistics.classes):,} classes, "
-        f"{clients:,} client{'s' if clients != 1 else ''}",
+        f"{counted(clients, 'client')}",
     )
     yield Text(_class_line(found))
     yield to_rich(_class_table(found), wrap=False)

@@ -9,10 +9,12 @@ from typing import Any
 
 import fedbb
 from fedbb._util.table import Table, make_table, to_page
+from fedbb._util.text import counted
 from fedbb.errors import RunError
 from fedbb.recipes.reader import flatten
 from fedbb.report.groups import Comparison, Gathered, group
 from fedbb.report.labels import (
+    TASK_TITLES,
     capitalize,
     method_description,
     method_title,
@@ -82,12 +84,11 @@ def _comparison(part: MethodComparison) -> dict[str, Any]:
 def setting(comparison: Comparison) -> str:
     """Return data, clients and training of a comparison in one sentence."""
     facts, recipe = comparison.federation, comparison.first.recipe
-    epochs, clients = recipe.local.epochs, len(facts.clients)
     return (
         f"{facts.train:,} training samples, {len(facts.classes)} classes "
-        f"({'multi-class' if facts.task == 'multiclass' else 'multi-label'}), "
-        f"{clients:,} client{'s' if clients != 1 else ''}; {recipe.rounds.number:,} rounds of "
-        f"{epochs} local epoch{'s' if epochs != 1 else ''} with {recipe.model.name}, "
+        f"({TASK_TITLES[facts.task]}), "
+        f"{counted(len(facts.clients), 'client')}; {recipe.rounds.number:,} rounds of "
+        f"{counted(recipe.local.epochs, 'local epoch')} with {recipe.model.name}, "
         f"learning rate {recipe.local.lr:g}."
     )
 
