@@ -14,6 +14,7 @@ from rich.console import Console
 
 from fedbb._util.table import Cell as TableCell
 from fedbb._util.table import Column, Table, make_table, to_rich
+from fedbb._util.text import counted
 from fedbb.cli.common import format_duration, print_json, progress_bar, say, stoppable
 from fedbb.cli.screens import open_sweep_screen
 from fedbb.errors import RecipeError
