@@ -17,6 +17,7 @@ import fedbb
 from fedbb.aggregation.weighting import BySamples
 from fedbb.errors import RunError
 from fedbb.methods import Method
+from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, Task
 from fedbb.runs.folder import RunFolder
@@ -165,6 +166,18 @@ class FederationRecord:
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise RunError(f"{FEDERATION} is damaged: {error!r}") from error
+
+
+def read_run_recipe(folder: RunFolder) -> Recipe:
+    """Return the recipe of the run in a folder.
+
+    Raises:
+        RunError: The folder holds no run.
+        RecipeError: The recipe is damaged.
+    """
+    if not folder.is_run():
+        raise RunError(f"{folder.path} is no run folder: it has no recipe.json")
+    return make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
 
 
 def read_federation(folder: RunFolder) -> FederationRecord:

@@ -11,9 +11,9 @@ import numpy as np
 from fedbb._util.json import finite_or_none
 from fedbb._util.text import counted
 from fedbb.analysis.advice import Advice
-from fedbb.analysis.html import first_and_last
 from fedbb.analysis.inspect import Inspection
 from fedbb.analysis.measures import gini_of, ratio_of
+from fedbb.analysis.tables import first_and_last
 from fedbb.analysis.warnings import mean_distance
 from fedbb.records import FloatArray, LabelCounts, Task
 from fedbb.report.labels import TASK_TITLES
