@@ -11,11 +11,11 @@ from fedbb.analysis.measures import effective_clients
 from fedbb.errors import RecipeError
 from fedbb.report.compare import (
     ClassScore,
-    ClassTally,
+    GainCounts,
     as_json,
     compare_groups,
     notes,
-    tally,
+    count_gains,
     verdict,
 )
 from fedbb.report.groups import read_group
@@ -197,7 +197,7 @@ def test_head_and_tail_are_thirds_of_the_classes_by_cases(found):
 
 def test_the_tally_leaves_out_what_is_undefined():
     lines = [class_score(1, gap) for gap in (0.1, 0.2, 0.0, -0.1, math.nan)]
-    assert tally(lines) == ClassTally(won=2, lost=1, alike=1)
+    assert count_gains(lines) == GainCounts(won=2, lost=1, alike=1)
 
 
 def test_as_many_equal_weights_are_as_many_clients():

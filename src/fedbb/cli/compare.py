@@ -23,7 +23,7 @@ from fedbb.report.compare import (
     Setting,
     compare_groups,
     notes,
-    tally,
+    count_gains,
     verdict,
 )
 from fedbb.report.compare import as_json as plain
@@ -105,7 +105,7 @@ def _judged(line: Score) -> Cell:
 
 
 def _classes(found: GroupComparison) -> Iterator[RenderableType]:
-    count, number = tally(found.classes), len(found.classes)
+    count, number = count_gains(found.classes), len(found.classes)
     yield _title(
         f"Classes by {metric_title(found.class_metric)} after the last round: "
         f"{count.won} gain, {count.lost} lose, {number - count.won - count.lost} neither"
@@ -137,7 +137,7 @@ def _parts(found: GroupComparison) -> Text:
         f"{count.won} gain, {count.lost} lose"
         for name, which in (("head", "most"), ("tail", "fewest"))
         for lines in [found.classes_of(name)]
-        for count in [tally(lines)]
+        for count in [count_gains(lines)]
     ]
     return Text("\n".join(texts))
 

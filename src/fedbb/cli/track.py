@@ -27,7 +27,7 @@ def track(
     quiet: Quiet = False,
 ) -> None:
     """Export runs to TensorBoard, MLflow or Weights & Biases; rounds already there stay as is."""
-    make_tracker(to)  # what is wrong with the name is told before any work
+    make_tracker(to)  # what is wrong with the name is reported before any work
     console = Console(stderr=as_json)
     hidden = quiet or as_json or not console.is_terminal
     handed = {}
