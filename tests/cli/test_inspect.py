@@ -161,10 +161,10 @@ def test_a_partition_without_a_recipe_is_refused_with_the_way_out(tmp_path, monk
 
 
 def test_a_tables_partition_file_divides_it(table, tmp_path, monkeypatch):
-    from fedbb.partition.partition import from_owners
+    from fedbb.partition.partition import group_owners
 
     labels = np.array([int(n % 5 == 0) for n in range(200)])
-    from_owners(np.arange(200) % 4, 4, labels, {}).save(tmp_path / "parts.json")
+    group_owners(np.arange(200) % 4, 4, labels, {}).save(tmp_path / "parts.json")
     words = ("--partition", tmp_path / "parts.json", "--json")
     found = json.loads(fedbb("inspect", table, *words, monkeypatch=monkeypatch).out)
     assert found["tally"]["samples"] == [50] * 4

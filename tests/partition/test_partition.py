@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbb.errors import DataError
-from fedbb.partition.partition import Partition, fingerprint, from_owners
+from fedbb.partition.partition import Partition, fingerprint, group_owners
 
 LABELS = np.array([0, 1, 2, 0, 1, 2])
 
@@ -21,7 +21,7 @@ def test_owners_become_sorted_places_that_cover_every_sample_once(data) -> None:
     clients = data.draw(st.integers(1, 6))
     tail = st.lists(st.integers(0, clients - 1), max_size=40)
     owners = np.array(data.draw(st.permutations([*range(clients), *data.draw(tail)])))
-    made = from_owners(owners, clients, np.zeros(len(owners), dtype=np.int64), {})
+    made = group_owners(owners, clients, np.zeros(len(owners), dtype=np.int64), {})
     assert np.array_equal(np.sort(np.concatenate(made.clients)), np.arange(len(owners)))
     assert all((np.diff(places) > 0).all() for places in made.clients)
     assert all((owners[places] == client).all() for client, places in enumerate(made.clients))
@@ -31,7 +31,7 @@ def test_owners_become_sorted_places_that_cover_every_sample_once(data) -> None:
 @given(owners=st.lists(st.integers(0, 3), max_size=30), clients=st.just(4))
 def test_a_saved_partition_comes_back_equal(tmp_path_factory, owners, clients) -> None:
     everyone = np.array([0, 1, 2, 3, *owners])
-    made = from_owners(everyone, clients, everyone, {"kind": "even", "seed": 0, "share": 0.25})
+    made = group_owners(everyone, clients, everyone, {"kind": "even", "seed": 0, "share": 0.25})
     path = tmp_path_factory.mktemp("partition") / "partition.json"
     made.save(path)
     loaded = Partition.load(path)

@@ -14,8 +14,8 @@ from fedbb.report.compare import (
     GainCounts,
     as_json,
     compare_groups,
-    notes,
     count_gains,
+    notes,
     verdict,
 )
 from fedbb.report.groups import read_group

@@ -1,22 +1,84 @@
-"""The merge of a method: how the models of the clients become the next global model."""
+"""The weights of clients, and how their models become the next global model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
-from fedbb.records import ClientUpdate, FloatArray, ModelState
+from fedbb.imbalance.clients import READINGS, Reading, balance_weights, check_balance, dispersion
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, LabelCounts, ModelState
 from fedbb.state import Mixture, mix
+
+
+class Weighting(Protocol):
+    """The third slot of a method."""
+
+    def measure(self, counts: LabelCounts) -> float | None:
+        """Return, at the client, the one number the server needs of these counts, if any."""
+        ...
+
+    def __call__(self, infos: Sequence[ClientInfo]) -> FloatArray:
+        """Return, at the server, the weight of each client; they sum to one."""
+        ...
+
+
+@dataclass(frozen=True)
+class BySamples:
+    """Weights in proportion to the number of samples (FedAvg)."""
+
+    def measure(self, counts: LabelCounts) -> None:
+        """Ask for nothing but the size."""
+        return
+
+    def __call__(self, infos: Sequence[ClientInfo]) -> FloatArray:
+        """Return n_k / Σn."""
+        samples = [info.samples for info in infos]
+        return balance_weights(np.zeros(len(samples)), samples, gamma=0.0)
+
+
+@dataclass(frozen=True)
+class ClientBalanced:
+    """Client Balanced Reweighting: the more balanced its labels, the larger its weight (Eq. 12).
+
+    Args:
+        gamma: how far the weights follow the balance, from 0 (FedAvg's weights) to 1.
+        reading: which formula of R is used (docs/paper-notes.md).
+        floor: the smallest R; a perfectly balanced client would have infinite weight without it.
+    """
+
+    gamma: float = 1.0
+    reading: Reading = "share-std"
+    floor: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_balance(self.gamma, self.floor)
+        if self.reading not in READINGS:
+            allowed = ", ".join(READINGS)
+            raise ValueError(f"reading must be one of {allowed}, not {self.reading!r}")
+
+    def measure(self, counts: LabelCounts) -> float:
+        """Return R of these counts; a class of which no label is known has no p(y) to compare."""
+        known = counts.positive + counts.negative
+        seen = known > 0
+        return float(dispersion(counts.positive[seen], known[seen], reading=self.reading))
+
+    def __call__(self, infos: Sequence[ClientInfo]) -> FloatArray:
+        """Return W of Eq. 12."""
+        spread = [np.nan if info.dispersion is None else info.dispersion for info in infos]
+        samples = [info.samples for info in infos]
+        return balance_weights(spread, samples, gamma=self.gamma, floor=self.floor)
 
 
 class Merge(Protocol):
     """The fourth slot of a method.
 
     Updates arrive one by one, in an order that the recipe fixes; a merge should not hold all of
-    them unless it has to compare them.
+    them unless it has to compare them. One that is defined for steps of SGD only has an attribute
+    `needs_sgd` that is true.
     """
 
     def __call__(
@@ -82,6 +144,9 @@ def normalized_average(
         return averaged.total()  # FedAvg, and bit for bit
     mean = sum(weight * number for weight, number in zip(weights.tolist(), steps, strict=True))
     return ModelState(_moved(current, change.total(), mean), averaged.total().buffers)
+
+
+normalized_average.needs_sgd = True  # type: ignore[attr-defined]
 
 
 def _step(current: ModelState, trained: ModelState) -> ModelState:

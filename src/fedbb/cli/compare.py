@@ -22,8 +22,8 @@ from fedbb.report.compare import (
     Score,
     Setting,
     compare_groups,
-    notes,
     count_gains,
+    notes,
     verdict,
 )
 from fedbb.report.compare import as_json as plain

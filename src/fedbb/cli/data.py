@@ -85,7 +85,7 @@ def check(
         "classes": list(dataset.classes),
         "train": len(dataset.train),
         "test": len(dataset.test),
-        "shape": list(dataset.train.images.shape[1:]),
+        "shape": list(dataset.train.inputs.shape[1:]),
         "columns": list(dataset.train.columns),
     }
     if as_json:

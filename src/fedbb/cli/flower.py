@@ -105,7 +105,7 @@ def certs(
 def status(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
     """Show the sites that are online, the runs and their progress."""
     need_flower()
-    from fedbb.flower.admin.status import describe
+    from fedbb.flower.admin.run_monitor import describe
 
     state = describe(FederationFolder(path))
     if as_json:
@@ -143,9 +143,8 @@ def doctor(
 def admit(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
     """Register the keys of new sites while the server is running."""
     need_flower()
-    from fedbb.flower.admin.control import Control
-    from fedbb.flower.admin.membership import NEW_KEY, dismissed
-    from fedbb.flower.admin.membership import admit as register
+    from fedbb.flower.admin.control import NEW_KEY, Control, dismissed
+    from fedbb.flower.admin.control import admit as register
 
     folder = FederationFolder(path)
     folder.check()
@@ -169,7 +168,7 @@ def dismiss(
     """Remove a site from the federation immediately; its key is never accepted again."""
     need_flower()
     from fedbb.flower.admin.control import Control
-    from fedbb.flower.admin.membership import dismiss as unregister
+    from fedbb.flower.admin.control import dismiss as unregister
 
     folder = FederationFolder(path)
     folder.check()

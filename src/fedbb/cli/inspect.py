@@ -16,7 +16,7 @@ from rich.progress import TaskProgressColumn
 
 from fedbb._util.names import nearest
 from fedbb._util.validation import explain_validation_error
-from fedbb.aggregation.weighting import ClientBalanced
+from fedbb.aggregation.merging import ClientBalanced
 from fedbb.analysis.inspect import ClientAssignment, divide_labels, examine
 from fedbb.analysis.label_columns import Layout
 from fedbb.analysis.label_readers import LabelTable, read_label_arrays, read_label_table

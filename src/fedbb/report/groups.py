@@ -198,7 +198,8 @@ def settings_of(recipe: Recipe, *, method: bool = False) -> dict[str, Any]:
         recipe: The resolved recipe of a run.
         method: Whether the method and its options belong to them.
     """
-    excluded = {"name", "seed"} if method else {"name", "seed", "method"}
+    # Fingerprints of the partition and of the first weights differ with the seed.
+    excluded = {"name", "seed", "python"} | (set() if method else {"method"})
     return dict(flatten(recipe.decisive.model_dump(exclude=excluded)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,21 @@ def summary_of(run: RunResult) -> Summary:
 def score_on_test(scored: ScoredRound, metric: str) -> float:
     """Return a macro metric on test data; NaN where it is undefined or was not scored."""
     return scored.scores["test"].macro.get(metric, float("nan"))
+
+
+def scores_by_round(runs: Sequence[RunResult], metric: str) -> FloatArray:
+    """Return a macro metric on test data, (runs, rounds).
+
+    A run that stopped early keeps its last score, as it keeps its last model; the rounds that an
+    unfinished run lacks are NaN.
+    """
+    rows = [[score_on_test(scored, metric) for scored in run.rounds] for run in runs]
+    table = np.full((len(rows), max(map(len, rows))), np.nan)
+    for run, row, line in zip(runs, rows, table, strict=True):
+        line[: len(row)] = row
+        if run.summary is not None:
+            line[len(row) :] = row[-1]
+    return table
 
 
 def class_counts(runs: Iterable[RunResult]) -> FloatArray:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.recipes.spec import ModelSpec, Recipe
@@ -31,6 +31,7 @@ from fedbb.training.checks import check_device, check_network
 from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
+from fedbb.training.schedule import CONSTANT
 from fedbb.training.threads import threads
 
 FIRST, MOST = 4, 256
@@ -47,6 +48,10 @@ TIMED_SETTINGS = (
     "threads",
     "channels_last",
     "device",
+    "optimizer",
+    "clip",
+    "accumulate",
+    "precision",
 )
 """Settings of local training on which the time of an image depends."""
 
@@ -56,8 +61,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What unfinished cells still ask for, by name: seconds of a round, and rounds left.
+    """What unfinished cells still ask for, by name: seconds of a round, and rounds left at most.
 
+    A cell that stops early has fewer rounds, which nobody knows before.
     `unknown` says why some have no seconds.
     """
 
@@ -141,7 +147,7 @@ def wall_time(seconds: Iterable[float], workers: int) -> float:
 def kind_of(recipe: Recipe) -> str:
     """Return what is common to all cells whose rounds take equally long."""
     return recipe.decisive.model_dump_json(
-        exclude={"name": True, "seed": True, "rounds": {"number": True}}
+        exclude={"name": True, "seed": True, "rounds": {"number", "patience", "target"}}
     )
 
 
@@ -226,7 +232,7 @@ def time_images(recipe: Recipe, federation: Federation) -> SecondsPerImage:
     check_device(recipe.local.device)
     check_data(recipe, method, dataset, None)
     # A step of ordinary length could end in numbers that are not finite; its time is the same.
-    local = replace(recipe.local, epochs=1, lr=1e-6)
+    local = replace(recipe.local, epochs=1, lr=1e-6, schedule=CONSTANT)
     with threads(local.threads):
         network = make_network(recipe.model, method, dataset, local, seed=recipe.seed)
         check_network(network, dataset, method)
@@ -249,7 +255,7 @@ def _per_image(work: Callable[[int], None], most: int) -> float:
 
 
 def _training(
-    network: NetworkModule, dataset: Dataset, method: Method, local: LocalConfig
+    network: nn.Module, dataset: Dataset, method: Method, local: LocalConfig
 ) -> Callable[[int], None]:
     start = snapshot(network)
 
@@ -261,9 +267,7 @@ def _training(
     return train
 
 
-def _scoring(
-    network: NetworkModule, federation: Federation, recipe: Recipe
-) -> Callable[[int], None]:
+def _scoring(network: nn.Module, federation: Federation, recipe: Recipe) -> Callable[[int], None]:
     scorer = Scorer(
         network, federation.dataset, {}, recipe.evaluation.batch_size, recipe.local.device
     )

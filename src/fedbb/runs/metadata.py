@@ -14,7 +14,7 @@ import numpy
 import torch
 
 import fedbb
-from fedbb.aggregation.weighting import BySamples
+from fedbb.aggregation.merging import BySamples
 from fedbb.errors import RunError
 from fedbb.methods import Method
 from fedbb.recipes.reader import make_recipe

@@ -84,12 +84,14 @@ def _comparison(part: MethodComparison) -> dict[str, Any]:
 def setting(comparison: Comparison) -> str:
     """Return data, clients and training of a comparison in one sentence."""
     facts, recipe = comparison.federation, comparison.first.recipe
+    at_most = "at most " if recipe.rounds.stops_early else ""
+    optimizer = "" if recipe.local.optimizer == "sgd" else f" with {recipe.local.optimizer}"
     return (
         f"{facts.train:,} training samples, {len(facts.classes)} classes "
-        f"({TASK_TITLES[facts.task]}), "
-        f"{counted(len(facts.clients), 'client')}; {recipe.rounds.number:,} rounds of "
+        f"({TASK_TITLES[facts.task]}), {counted(len(facts.clients), 'client')}; "
+        f"{at_most}{recipe.rounds.number:,} rounds of "
         f"{counted(recipe.local.epochs, 'local epoch')} with {recipe.model.name}, "
-        f"learning rate {recipe.local.lr:g}."
+        f"learning rate {recipe.local.lr:g}{optimizer}."
     )
 
 

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from fedbb._util.table import elide
 from fedbb.losses.pnb import PNB, weigh
 from fedbb.methods import build_method
+from fedbb.recipes.spec import PythonRecipe
 from fedbb.records import FloatArray, IntArray, LabelCounts, Task
 from fedbb.report.groups import BASE, Comparison, MethodRuns
 from fedbb.report.labels import capitalize, metric_title
@@ -115,6 +116,8 @@ def weighed_part(comparison: Comparison) -> tuple[MethodRuns, PNB] | None:
     found = []
     for part in comparison.methods:
         method = part.runs[0].recipe.method
+        if isinstance(part.runs[0].recipe, PythonRecipe):
+            continue  # its method may be one that has no name here
         loss = build_method(method.name, method.options).loss
         if isinstance(loss, PNB) and not part.runs[0].federation.hidden:
             found.append((part, loss))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbb.simulation.pool.shared_memory import share_arrays
+from fedbb.simulation.pool.worker import share_arrays
 
 dtypes = st.sampled_from([np.uint8, np.float32, np.int64, np.float64, np.bool_])
 arrays = dtypes.flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_side=0, max_dims=4)))

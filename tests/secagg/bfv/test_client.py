@@ -24,8 +24,7 @@ from helpers.secagg_clients import (
 pytest.importorskip("tenseal", reason="BFV needs fedbb[he]")
 
 from fedbb.secagg.bfv import cipher as bfv
-from fedbb.secagg.bfv.client import BfvSumClient
-from fedbb.secagg.bfv.server import BfvSumServer
+from fedbb.secagg.bfv.client import BfvSumClient, BfvSumServer
 
 FIVE = make_roster(5)
 

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
-from fedbb.partition.dirichlet import dominant_label, label_skew, quantity_skew
+from fedbb.partition.dirichlet_shares import dominant_label, label_skew, quantity_skew
 from fedbb.partition.registry import Rule, divide
 from fedbb.records import Task
 
@@ -250,7 +250,7 @@ def test_every_sample_is_in_exactly_one_client(labels, clients, concentration, s
 def test_images_of_one_label_each_are_divided_as_multi_class_ones(classes, seed) -> None:
     numbers = np.array(classes)
     plain = Examples(np.zeros((len(numbers), 1, 1, 1), np.uint8), numbers)
-    marks = Examples(plain.images, (numbers[:, None] == np.arange(4)).astype(np.float32))
+    marks = Examples(plain.inputs, (numbers[:, None] == np.arange(4)).astype(np.float32))
     rule = Rule("label-skew", clients=3, concentration=1.0, min_samples=5, seed=seed)
     first = divide(rule, plain, Task.MULTICLASS)
     second = divide(rule, marks, Task.MULTILABEL)

@@ -5,11 +5,12 @@ import pytest
 import torch
 from PIL import Image
 
-from fedbb.data.torch_dataset import Keys, from_map_style
+from fedbb.data.dataset import Dataset
 from fedbb.errors import DataError
 from fedbb.records import Task
 
 PIXELS = (np.arange(6 * 4 * 5 * 3) % 256).astype(np.uint8).reshape(6, 4, 5, 3)
+FIRST = np.ascontiguousarray(PIXELS.transpose(0, 3, 1, 2))
 
 
 class Rows(list):
@@ -25,7 +26,7 @@ def pairs(images, labels=(0, 1, 2, 0, 1, 2), **facts) -> Rows:
 
 
 def adapt(rows, test=None, task="multiclass", **how):
-    return from_map_style(rows, rows if test is None else test, name="theirs", task=task, **how)
+    return Dataset.from_torch(rows, rows if test is None else test, name="theirs", task=task, **how)
 
 
 def as_pil(pixels):
@@ -34,25 +35,29 @@ def as_pil(pixels):
 
 def test_pillow_arrays_and_tensors_give_the_same_data_set() -> None:
     tensors = [torch.from_numpy(image.transpose(2, 0, 1).copy()) for image in PIXELS]
-    for images in (as_pil(PIXELS), list(PIXELS), tensors):
-        dataset = adapt(pairs(images))
+    arrays = list(PIXELS.transpose(0, 3, 1, 2))
+    for images, last in ((as_pil(PIXELS), None), (arrays, None), (tensors, None), (PIXELS, True)):
+        dataset = adapt(pairs(images), channels_last=last)
         assert dataset.task is Task.MULTICLASS
-        assert dataset.train.images.dtype == np.uint8
-        assert np.array_equal(dataset.train.images, PIXELS.transpose(0, 3, 1, 2))
+        assert dataset.train.inputs.dtype == np.uint8
+        assert np.array_equal(dataset.train.inputs, PIXELS.transpose(0, 3, 1, 2))
         assert dataset.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
 
 
 def test_tensors_of_fractions_stay_fractions() -> None:
     tensors = [torch.from_numpy(image.transpose(2, 0, 1) / 255) for image in PIXELS]
     dataset = adapt(pairs(tensors))
-    assert dataset.train.images.dtype == np.float32
-    assert dataset.mean == pytest.approx((PIXELS / 255).mean(axis=(0, 1, 2)))
+    assert dataset.train.inputs.dtype == np.float32
+    assert dataset.mean == dataset.std == ()
+    normal = adapt(pairs(tensors), normalize=True)
+    assert normal.mean == pytest.approx((PIXELS / 255).mean(axis=(0, 1, 2)))
+    assert normal.std == pytest.approx((PIXELS / 255).std(axis=(0, 1, 2)))
 
 
 def test_grey_images_have_one_channel_and_among_color_ones_three() -> None:
     grey = PIXELS[..., 0]
-    assert adapt(pairs(as_pil(grey))).train.images.shape == (6, 1, 4, 5)
-    mixed = adapt(pairs([*as_pil(grey[:3]), *as_pil(PIXELS[3:])])).train.images
+    assert adapt(pairs(as_pil(grey))).train.inputs.shape == (6, 1, 4, 5)
+    mixed = adapt(pairs([*as_pil(grey[:3]), *as_pil(PIXELS[3:])])).train.inputs
     assert mixed.shape == (6, 3, 4, 5)
     assert np.array_equal(mixed[0], np.stack([grey[0]] * 3))
     assert np.array_equal(mixed[5], PIXELS[5].transpose(2, 0, 1))
@@ -66,7 +71,7 @@ def test_other_modes_of_pillow_become_color(mode) -> None:
 
 def test_black_and_white_images_use_the_full_range() -> None:
     images = [Image.fromarray(PIXELS[0, ..., 0] > 20)] * 6
-    assert set(np.unique(adapt(pairs(images)).train.images)) == {0, 255}
+    assert set(np.unique(adapt(pairs(images)).train.inputs)) == {0, 255}
 
 
 def test_rows_by_name_keep_further_facts() -> None:
@@ -74,7 +79,7 @@ def test_rows_by_name_keep_further_facts() -> None:
         {"img": image, "fine_label": number % 3, "site": number % 2, "other": None}
         for number, image in enumerate(as_pil(PIXELS))
     ]
-    dataset = adapt(rows, keys=Keys("img", "fine_label", ("site",)))
+    dataset = adapt(rows, label_key="fine_label", columns=["site"])
     assert dataset.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
     assert dataset.train.columns["site"].tolist() == ["0", "1", "0", "1", "0", "1"]
 
@@ -122,20 +127,25 @@ def test_multi_label_rows_are_marks(kind) -> None:
     ("rows", "message"),
     [
         ([], "theirs train set is empty"),
-        ([7], "row 0 is int; expected a pair"),
-        ([(PIXELS[0], 1, 2)], "row 0 is tuple; expected a pair"),
-        ([{"picture": PIXELS[0], "label": 1}], "row 0 has no 'image'"),
-        (pairs([PIXELS[0], PIXELS[1, :3]]), r"row 1 is uint8 of shape \(3, 3, 5\).*must agree"),
-        (pairs([PIXELS[0], PIXELS[1] / 255]), "row 1 is float32 of shape .*must agree"),
-        (pairs([PIXELS[0, ..., :2]]), "row 0: an image of shape .* has not 1 or 3 channels"),
-        (pairs([np.zeros(5)]), "has not 1 or 3 channels"),
-        (pairs([PIXELS[0] * 1j]), "row 0: the image holds complex128"),
-        (pairs([PIXELS[0] * np.nan]), "train image 0 holds NaN"),
-        (pairs(PIXELS, [0, 1, 2.5]), "row 2: the label 2.5 is no class number"),
-        (pairs(PIXELS, [0, None]), "row 1: the label None is no class number"),
-        (pairs(PIXELS, [0, -1]), "train label 1 is -1"),
-        (pairs(PIXELS, [0, 3], classes=["a", "b"]), "train label 1 is 3; allowed are 0 to 1"),
-        (pairs(PIXELS, [[0, 1], [1, 0]]), "multi-class labels are one whole number"),
+        ([7], r"row 0 is int; expected \(input, label\) or a mapping"),
+        ([(FIRST[0], 1, 2)], "row 0 is tuple of 3; expected .* `columns` names"),
+        ([{"picture": FIRST[0], "label": 1}], "row 0 has no 'image'"),
+        ([{"image": FIRST[0], "class": 1}], "row 0 has no 'label'"),
+        (pairs([FIRST[0], FIRST[1, :, :3]]), r"row 1 is uint8 of shape \(3, 3, 5\).*must agree"),
+        (pairs([FIRST[0], FIRST[1] / 255]), "row 1 is float32 of shape .*must agree"),
+        (pairs([[5, 2], [3, 1, 4]]), r"row 1 is int64 of shape \(3,\).*resize, pad or convert"),
+        (pairs([np.zeros((8, 8, 3), np.uint8)]), "row 0: the input .* state channels_last=True"),
+        (pairs([np.float32(2.5)]), r"inputs have shape \(1,\)"),
+        (pairs([FIRST[0] * 1j]), "row 0: the input holds complex128"),
+        (pairs(["some text"]), "row 0: the input holds <U9; inputs must be numbers"),
+        (pairs([[[1], [1, 2]]]), "must be arrays"),
+        (pairs([FIRST[0] * np.nan]), "train input 0 holds NaN"),
+        (pairs(FIRST, [0, 1, 2.5]), "row 2: the label 2.5 is no class number"),
+        (pairs(FIRST, [0, None]), "row 1: the label None is no class number"),
+        (pairs(FIRST, [0, "dog"]), r"row 1 is <U3 of shape \(\), row 0 is int64"),
+        (pairs(FIRST, [0, -1]), "train label 1 is -1"),
+        (pairs(FIRST, [0, 3], classes=["a", "b"]), "train label 1 is 3; allowed are 0 to 1"),
+        (pairs(FIRST, [[0, 1], [1, 0]]), "multi-class labels are one whole number"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_row(rows, message) -> None:
@@ -145,9 +155,11 @@ def test_what_does_not_fit_is_refused_by_row(rows, message) -> None:
 
 def test_an_unknown_task_is_refused() -> None:
     with pytest.raises(DataError, match=r"unknown task 'multi-class'; did you mean multiclass\?"):
-        adapt(pairs(PIXELS), task="multi-class")
+        adapt(pairs(FIRST), task="multi-class")
 
 
-def test_pairs_cannot_have_columns() -> None:
-    with pytest.raises(DataError, match="or a mapping with site"):
-        adapt(pairs(PIXELS), keys=Keys(columns=("site",)))
+def test_what_follows_the_label_in_a_tuple_is_named_by_columns() -> None:
+    rows = [(image, number % 2, number % 3) for number, image in enumerate(FIRST)]
+    assert adapt(rows, columns=["site"]).train.columns["site"].tolist() == list("012012")
+    with pytest.raises(DataError, match=r"tuple of 2; expected \(input, label, site\)"):
+        adapt(pairs(FIRST), columns=["site"])

@@ -1,4 +1,4 @@
-from fedbb.secagg.protocol.transport import RecordingTransport, TranscriptEntry
+from fedbb.secagg.protocol.secure_aggregation import RecordingTransport, TranscriptEntry
 
 
 class Echo:
