@@ -143,7 +143,10 @@ _KEY = re.compile(r"state-(\d+)-(\d+)")
 
 @dataclass(frozen=True)
 class ClientStateRecords:
-    """Records in the node's state, which Flower keeps as long as the run and the node last."""
+    """Records in the node's state, which Flower keeps as long as the run and the node last.
+
+    It is empty at the start of every Flower run, so only a folder survives a restart of the run.
+    """
 
     records: RecordDict
 
