@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from fedbb.imbalance.clients import dispersion as dispersion
     from fedbb.imbalance.counts import count_labels as count_labels
     from fedbb.losses.class_balanced import CBLoss as CBLoss
+    from fedbb.losses.fedbb_plus import FedBBPlusLoss as FedBBPlusLoss
     from fedbb.losses.focal import FocalLoss as FocalLoss
+    from fedbb.losses.logit_adjusted import LogitAdjustedLoss as LogitAdjustedLoss
     from fedbb.losses.logit_calibrated import FedLCLoss as FedLCLoss
     from fedbb.losses.pnb import PNBLoss as PNBLoss
+    from fedbb.losses.weights import class_weights as class_weights
     from fedbb.partition.partition import Partition as Partition
     from fedbb.records import LabelCounts as LabelCounts
     from fedbb.records import Task as Task
@@ -40,9 +43,12 @@ _EXPORTS = {
     "fedbb.imbalance.clients": ("client_weights", "dispersion"),
     "fedbb.imbalance.counts": ("count_labels",),
     "fedbb.losses.class_balanced": ("CBLoss",),
+    "fedbb.losses.fedbb_plus": ("FedBBPlusLoss",),
     "fedbb.losses.focal": ("FocalLoss",),
+    "fedbb.losses.logit_adjusted": ("LogitAdjustedLoss",),
     "fedbb.losses.logit_calibrated": ("FedLCLoss",),
     "fedbb.losses.pnb": ("PNBLoss",),
+    "fedbb.losses.weights": ("class_weights",),
     "fedbb.partition.partition": ("Partition",),
     "fedbb.records": ("LabelCounts", "Task"),
 }

@@ -183,7 +183,8 @@ def headline(found: Statuses, estimate: Estimate | None = None, workers: int = 1
             parts.append(f"{counted[state]} {state}")
     if estimate is not None and estimate.per_round:
         number = f"{workers} worker{'' if workers == 1 else 's'}"
-        parts.append(f"about {format_duration(estimate.wall(workers))} on {number}")
+        bound = "at most about" if estimate.at_most else "about"
+        parts.append(f"{bound} {format_duration(estimate.wall(workers))} on {number}")
     if estimate is not None and estimate.unknown:
         parts.append(f"{len(estimate.unknown)} of unknown cost")
     return ", ".join(parts)
