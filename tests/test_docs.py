@@ -170,7 +170,10 @@ def test_the_table_of_networks_tells_how_large_each_is():
     told = {code(row[0])[0]: row[1:] for row in rows(RECIPES, "network")}
     assert sorted(told) == sorted(MODELS)
     for name, sizes in told.items():
-        models = [build_model(name, 10, 3, projection=projection) for projection in (False, True)]
+        models = [
+            build_model(name, 10, (3, 32, 32), projection=projection)
+            for projection in (False, True)
+        ]
         assert sizes == [f"{sum(p.numel() for p in model.parameters()):,}" for model in models]
 
 
@@ -336,6 +339,13 @@ def test_what_the_page_on_data_shows_is_what_happens(tmp_path, monkeypatch):
     for module in stand_ins():
         monkeypatch.setitem(sys.modules, module.__name__, module)
     walk(DATA, {}, monkeypatch)
+
+
+def test_what_the_page_on_trained_models_shows_is_what_happens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "trained-models.md").read_text("utf-8")
+    walk(page, {}, monkeypatch)
+    assert len(Path("predictions.csv").read_text("utf-8").splitlines()) == 1 + 359
 
 
 class Rows(list):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fedbb.cli.demo import demo_recipes
 from fedbb.paper.tables import SCALES, paper_grid, paper_tables
-from fedbb.recipes.demonstration import demo_recipes
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import ADDED, EVERY_KEY, Recipe
 

@@ -37,7 +37,7 @@ def test_a_run_comes_back_as_it_was_written(tmp_path):
     assert run.summary.final.scores["test"].macro == plain[-1]["scores"]["test"]["macro"]
     assert run.summary.chosen_on == "test"
     assert run.seconds == pytest.approx(4 * 0.75)
-    assert sum(client.weight for client in run.federation.clients) == pytest.approx(1)
+    assert sum(client.weight for client in run.federation.known) == pytest.approx(1)
     assert run.environment["cores"] == "2"
 
 

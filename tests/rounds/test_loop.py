@@ -8,8 +8,6 @@ from fedbb.aggregation.merging import average
 from fedbb.errors import DivergedError
 from fedbb.losses.pnb import PNB
 from fedbb.methods import METHODS, Method, build_method, fedavg, fednova, fedprox, moon
-from fedbb.penalties.contrastive import Contrastive
-from fedbb.penalties.proximal import Proximal
 from fedbb.records import ClientInfo, ModelState, Task
 from fedbb.rounds.loop import Schedule, Start, choose
 from fedbb.rounds.round import longest_first
@@ -151,14 +149,12 @@ def test_a_loss_spec_is_bound_anew_to_every_clients_counts():
 
 
 def test_fedprox_without_strength_is_fedavg_to_the_bit():
-    ours, theirs = (list(toy_rounds(m))[-1] for m in (fedprox(Proximal(0.0)), fedavg()))
+    ours, theirs = (list(toy_rounds(m))[-1] for m in (fedprox(mu=0.0), fedavg()))
     assert digest(ours.state) == digest(theirs.state)
 
 
 def test_moon_without_strength_is_fedavg_with_the_head_to_the_bit():
-    ours, theirs = (
-        list(toy_rounds(m, projection=True))[-1] for m in (moon(Contrastive(mu=0.0)), fedavg())
-    )
+    ours, theirs = (list(toy_rounds(m, projection=True))[-1] for m in (moon(mu=0.0), fedavg()))
     assert digest(ours.state) == digest(theirs.state)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedbb.models.base import NetworkModule, Outputs
+from fedbb.models.base import Outputs
 from fedbb.records import ModelState
 
 
@@ -22,7 +22,7 @@ class Anchors:
         previous: the client's own model after the last round it took part in, None before that.
     """
 
-    model: NetworkModule
+    model: nn.Module
     start: ModelState
     previous: ModelState | None
 

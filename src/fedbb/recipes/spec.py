@@ -25,7 +25,7 @@ from pydantic_core.core_schema import no_info_before_validator_function
 from fedbb._util.constraints import Count, Fraction, Seed
 from fedbb.partition.registry import Rule
 from fedbb.rounds.loop import Schedule
-from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import RoundPolicy
 from fedbb.training.config import LocalConfig
 
 
@@ -109,11 +109,21 @@ class ModelSpec(Section):
     """Which network is trained.
 
     Attributes:
-        name: A network of the registry.
-        projection: Whether it has MOON's projection head; if None, as the method needs.
+        name: A built-in network, one that an installed package registers, or
+            "package.module:function", which runs only if the caller allows code.
+        options: Arguments of the network's builder.
+        weights: File of weights to start from: .safetensors, or a state dict in .pt or .pth.
+        freeze: Patterns of the names of parameters that are not trained, as in "features.*".
+        classifier: Module whose input is the embedding; the last `nn.Linear` if None.
+        projection: Whether a built-in network has MOON's projection head; if None, as the method
+            needs.
     """
 
     name: str = "small-cnn"
+    options: dict[str, Any] = Field(default_factory=dict)
+    weights: str | None = None
+    freeze: list[str] = Field(default_factory=list)
+    classifier: str | None = None
     projection: bool | None = None
 
 
@@ -191,3 +201,29 @@ class Recipe(Section):
                 if getattr(section, key) == getattr(default, key):
                     written.pop(key, None)
         return values
+
+
+class PythonSpec(Section):
+    """What a recipe cannot say of a run that was made from Python, so that a resume can check it.
+
+    Attributes:
+        data: SHA-256 of the training, test and validation examples.
+        partition: SHA-256 of the places of each client's examples.
+        model: Name of the network's class.
+        weights: SHA-256 of the weights that the run began with.
+    """
+
+    data: str
+    partition: str
+    model: str
+    weights: str
+
+
+class PythonRecipe(Recipe):
+    """The record of a run that was made from Python; it can be read and compared, not run.
+
+    Attributes:
+        python: What tells its data and network from others.
+    """
+
+    python: PythonSpec

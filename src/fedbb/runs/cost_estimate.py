@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.recipes.spec import ModelSpec, Recipe
@@ -40,7 +40,7 @@ FIRST, MOST = 4, 256
 LONG_ENOUGH = 0.5
 """Seconds of work after which a measurement is believed."""
 
-PACED = (
+TIMED_SETTINGS = (
     "batch_size",
     "nesterov",
     "drop_last",
@@ -164,15 +164,15 @@ class Meter:
     def __init__(self) -> None:
         self.data = ""
         self.federation: Federation | None = None
-        self.paces: dict[str, Pace] = {}
+        self.timed: dict[str, SecondsPerImage] = {}
 
     def round_of(self, recipe: Recipe) -> float:
         """Return the seconds that a round of this recipe takes."""
         federation = self._load(recipe)
-        pace = self._pace(recipe, federation)
+        taken = self._seconds_per_image(recipe, federation)
         images = len(federation.dataset.train) * recipe.rounds.participation * recipe.local.epochs
         scored = sum(len(examples) for examples in federation.scored.values())
-        return images * pace.train + scored * pace.score
+        return images * taken.train + scored * taken.score
 
     def _load(self, recipe: Recipe) -> Federation:
         if self.federation is None or self.data != data_of(recipe):
@@ -180,16 +180,16 @@ class Meter:
             self.federation, self.data = prepare(recipe), data_of(recipe)
         return self.federation
 
-    def _pace(self, recipe: Recipe, federation: Federation) -> Pace:
-        local = {name: getattr(recipe.local, name) for name in PACED}
+    def _seconds_per_image(self, recipe: Recipe, federation: Federation) -> SecondsPerImage:
+        local = {name: getattr(recipe.local, name) for name in TIMED_SETTINGS}
         parts = [data_of(recipe), recipe.model.model_dump_json(), recipe.method.name]
         key = " ".join([*parts, json.dumps(local)])
-        if key not in self.paces:
-            self.paces[key] = measure_pace(recipe, federation)
-        return self.paces[key]
+        if key not in self.timed:
+            self.timed[key] = time_images(recipe, federation)
+        return self.timed[key]
 
 
-class Forecast:
+class RemainingTime:
     """Remaining time of a grid, from an estimate that finished rounds of the same kind improve.
 
     Cells of unknown cost count for nothing until one of them has finished a round.
@@ -199,14 +199,14 @@ class Forecast:
         self.workers = workers
         self.left = dict(estimate.left)
         self.kinds = {cell.name: kind_of(cell.recipe) for cell in grid.cells}
-        self.guessed = {self.kinds[name]: seconds for name, seconds in estimate.per_round.items()}
-        self.heard: dict[str, list[float]] = {}
+        self.estimated = {self.kinds[name]: seconds for name, seconds in estimate.per_round.items()}
+        self.measured: dict[str, list[float]] = {}
 
-    def hear(self, cell: Cell, event: RunEvent) -> None:
+    def handle(self, cell: Cell, event: RunEvent) -> None:
         """Take account of what happened to a cell."""
         if event.kind is EventKind.ROUND:
             self.left[cell.name] = cell.recipe.rounds.number - event.round
-            self.heard.setdefault(self.kinds[cell.name], []).append(event.seconds)
+            self.measured.setdefault(self.kinds[cell.name], []).append(event.seconds)
         elif event.kind in ENDINGS:
             self.left.pop(cell.name, None)
 
@@ -216,19 +216,19 @@ class Forecast:
         return wall_time(pieces, self.workers)
 
     def _round(self, kind: str) -> float:
-        heard = self.heard.get(kind)
-        return sum(heard) / len(heard) if heard else self.guessed.get(kind, 0.0)
+        measured = self.measured.get(kind)
+        return sum(measured) / len(measured) if measured else self.estimated.get(kind, 0.0)
 
 
 @dataclass(frozen=True)
-class Pace:
+class SecondsPerImage:
     """Seconds for an image that is trained on, and for one that is scored."""
 
     train: float
     score: float
 
 
-def measure_pace(recipe: Recipe, federation: Federation) -> Pace:
+def time_images(recipe: Recipe, federation: Federation) -> SecondsPerImage:
     """Train and score for about a second as the recipe says, on some of its own images."""
     method, dataset = check_recipe(recipe), federation.dataset
     check_device(recipe.local.device)
@@ -240,7 +240,7 @@ def measure_pace(recipe: Recipe, federation: Federation) -> Pace:
         check_network(network, dataset, method)
         train = _per_image(_training(network, dataset, method, local), len(dataset.train))
         score = _per_image(_scoring(network, federation, recipe), _longest(federation))
-    return Pace(train, score)
+    return SecondsPerImage(train, score)
 
 
 def _per_image(work: Callable[[int], None], most: int) -> float:
@@ -257,7 +257,7 @@ def _per_image(work: Callable[[int], None], most: int) -> float:
 
 
 def _training(
-    network: NetworkModule, dataset: Dataset, method: Method, local: LocalConfig
+    network: nn.Module, dataset: Dataset, method: Method, local: LocalConfig
 ) -> Callable[[int], None]:
     start = snapshot(network)
 
@@ -269,9 +269,7 @@ def _training(
     return train
 
 
-def _scoring(
-    network: NetworkModule, federation: Federation, recipe: Recipe
-) -> Callable[[int], None]:
+def _scoring(network: nn.Module, federation: Federation, recipe: Recipe) -> Callable[[int], None]:
     scorer = Scorer(
         network, federation.dataset, {}, recipe.evaluation.batch_size, recipe.local.device
     )

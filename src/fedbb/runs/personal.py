@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb.errors import RunError
 from fedbb.evaluation.evaluator import Scorer
 from fedbb.evaluation.metrics import Scores, own_accuracy
@@ -23,8 +23,7 @@ from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import read_federation
 from fedbb.runs.partition_file import is_same_partition
 from fedbb.runs.runtime import choose_workers, local_config_of, network_of
-from fedbb.simulation.base import Engine
-from fedbb.simulation.inline import Inline
+from fedbb.simulation.inline import Engine, Inline
 from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import snapshot

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedbb.errors import DivergedError
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule, Outputs
+from fedbb.models.base import Outputs, run_network
 from fedbb.penalties.base import Anchors, Step
 from fedbb.records import ClientState, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
@@ -28,7 +28,7 @@ NO_STATE = ClientState()
 
 
 def train_client(
-    model: NetworkModule,
+    model: nn.Module,
     client: ClientDataset,
     job: TrainJob,
     method: Method,
@@ -84,7 +84,7 @@ class _Objective:
 
     def __init__(
         self,
-        model: NetworkModule,
+        model: nn.Module,
         client: ClientDataset,
         job: TrainJob,
         method: Method,
@@ -120,12 +120,14 @@ class _Objective:
         return objective, _finite(objective, self.method, self.job, step)
 
     def _outputs(self, images: Tensor) -> Outputs:
+        embed = self.method.needs.projection
         if self.local.precision == "float32":
-            return self.model(images)
+            return run_network(self.model, images, embed=embed)
         with torch.autocast(torch.device(self.local.device).type, dtype=torch.bfloat16):
-            outputs = self.model(images)
+            outputs = run_network(self.model, images, embed=embed)
         stages = tuple(stage.float() for stage in outputs.stages)
-        return Outputs(outputs.logits.float(), outputs.embedding.float(), stages)
+        embedding = None if outputs.embedding is None else outputs.embedding.float()
+        return Outputs(outputs.logits.float(), embedding, stages)
 
 
 def _groups(epoch: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
@@ -139,7 +141,7 @@ def _smaller(one: float | None, two: float | None) -> float | None:
 
 
 def _place(images: Tensor, local: LocalConfig) -> Tensor:
-    if local.channels_last:
+    if local.channels_last and images.ndim == 4 and images.is_floating_point():
         images = images.contiguous(memory_format=torch.channels_last)
     return images.to(local.device)
 
@@ -154,7 +156,7 @@ def _finite(objective: Tensor, method: Method, job: TrainJob, step: int) -> floa
     return value
 
 
-def _finite_snapshot(model: NetworkModule, method: Method, job: TrainJob) -> ModelState:
+def _finite_snapshot(model: nn.Module, method: Method, job: TrainJob) -> ModelState:
     state = snapshot(model)
     if not is_finite(state):
         raise DivergedError(

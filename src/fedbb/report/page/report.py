@@ -82,7 +82,7 @@ def _comparison(part: MethodComparison) -> dict[str, Any]:
 def setting(comparison: Comparison) -> str:
     """Return data, clients and training of a comparison in one sentence."""
     facts, recipe = comparison.federation, comparison.first.recipe
-    epochs, clients = recipe.local.epochs, facts.number
+    epochs, clients = recipe.local.epochs, len(facts.clients)
     at_most = "at most " if recipe.rounds.stops_early else ""
     optimizer = "" if recipe.local.optimizer == "sgd" else f" with {recipe.local.optimizer}"
     return (
