@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
+# Processes that cannot keep bytecode compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow test-extras coverage test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
 

@@ -1,3 +1,5 @@
+import os
+
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -7,5 +9,7 @@ settings.register_profile(
 )
 settings.load_profile("fedbb")
 
-# The tests run in several processes, one thread each (`-n` in pyproject.toml).
+# The tests run in several processes, one thread each (`-n` in pyproject.toml), and so does every
+# program that they start: threads that compete for a core wait for each other.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"

@@ -1,7 +1,7 @@
-"""The examples run as a user would run them, on their own and without a warning."""
+"""The examples run as scripts, without a warning; one of them in a process of its own."""
 
-import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,17 +11,30 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
-def run(name: str) -> str:
-    script = next(path for path in EXAMPLES if path.name == name)
-    command = [sys.executable, "-W", "error", "-X", "utf8", str(script)]
-    # One thread each: the tests themselves already run on every core.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, encoding="utf-8", timeout=240, check=False
-    )
+def path_of(name: str) -> str:
+    return next(str(path) for path in EXAMPLES if path.name == name)
+
+
+def start(name: str) -> str:
+    """Run an example as a user would; return what it printed."""
+    command = [sys.executable, "-W", "error", "-X", "utf8", path_of(name)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
+
+
+@pytest.fixture
+def run(capsys):
+    """Return a function that runs an example in this process, which has torch loaded already."""
+
+    def call(name: str) -> str:
+        runpy.run_path(path_of(name), run_name="__main__")
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return printed.out
+
+    return call
 
 
 def results(output: str) -> dict[str, list[float]]:
@@ -32,7 +45,7 @@ def results(output: str) -> dict[str, list[float]]:
     }
 
 
-def test_plain_loop_shows_its_weights_and_beats_guessing_with_every_loss():
+def test_plain_loop_shows_its_weights_and_beats_guessing_with_every_loss(run):
     output = run("plain_loop.py")
     table, recalls = output.splitlines()[:11], results(output)
     assert table[0].split()[:3] == ["class", "A", "B"]
@@ -42,7 +55,7 @@ def test_plain_loop_shows_its_weights_and_beats_guessing_with_every_loss():
     assert all(0.1 < recall <= 1.0 for (recall,) in recalls.values())
 
 
-def test_multilabel_loop_finds_more_rare_digits_with_pnb_and_says_what_that_costs():
+def test_multilabel_loop_finds_more_rare_digits_with_pnb_and_says_what_that_costs(run):
     figures = results(run("multilabel_loop.py"))
     assert list(figures) == ["BCE", "PNB"]
     (bce_found, bce_left_out), (pnb_found, pnb_left_out) = figures.values()
@@ -51,7 +64,7 @@ def test_multilabel_loop_finds_more_rare_digits_with_pnb_and_says_what_that_cost
 
 
 def test_own_loss_trains_a_federation_in_another_way_than_the_plain_loss():
-    figures = results(run("own_loss.py"))
+    figures = results(start("own_loss.py"))
     assert list(figures) == ["FedAvg", "RootBalanced"]
     (plain,), (own,) = figures.values()
     assert plain != own
