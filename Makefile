@@ -15,8 +15,8 @@ demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write de
 test: $(TOOLS) ## run the tests (a few minutes on two cores)
 	$(BIN)/python -m pytest
 
-test-slow: $(TOOLS) ## run the slow tests as well
-	$(BIN)/python -m pytest -m "not flower"
+test-slow: $(TOOLS) ## run the slow tests as well, and laws with twice as many examples
+	$(BIN)/python -m pytest -m "not flower" --hypothesis-profile=thorough --timeout=900
 
 test-extras: $(READY) ## build the wheel and run a recipe with each extra installed alone (some minutes)
 	$(PYTHON) tests/extras.py $(EXTRAS)
