@@ -25,8 +25,7 @@ from fedbb.flower.app.transport import GridTransport
 from fedbb.recipes.check import check_recipe
 from fedbb.records import ClientFailure
 from fedbb.rounds.loop import Start, run_rounds
-from fedbb.rounds.policy import RoundReplies
-from fedbb.rounds.round import PlainRound
+from fedbb.rounds.round import PlainRound, RoundReplies
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runtime import local_config_of, network_of

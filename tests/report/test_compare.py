@@ -141,7 +141,7 @@ def test_weights_are_of_the_first_common_seed(tmp_path):
     found = compare_groups(a, b)
     assert found.seed_of_clients == 1
     assert [line.a for line in found.clients] == [
-        share.weight for share in a.of_seed(1).federation.clients
+        share.weight for share in a.of_seed(1).federation.known
     ]
     assert sum(line.b for line in found.clients) == pytest.approx(1)
 
@@ -187,7 +187,7 @@ def test_a_score_that_nobody_has_is_not_judged(found):
 
 
 def test_head_and_tail_are_thirds_of_the_classes_by_cases(found):
-    counts = found.a.runs[0].federation.positives
+    counts = found.a.runs[0].federation.class_counts
     ordered = sorted(range(10), key=lambda index: -counts[index])
     names = found.a.runs[0].federation.classes
     for part, chosen in (("head", ordered[:3]), ("tail", ordered[-3:])):

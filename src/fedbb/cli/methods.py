@@ -6,7 +6,8 @@ import inspect
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.padding import Padding
+from rich.text import Text
 
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.methods import METHODS, build_method, hyper_parameters
@@ -20,7 +21,10 @@ def methods(as_json: Json = False, quiet: Quiet = False) -> None:
     if as_json:
         print_json(rows)
     elif not quiet:
-        Console().print(_table(rows))
+        console = Console(highlight=False)
+        for row in rows:
+            console.print(Text(row["name"], style="bold"))
+            console.print(Padding(Text("\n".join(_lines(row))), (0, 0, 1, 4)))
 
 
 def _describe(name: str) -> dict[str, Any]:
@@ -50,16 +54,10 @@ def _cost(needs: Needs) -> str:
     return ", ".join(parts) or "as FedAvg"
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 1, 0))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column()
-    for row in rows:
-        slots = f"loss {row['loss']} · weighting {row['weighting']} · merge {row['merge']}"
-        if row["penalties"]:
-            slots += f" · penalties {', '.join(row['penalties'])}"
-        facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"
-        options = "  ".join(f"{key}={value}" for key, value in row["options"].items())
-        lines = [row["about"], slots, facts, f"options {options}" if options else "no options"]
-        table.add_row(row["name"], "\n".join(lines))
-    return table
+def _lines(row: dict[str, Any]) -> list[str]:
+    slots = f"loss {row['loss']} · weighting {row['weighting']} · merge {row['merge']}"
+    if row["penalties"]:
+        slots += f" · penalties {', '.join(row['penalties'])}"
+    facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"
+    options = "  ".join(f"{key}={value}" for key, value in row["options"].items())
+    return [row["about"], slots, facts, f"options {options}" if options else "no options"]

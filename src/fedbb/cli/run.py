@@ -17,8 +17,9 @@ from fedbb.recipes.reader import make_recipe, read_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.runs import runner
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import read_federation
 from fedbb.runs.runtime import choose_workers
-from fedbb.trackers.live import Trackers, tracking
+from fedbb.trackers.export import Trackers, tracking
 
 
 def run(
@@ -124,6 +125,5 @@ def _follow(
 def _tell(caught: list[warnings.WarningMessage], folder: Path, screen: RunScreen) -> None:
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         screen.message(f"warning: {message}")
-    federation: dict[str, Any] = RunFolder(folder).read_json("federation.json")
-    for note in federation["notes"]:
+    for note in read_federation(RunFolder(folder)).notes:
         screen.message(f"note: {note}")

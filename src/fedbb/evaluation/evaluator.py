@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.transforms import normalize
 from fedbb.evaluation.metrics import Scores, score_multiclass, score_multilabel
-from fedbb.models.base import NetworkModule
+from fedbb.models.base import run_network
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.state import restore
 
@@ -29,7 +30,7 @@ class Scorer:
         device: the torch device.
     """
 
-    model: NetworkModule
+    model: nn.Module
     dataset: Dataset
     examples: Mapping[str, Examples]
     batch_size: int = 256
@@ -55,9 +56,9 @@ class Scorer:
         with torch.inference_mode():
             for first in range(start, stop, self.batch_size):
                 # A copy, since torch will not share the memory of a file that is mapped read-only.
-                images = torch.tensor(examples.images[first : min(first + self.batch_size, stop)])
+                images = torch.tensor(examples.inputs[first : min(first + self.batch_size, stop)])
                 images = normalize(images, self.dataset.mean, self.dataset.std).to(self.device)
-                parts.append(self.model(images).logits.double().cpu().numpy())
+                parts.append(run_network(self.model, images).logits.double().cpu().numpy())
         return np.concatenate(parts)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
 from fedbb.records import FloatArray, Task
@@ -258,7 +258,7 @@ def _class_means(part: MethodRuns, seeds: Sequence[int], metric: str) -> FloatAr
 
 def _clients(a: RunResult, b: RunResult) -> tuple[ClientWeights, ...]:
     """Return the weights client by client; none if the groups have different clients."""
-    ours, theirs = ({share.client: share for share in run.federation.clients} for run in (a, b))
+    ours, theirs = ({share.client: share for share in run.federation.known} for run in (a, b))
     if ours.keys() != theirs.keys():
         return ()
     return tuple(

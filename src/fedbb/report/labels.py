@@ -45,7 +45,7 @@ def method_description(name: str) -> str:
 
 def data_title(run: RunResult) -> str:
     """Return the data set with what was done to it, such as its long tail and its partition."""
-    data, clients = run.recipe.data, run.federation.number
+    data, clients = run.recipe.data, len(run.federation.clients)
     parts = [run.federation.data]
     if data.long_tail is not None:
         parts.append(f"long tail {data.long_tail:g}")

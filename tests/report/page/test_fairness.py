@@ -7,18 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedbb.records import Task
 from fedbb.report.groups import group
 from fedbb.report.page.fairness import class_scores, client_scores, deviation, fairness_of, lowest
-from fedbb.report.results import ClientShare, FederationFacts, RunResult, read_runs
+from fedbb.report.results import RunResult, read_runs
+from fedbb.runs.metadata import ClientRecord, FederationRecord
 from helpers.run_builder import Sketch, build_all
 
 
 def run_with(counts):
     clients = tuple(
-        ClientShare(index, int(sum(row)), None, 0.5, 0.5, tuple(row))
+        ClientRecord(index, int(sum(row)), None, 0.5, 0.5, positives=tuple(row))
         for index, row in enumerate(counts)
     )
-    facts = FederationFacts("toy", "multiclass", ("a", "b"), 10, (6.0, 4.0), clients)
+    facts = FederationRecord("toy", Task.MULTICLASS, ("a", "b"), 10, {}, (6.0, 4.0), clients)
     return RunResult("run", None, facts, (), None, {})
 
 
@@ -57,14 +59,14 @@ def test_the_record_equals_a_slow_reference(tmp_path):
     assert found.worst_class_score.mean == pytest.approx(min(means))
     spreads = [math.sqrt(sum((s - sum(r) / 10) ** 2 for s in r) / 10) for r in finals]
     assert found.class_deviation.mean == pytest.approx(sum(spreads) / 3)
-    counts = np.mean([run.federation.positives for run in part.runs], axis=0)
+    counts = np.mean([run.federation.class_counts for run in part.runs], axis=0)
     order = sorted(range(10), key=lambda index: -counts[index])
     assert found.head.mean == pytest.approx(np.mean([[r[c] for c in order[:3]] for r in finals]))
     assert found.tail.mean == pytest.approx(np.mean([[r[c] for c in order[-3:]] for r in finals]))
     mixes = [
         min(
             sum(n * s for n, s in zip(client.positives, row, strict=True)) / sum(client.positives)
-            for client in run.federation.clients
+            for client in run.federation.known
             if sum(client.positives) > 0
         )
         for run, row in zip(part.runs, finals, strict=True)

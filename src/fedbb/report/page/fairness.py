@@ -60,7 +60,7 @@ def client_scores(run: RunResult, scores: FloatArray) -> FloatArray:
     With one class a sample this is the accuracy to expect of a client whose samples of a class are
     like the test data's. Classes without a score are left out of its mix.
     """
-    held = [client.positives for client in run.federation.clients]
+    held = [client.positives for client in run.federation.known]
     counts = np.array(held, np.float64).reshape(len(held), len(scores))
     counts = np.where(np.isnan(scores), 0.0, counts)
     totals = counts.sum(axis=1)

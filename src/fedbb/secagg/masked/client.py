@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedbb.errors import RefusedError
-from fedbb.secagg.primitives.fixed_point import RingArray, as_bytes, to_ring
+from fedbb.secagg.primitives.fixed_point import RingArray, add_masks, as_bytes, to_ring
 from fedbb.secagg.primitives.keys import KEY, Entropy, Identity, public_key
-from fedbb.secagg.primitives.masks import add_masks
 from fedbb.secagg.primitives.shamir import SHARE, split
 from fedbb.secagg.protocol.canonical import (
     canonical_json,

@@ -16,20 +16,20 @@ import numpy as np
 
 from fedbb.errors import PrivacyError, RefusedError
 from fedbb.secagg.masked.client import ENCRYPTED_SHARE, Pair
-from fedbb.secagg.primitives.fixed_point import WORD, RingArray
+from fedbb.secagg.primitives.fixed_point import WORD, RingArray, add_masks
 from fedbb.secagg.primitives.keys import KEY, Entropy, Identity, public_key
-from fedbb.secagg.primitives.masks import add_masks
 from fedbb.secagg.primitives.shamir import SHARE, combine
 from fedbb.secagg.protocol.key_derivation import pair_mask_key, seed_commitment, self_mask_key
 from fedbb.secagg.protocol.messages import SignedMessage, verify_agreements
 from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
 from fedbb.secagg.protocol.secure_aggregation import (
     CohortChangedError,
+    StageExchange,
     SumRequest,
     SumResult,
+    Transport,
     sum_over_cohort,
 )
-from fedbb.secagg.protocol.transport import StageExchange, Transport
 
 HASH = 32
 
