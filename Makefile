@@ -66,7 +66,7 @@ bench-growth: $(READY) ## time and memory by clients and by samples
 	$(BIN)/python -m benchmarks.page
 
 clean: ## remove the environment, caches and the demo's output
-	rm -rf $(VENV) .bench-envs demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench-envs demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets
