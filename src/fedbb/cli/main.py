@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from fedbb import __version__
+from fedbb._version import __version__
 from fedbb.errors import FedbbError
 from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.process_start import usable_cores

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-import fedbb
+from fedbb._version import __version__
 from fedbb.aggregation.merging import BySamples
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RunError
@@ -216,7 +216,7 @@ def describe_clients(infos: Sequence[ClientInfo], method: Method) -> list[Client
 def describe_environment() -> dict[str, Any]:
     """Return versions and machine, as far as results may depend on them."""
     return {
-        "fedbb": fedbb.__version__,
+        "fedbb": __version__,
         "numerics": NUMERICS,
         "torch": torch.__version__,
         "numpy": np.__version__,
