@@ -1,9 +1,11 @@
 """The examples run as scripts, without a warning; one of them in a process of its own."""
 
+import io
 import re
 import runpy
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -24,17 +26,13 @@ def start(name: str) -> str:
     return done.stdout
 
 
-@pytest.fixture
-def run(capsys):
-    """Return a function that runs an example in this process, which has torch loaded already."""
-
-    def call(name: str) -> str:
+def run(name: str) -> str:
+    """Run an example in this process, which has torch loaded already; return what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
         runpy.run_path(path_of(name), run_name="__main__")
-        printed = capsys.readouterr()
-        assert printed.err == ""
-        return printed.out
-
-    return call
+    assert err.getvalue() == ""
+    return out.getvalue()
 
 
 def results(output: str) -> dict[str, list[float]]:
@@ -45,7 +43,7 @@ def results(output: str) -> dict[str, list[float]]:
     }
 
 
-def test_plain_loop_shows_its_weights_and_beats_guessing_with_every_loss(run):
+def test_plain_loop_shows_its_weights_and_beats_guessing_with_every_loss():
     output = run("plain_loop.py")
     table, recalls = output.splitlines()[:11], results(output)
     assert table[0].split()[:3] == ["class", "A", "B"]
@@ -55,7 +53,7 @@ def test_plain_loop_shows_its_weights_and_beats_guessing_with_every_loss(run):
     assert all(0.1 < recall <= 1.0 for (recall,) in recalls.values())
 
 
-def test_multilabel_loop_finds_more_rare_digits_with_pnb_and_says_what_that_costs(run):
+def test_multilabel_loop_finds_more_rare_digits_with_pnb_and_says_what_that_costs():
     figures = results(run("multilabel_loop.py"))
     assert list(figures) == ["BCE", "PNB"]
     (bce_found, bce_left_out), (pnb_found, pnb_left_out) = figures.values()
