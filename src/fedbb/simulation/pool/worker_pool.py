@@ -26,6 +26,7 @@ from fedbb.simulation.pool.protocol import (
     unpack,
     unpack_setup,
 )
+from fedbb.training.threads import keep_freed_memory
 
 _NEW_STATE = pack(None)
 
@@ -253,7 +254,7 @@ def _end(worker: Worker) -> None:
 def work(number: int, connection: Connection) -> None:
     """Run, in a worker process, tasks until the other side closes the connection."""
     process_start.serve_parent()
-    process_start.keep_freed_memory()
+    keep_freed_memory()
     try:
         for kind, content in _replies(number, connection):
             connection.send_bytes(kind.value + content)
