@@ -53,7 +53,7 @@ def test_a_class_cannot_have_more_than_there_is() -> None:
 def test_what_stays_is_some_of_what_was_there_in_its_old_order(labels, factor, seed) -> None:
     examples = numbered(labels)
     tail = long_tail(examples, 5, factor, stream(seed, "tail"))
-    places = tail.images.ravel().astype(int)
+    places = tail.inputs.ravel().astype(int)
     assert (np.diff(places) > 0).all()
     assert np.array_equal(tail.labels, examples.labels[places])
     before, after = (np.bincount(part.labels, minlength=5) for part in (examples, tail))
@@ -63,13 +63,13 @@ def test_what_stays_is_some_of_what_was_there_in_its_old_order(labels, factor, s
 
 def test_factor_one_keeps_everything() -> None:
     examples = numbered([0, 1, 1, 2, 2, 2])
-    assert np.array_equal(long_tail(examples, 3, 1.0, stream(0, "tail")).images, examples.images)
+    assert np.array_equal(long_tail(examples, 3, 1.0, stream(0, "tail")).inputs, examples.inputs)
 
 
 def test_the_stream_decides_who_stays() -> None:
     examples = numbered([0, 1] * 100)
     first, again, other = (
-        long_tail(examples, 2, 0.1, stream(seed, "tail")).images.tolist() for seed in (0, 0, 1)
+        long_tail(examples, 2, 0.1, stream(seed, "tail")).inputs.tolist() for seed in (0, 0, 1)
     )
     assert first == again != other
 

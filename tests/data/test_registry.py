@@ -49,7 +49,7 @@ def test_a_source_says_all_that_a_name_with_arguments_says() -> None:
     options = {"train": 5, "test": 5}
     by_name = load_dataset("digit-mosaic", seed=3, options=options)
     by_source = load_dataset(Source("digit-mosaic", seed=3, options=options))
-    assert by_name.train.images.tolist() == by_source.train.images.tolist()
+    assert by_name.train.inputs.tolist() == by_source.train.inputs.tolist()
 
 
 def test_a_path_may_be_a_string(tmp_path) -> None:

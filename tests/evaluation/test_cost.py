@@ -22,7 +22,7 @@ from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.registry import MODELS, build_model
 from fedbb.models.resnet_cifar import resnet11, resnet56
 from fedbb.models.small_cnn import SmallCNN
-from fedbb.paper.efficiency import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
+from fedbb.paper.tables import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
 from fedbb.penalties.base import Needs
 from fedbb.state import snapshot
 from reference.macs import count_macs as count_slowly
@@ -123,14 +123,14 @@ def test_an_alignment_costs_the_tail_and_both_singular_values() -> None:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("projection", [False, True])
 def test_macs_are_those_that_hooks_count_layer_by_layer(name: str, projection: bool) -> None:
-    network = build_model(name, 7, 3, projection=projection)
+    network = build_model(name, 7, (3, 32, 32), projection=projection)
     measured = measure_network(network, (3, 40, 32))
     assert measured.forward_macs == count_slowly(network, (3, 40, 32))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_bytes_are_those_of_the_state_that_is_sent(name: str) -> None:
-    network = build_model(name, 7, 1)
+    network = build_model(name, 7, (1, 32, 32))
     state, measured = snapshot(network), measure_network(network, (1, 16, 16))
     size = [
         sum(t.numel() * t.element_size() for t in part.values())

@@ -186,7 +186,7 @@ def test_the_head_is_two_linear_maps_with_a_rectifier_between() -> None:
 def test_with_the_head_the_embedding_is_the_projection_and_the_classifier_sits_on_it(
     name: str,
 ) -> None:
-    network = build_model(name, 5, 1, projection=True).eval()
+    network = build_model(name, 5, (1, 32, 32), projection=True).eval()
     outputs = network(torch.rand(2, 1, 32, 32))
     assert outputs.embedding.shape == (2, 256)
     assert network.fc.weight.shape == (5, 256)
@@ -195,8 +195,8 @@ def test_with_the_head_the_embedding_is_the_projection_and_the_classifier_sits_o
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_head_adds_its_four_parameters_and_without_it_a_network_holds_none(name: str) -> None:
-    keys = build_model(name, 5, 1).state_dict().keys()
-    added = build_model(name, 5, 1, projection=True).state_dict().keys() - keys
+    keys = build_model(name, 5, (1, 32, 32)).state_dict().keys()
+    added = build_model(name, 5, (1, 32, 32), projection=True).state_dict().keys() - keys
     assert not any("projection" in key for key in keys)
     layers = ("inner", "outer")
     assert added == {
@@ -207,7 +207,7 @@ def test_the_head_adds_its_four_parameters_and_without_it_a_network_holds_none(n
 @pytest.mark.parametrize("name", MODELS)
 def test_a_batch_of_one_image_keeps_its_shape_and_trains_the_head(name: str) -> None:
     with torch_stream(1, "test"):
-        network = build_model(name, 3, 1, projection=True)
+        network = build_model(name, 3, (1, 32, 32), projection=True)
         outputs = network(torch.rand(1, 1, 16, 16))
     assert outputs.embedding.shape == (1, 256)
     outputs.logits.square().sum().backward()

@@ -15,7 +15,7 @@ from fedbb.rng import torch_stream
 def test_every_name_builds_a_network_of_these_classes_and_channels(
     name: str, classes: int, channels: int
 ) -> None:
-    network = build_model(name, classes, channels)
+    network = build_model(name, classes, (channels, 32, 32))
     outputs = network.eval()(torch.rand(2, channels, 8, 8))
     assert isinstance(network, nn.Module)
     assert isinstance(outputs, Outputs)
@@ -26,7 +26,7 @@ def test_every_name_builds_a_network_of_these_classes_and_channels(
 def test_the_stream_alone_decides_the_initial_weights(name: str) -> None:
     def weights(seed: int) -> dict[str, torch.Tensor]:
         with torch_stream(seed, "model"):
-            return build_model(name, 3, 1).state_dict()
+            return build_model(name, 3, (1, 32, 32)).state_dict()
 
     first, again, other = weights(0), weights(0), weights(1)
     assert all(torch.equal(first[key], again[key]) for key in first)
@@ -35,7 +35,7 @@ def test_the_stream_alone_decides_the_initial_weights(name: str) -> None:
 
 def test_an_unknown_name_is_refused_with_the_nearest_and_all_allowed() -> None:
     with pytest.raises(RecipeError) as caught:
-        build_model("resnet5", 10, 3)
+        build_model("resnet5", 10, (3, 32, 32))
     message = str(caught.value)
     assert "'resnet5'" in message
     assert "did you mean resnet56?" in message
@@ -44,4 +44,4 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_allowed() -> None:
 
 def test_a_name_like_none_of_them_is_refused_without_a_guess() -> None:
     with pytest.raises(RecipeError, match=r"'qqq' is unknown; known: resnet56"):
-        build_model("qqq", 10, 3)
+        build_model("qqq", 10, (3, 32, 32))

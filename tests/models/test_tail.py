@@ -25,7 +25,7 @@ LAST_STAGE = {
 
 def seeded(name: str) -> NetworkModule:
     with torch_stream(0, "test"):
-        return build_model(name, 3, 1)
+        return build_model(name, 3, (1, 32, 32))
 
 
 def images(batch: int = 3, side: int = 16) -> Tensor:

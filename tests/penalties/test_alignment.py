@@ -65,7 +65,7 @@ def test_the_term_is_always_mu_times_the_loss():
 
 def test_only_the_leading_channels_of_the_last_stage_are_pulled():
     with torch_stream(0, "alignment"):
-        model = build_model("resnet11", classes=3, channels=1)
+        model = build_model("resnet11", 3, (1, 8, 8))
         images = torch.randn(4, 1, 8, 8)
     before = digest(snapshot(model))
     outputs = model.eval()(images)

@@ -25,13 +25,13 @@ def test_fewer_images_are_drawn_by_the_seed_and_test_data_stays(tmp_path):
             {"train_images": 25, "seed": 1},
         )
     )
-    images = some.dataset.train.images
+    images = some.dataset.train.inputs
     assert len(images) == 25
-    assert np.array_equal(images, again.dataset.train.images)
-    assert not np.array_equal(images, other.dataset.train.images)
-    known = {image.tobytes() for image in whole.dataset.train.images}
+    assert np.array_equal(images, again.dataset.train.inputs)
+    assert not np.array_equal(images, other.dataset.train.inputs)
+    known = {image.tobytes() for image in whole.dataset.train.inputs}
     assert {image.tobytes() for image in images} <= known
-    assert np.array_equal(some.scored["test"].images, whole.scored["test"].images)
+    assert np.array_equal(some.scored["test"].inputs, whole.scored["test"].inputs)
     assert sum(some.partition.sizes) == 25
 
 

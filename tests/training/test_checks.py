@@ -65,18 +65,18 @@ def test_the_toy_network_suits_every_method_and_is_left_as_it_was(method):
 @pytest.mark.parametrize("method", ["fedavg", "fedalign"])
 def test_built_in_networks_take_images_from_eight_pixels(name, method):
     with torch_stream(0, "test"):
-        network = build_model(name, 3, 1)
+        network = build_model(name, 3, (1, 32, 32))
     check_network(network, dataset_of(1, 8, 8), build_method(method, {}))
 
 
 def test_an_image_too_small_for_the_network_is_refused_with_its_size():
     with pytest.raises(RecipeError, match=r"SmallCNN cannot take the 1×1×1 images .* of toy"):
-        check_network(build_model("small-cnn", 3, 1), dataset_of(1, 1, 1), fedavg())
+        check_network(build_model("small-cnn", 3, (1, 32, 32)), dataset_of(1, 1, 1), fedavg())
 
 
 def test_images_of_other_channels_and_other_classes_are_refused():
     with pytest.raises(RecipeError, match="SmallCNN cannot take the 3×8×8 images"):
-        check_network(build_model("small-cnn", 3, 1), dataset_of(3, 8, 8), fedavg())
+        check_network(build_model("small-cnn", 3, (1, 32, 32)), dataset_of(3, 8, 8), fedavg())
     with pytest.raises(RecipeError, match=r"logits of shape \(1, 7\) .* not \(1, 3\)"):
         check_network(Flat(7), toy_dataset(), fedavg())
 

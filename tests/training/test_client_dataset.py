@@ -25,7 +25,7 @@ def epoch(samples=40, plan=PLAIN, job=JOB, number=0):
 def test_every_sample_comes_once_an_epoch(samples, size):
     cut = epoch(samples, replace(PLAIN, batch_size=size))
     shown = torch.cat([images for images, _ in cut]).flatten(1)
-    expected = torch.from_numpy(DATASET.train.images[:samples]).flatten(1)
+    expected = torch.from_numpy(DATASET.train.inputs[:samples]).flatten(1)
     assert sorted(shown.tolist()) == sorted(expected.tolist())
     assert all(len(images) == size for images, _ in cut[:-1])
 
@@ -38,7 +38,7 @@ def test_drop_last_keeps_a_short_batch_that_is_the_only_one(samples, left):
 def test_images_stay_with_their_labels():
     for images, targets in epoch():
         for image, target in zip(images, targets, strict=True):
-            row = np.flatnonzero((DATASET.train.images == image.numpy()).all(axis=(1, 2, 3)))
+            row = np.flatnonzero((DATASET.train.inputs == image.numpy()).all(axis=(1, 2, 3)))
             assert DATASET.train.labels[row] == target.item()
 
 

@@ -125,7 +125,7 @@ def load_dataset(
 ) -> Dataset:
     """Load a data set.
 
-    >>> load_dataset("digits").train.images.shape
+    >>> load_dataset("digits").train.inputs.shape
     (1438, 1, 8, 8)
 
     Args:

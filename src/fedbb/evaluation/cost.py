@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedbb.models.base import NetworkModule
+from fedbb.models.base import run_network, run_tail
 from fedbb.models.blocks import leading
 from fedbb.models.registry import build_model
 from fedbb.penalties.alignment import top_singular_value, transmitting_matrix
@@ -74,7 +74,7 @@ def price(needs: Needs, model: str, classes: int, image_shape: tuple[int, int, i
     """Return the cost of a method with a network by name, for images (channels, height, width)."""
     # No number depends on the weights; the stream only leaves torch's own generator alone.
     with torch_stream(0, "cost"):
-        network = build_model(model, classes, image_shape[0], projection=needs.projection)
+        network = build_model(model, classes, image_shape, projection=needs.projection)
     return cost_of(needs, measure_network(network, image_shape, needs.tail_width))
 
 
@@ -106,14 +106,14 @@ def _tail_for(needs: Needs, network: NetworkCost) -> TailCost:
 
 
 def measure_network(
-    network: NetworkModule, image_shape: tuple[int, int, int], tail_width: float | None = None
+    network: nn.Module, image_shape: tuple[int, int, int], tail_width: float | None = None
 ) -> NetworkCost:
     """Count what a network holds, and what it does for one image of (channels, height, width).
 
     A copy runs once in evaluation, so the network stays as it is.
     """
     probe = copy.deepcopy(network).cpu().eval()
-    outputs, forward_macs = count_macs(lambda: probe(torch.zeros(1, *image_shape)))
+    outputs, forward_macs = count_macs(lambda: run_network(probe, torch.zeros(1, *image_shape)))
     stages = outputs.stages
     parameter_bytes = _bytes(network.parameters())
     return NetworkCost(
@@ -122,14 +122,14 @@ def measure_network(
         parameter_bytes=parameter_bytes,
         buffer_bytes=_bytes(network.state_dict().values()) - parameter_bytes,
         forward_macs=forward_macs,
-        pooling_adds=stages[-1].numel(),
+        pooling_adds=stages[-1].numel() if stages else 0,
         tail=None if tail_width is None else _measure_tail(probe, stages, tail_width),
     )
 
 
-def _measure_tail(probe: NetworkModule, stages: tuple[Tensor, ...], width: float) -> TailCost:
+def _measure_tail(probe: nn.Module, stages: tuple[Tensor, ...], width: float) -> TailCost:
     hidden = leading(stages[-2], width)
-    slim, macs = count_macs(lambda: probe.tail(hidden, width))
+    slim, macs = count_macs(lambda: run_tail(probe, hidden, width))
     return TailCost(width, macs, _value_macs(hidden, slim), _value_macs(stages[-2], stages[-1]))
 
 

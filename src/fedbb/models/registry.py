@@ -1,50 +1,165 @@
-"""The networks a recipe may name."""
+"""The networks that a name stands for: built in, registered by a package, or in importable code."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from torch import nn
 
 from fedbb._util.names import nearest
+from fedbb._util.plugins import load_plugin, plugin_names
 from fedbb.errors import RecipeError
-from fedbb.models.base import NetworkModule
 from fedbb.models.efficientnet import EfficientNetB0
 from fedbb.models.resnet_cifar import resnet11, resnet56
+from fedbb.models.simple import MLP, LeNet, linear
 from fedbb.models.small_cnn import SmallCNN
 
+Builder = Callable[..., nn.Module]
+"""A network's class, or a function that returns one."""
 
-class Builder(Protocol):
-    """A network's class, or a function that returns one."""
-
-    def __call__(self, classes: int, channels: int, projection: bool = ...) -> NetworkModule:
-        """Return a fresh network."""
-        ...
+AllowedCode = bool | Collection[str]
+"""Whether a name may run code that it imports: never, always, or if it is one of these."""
 
 
-MODELS: dict[str, Builder] = {
-    "resnet56": resnet56,
-    "resnet11": resnet11,
-    "small-cnn": SmallCNN,
-    "efficientnet-b0": EfficientNetB0,
+def _for_images(name: str, builder: Callable[[int, int, bool], nn.Module]) -> Builder:
+    """Return a builder that takes the shape of images, of which only the channels matter."""
+
+    def build(classes: int, shape: Sequence[int], projection: bool = False) -> nn.Module:
+        if len(shape) not in (1, 3):
+            sizes = "×".join(str(length) for length in shape)
+            raise RecipeError(
+                f"model {name} takes images (channels × height × width), and an input of the data "
+                f"is {sizes}"
+            )
+        return builder(classes, shape[0], projection)
+
+    return build
+
+
+MODELS: Mapping[str, Builder] = {
+    "resnet56": _for_images("resnet56", resnet56),
+    "resnet11": _for_images("resnet11", resnet11),
+    "small-cnn": _for_images("small-cnn", SmallCNN),
+    "efficientnet-b0": _for_images("efficientnet-b0", EfficientNetB0),
+    "lenet": LeNet,
+    "mlp": MLP,
+    "linear": linear,
 }
+"""Each takes the number of classes, the shape of an input, whether it has MOON's projection head,
+and options of its own."""
 
 
 def build_model(
-    name: str, classes: int, channels: int, *, projection: bool = False
-) -> NetworkModule:
+    name: str,
+    classes: int,
+    shape: Sequence[int],
+    *,
+    projection: bool = False,
+    options: Mapping[str, Any] | None = None,
+    allow_code: AllowedCode = False,
+) -> nn.Module:
     """Return a new network.
 
     Its initial weights come from torch's global generator. For reproducible ones call it inside
     `with torch_stream(seed, ...)`.
 
     Args:
-        name: one of `MODELS`.
+        name: one of `MODELS`, a network that an installed package registers as `fedbb.models`, or
+            "package.module:function".
         classes: the number of classes.
-        channels: the number of channels of the images.
-        projection: whether it has MOON's projection head.
+        shape: the shape of an input, channels first.
+        projection: whether a built-in network has MOON's projection head.
+        options: arguments of the network's builder.
+        allow_code: whether "package.module:function" may be imported and called.
 
     Raises:
-        RecipeError: the name is unknown.
+        RecipeError: the name or an option is unknown, or running code is not allowed.
     """
-    if name not in MODELS:
-        raise RecipeError(f"model {name!r} is unknown{nearest(name, MODELS)}")
-    return MODELS[name](classes, channels, projection)
+    given = dict(options or {})
+    if name in MODELS:
+        _check_options(name, given)
+        return _call(name, MODELS[name], {"projection": projection, **given}, classes, shape)
+    if projection:
+        raise RecipeError(
+            f"model.projection = true adds a head to built-in networks only, not to {name!r}"
+        )
+    check_name(name)
+    if ":" in name:
+        check_code(name, allow_code)
+        return _call(name, _import(name), given, classes, shape)
+    return _call(name, load_plugin("fedbb.models", name), given, classes, shape)
+
+
+def check_name(name: str) -> None:
+    """Check that a name stands for a network, without any import; RecipeError if it is unknown."""
+    if name in MODELS or ":" in name:
+        return
+    known = [*MODELS, *plugin_names("fedbb.models")]
+    if name not in known:
+        raise RecipeError(
+            f"model.name {name!r} is unknown{nearest(name, known)}, or package.module:function"
+        )
+
+
+def check_code(name: str, allowed: AllowedCode) -> None:
+    """Check that the code which a name imports may run; RecipeError says how to allow it."""
+    if ":" not in name or allowed is True or (allowed and name in allowed):
+        return
+    raise RecipeError(
+        f"model.name {name!r} imports and runs code of that module; if you trust it, allow it: "
+        "--allow-code on the command line, allow_code=True in Python, and on Flower "
+        f'allowed-code="{name}" in the own configuration of each site and FEDBB_ALLOWED_CODE '
+        "at the server"
+    )
+
+
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
+    known = list(inspect.signature(MODELS[name]).parameters)[3:]
+    for option in options:
+        if option not in known:
+            raise RecipeError(
+                f"model.options.{option} is unknown to {name}{nearest(option, known)}"
+            )
+
+
+def _import(name: str) -> Builder:
+    module, _, path = name.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise RecipeError(
+            f"model.name {name!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(found):
+        raise RecipeError(f"model.name {name!r} is a {type(found).__name__}, not a function")
+    builder: Builder = found
+    return builder
+
+
+def _call(
+    name: str, builder: Builder, options: Mapping[str, Any], classes: int, shape: Sequence[int]
+) -> nn.Module:
+    """Call a builder with its options, and with what it asks for by name of the data."""
+    shape = tuple(int(length) for length in shape)
+    facts = {"classes": classes, "channels": shape[0] if shape else 1, "shape": shape}
+    try:
+        takes = set(inspect.signature(builder).parameters)
+    except (TypeError, ValueError):  # of a function in C
+        takes = set()
+    asked = {key: value for key, value in facts.items() if key in takes}
+    try:
+        network = builder(**{**asked, **options})
+    except RecipeError:
+        raise
+    except Exception as error:
+        raise RecipeError(
+            f"model {name!r} cannot be built with {dict(options)}: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(network, nn.Module):
+        raise RecipeError(f"model {name!r} gives a {type(network).__name__}, not an nn.Module")
+    return network

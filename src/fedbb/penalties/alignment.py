@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedbb.models.base import NetworkModule, check_tail
+from fedbb.models.base import check_tail, run_tail
 from fedbb.models.blocks import slim_channels
 from fedbb.penalties.base import Anchors, Needs, Step
 from fedbb.penalties.proximal import check_strength
@@ -59,11 +59,11 @@ class Alignment:
 
         return penalty
 
-    def _distance(self, model: NetworkModule, step: Step) -> Tensor:
+    def _distance(self, model: nn.Module, step: Step) -> Tensor:
         """Return the batch mean of (s_slim − s_whole)², s the top singular values."""
         before, after = (stage.detach() for stage in step.outputs.stages[-2:])
         narrow = before[:, : slim_channels(before.shape[1], self.width)]
-        slim = model.tail(narrow, self.width)
+        slim = run_tail(model, narrow, self.width)
         whole = top_singular_value(transmitting_matrix(before, after))
         return (top_singular_value(transmitting_matrix(narrow, slim)) - whole).square().mean()
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedbb.models.base import NetworkModule, Outputs
+from fedbb.models.base import Outputs
 from fedbb.records import ModelState
 
 
@@ -22,7 +22,7 @@ class Anchors:
         previous: the client's own model after the last round it took part in, None before that.
     """
 
-    model: NetworkModule
+    model: nn.Module
     start: ModelState
     previous: ModelState | None
 
@@ -53,6 +53,7 @@ class Needs:
         projection: whether the network needs MOON's projection head.
         client_state: whether the client must keep its trained model for its next round.
         clip: the largest norm of the whole gradient, if it is clipped.
+        sgd: whether the steps must be those of SGD, with or without momentum.
     """
 
     models: int = 0
@@ -61,6 +62,7 @@ class Needs:
     projection: bool = False
     client_state: bool = False
     clip: float | None = None
+    sgd: bool = False
 
 
 class Penalty(Protocol):

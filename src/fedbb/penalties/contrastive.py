@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedbb.models.base import NetworkModule
+from fedbb.models.base import Outputs, run_network
 from fedbb.penalties.base import Anchors, Needs, Step
 from fedbb.penalties.proximal import check_strength
 from fedbb.records import ModelState
@@ -48,9 +48,9 @@ class Contrastive:
 
         def penalty(step: Step) -> Tensor:
             with torch.no_grad():
-                near = globally(step.images).embedding
-                far = previously(step.images).embedding
-            return self.mu * contrast(step.outputs.embedding, near, far, self.temperature)
+                near = _embedding(run_network(globally, step.images, embed=True))
+                far = _embedding(run_network(previously, step.images, embed=True))
+            return self.mu * contrast(_embedding(step.outputs), near, far, self.temperature)
 
         return penalty
 
@@ -63,11 +63,16 @@ def contrast(embedding: Tensor, near: Tensor, far: Tensor, temperature: float) -
     return -F.log_softmax(similar / temperature, dim=1)[:, 0].mean()
 
 
-def _frozen(model: NetworkModule, state: ModelState) -> NetworkModule:
+def _frozen(model: nn.Module, state: ModelState) -> nn.Module:
     """A copy that is never trained; in eval mode, so that its batch norms do not drift."""
     twin = copy.deepcopy(model)
     restore(twin, state)
     return twin.eval().requires_grad_(False)
+
+
+def _embedding(outputs: Outputs) -> Tensor:
+    assert outputs.embedding is not None  # asked for by `needs.projection`
+    return outputs.embedding
 
 
 def _nothing(step: Step) -> Tensor:

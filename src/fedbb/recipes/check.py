@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from fedbb._util.names import nearest
 from fedbb.data.dataset import Dataset
 from fedbb.data.registry import find_entry
 from fedbb.errors import RecipeError
 from fedbb.methods import Method, build_method, with_robust_merge
-from fedbb.models.registry import MODELS
+from fedbb.models.registry import MODELS, check_name
 from fedbb.partition.registry import KINDS, Rule
 from fedbb.recipes.privacy import check_privacy
-from fedbb.recipes.spec import Recipe
+from fedbb.recipes.reader import refuse_python
+from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import Task
 from fedbb.rounds.loop import chosen_number
+from fedbb.training.config import check_optimizer
 
 
 def check_recipe(recipe: Recipe) -> Method:
@@ -29,17 +30,31 @@ def check_recipe(recipe: Recipe) -> Method:
     Raises:
         RecipeError: A name is unknown, or two settings contradict each other.
     """
+    refuse_python(recipe)
     method = build_method(recipe.method.name, recipe.method.options)
     task = find_entry(recipe.data.name).task
     if task is not None:
         _check_task(method, task)
-    if recipe.model.name not in MODELS:
-        raise RecipeError(
-            f"model.name {recipe.model.name!r} is unknown{nearest(recipe.model.name, MODELS)}"
-        )
-    if method.needs.projection and recipe.model.projection is False:
-        raise RecipeError(f"model.projection = false does not suit {method.name}, which needs it")
+    _check_model(recipe.model, method)
     _check_partition(recipe)
+    return check_settings(recipe, method)
+
+
+def check_settings(recipe: Recipe, method: Method) -> Method:
+    """Return the method as a run uses it if the settings of a recipe suit it and each other.
+
+    Args:
+        recipe: A recipe, of which the names of data, model and method are not looked at.
+        method: The method of the run.
+
+    Returns:
+        The method; under a robust rule that merges models itself, with that merge.
+
+    Raises:
+        RecipeError: Two settings contradict each other, or one does not suit the method.
+    """
+    check_optimizer(method, recipe.local)
+    _check_stopping(recipe)
     _check_defense(recipe)
     if recipe.data.partition.clients is not None:
         _check_clients(recipe, recipe.data.partition.clients)
@@ -69,6 +84,18 @@ def _check_task(method: Method, task: Task) -> None:
         raise RecipeError(f"{method.name} is not defined for {task} data")
 
 
+def _check_model(model: ModelSpec, method: Method) -> None:
+    check_name(model.name)
+    if model.name not in MODELS:
+        if model.projection:
+            raise RecipeError(
+                "model.projection = true adds a head to built-in networks only, not to "
+                f"{model.name!r}"
+            )
+    elif method.needs.projection and model.projection is False:
+        raise RecipeError(f"model.projection = false does not suit {method.name}, which needs it")
+
+
 def _check_partition(recipe: Recipe) -> None:
     partition = recipe.data.partition
     takes = KINDS[partition.kind].takes if partition.kind in KINDS else ()
@@ -77,6 +104,15 @@ def _check_partition(recipe: Recipe) -> None:
     if recipe.engine == "central" and partition != Rule():
         raise RecipeError(
             'data.partition has no place in engine = "central", which divides nothing'
+        )
+
+
+def _check_stopping(recipe: Recipe) -> None:
+    if recipe.rounds.stops_early and recipe.data.validation == 0:
+        key = "patience" if recipe.rounds.patience is not None else "target"
+        raise RecipeError(
+            f"rounds.{key} needs data.validation above 0: a run that stops by its score on test "
+            "data would have no unbiased score left"
         )
 
 

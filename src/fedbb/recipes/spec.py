@@ -6,27 +6,73 @@ configuration records of that part: plain dataclasses whose annotations are chec
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Lt
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic_core.core_schema import no_info_before_validator_function
 
 from fedbb._util.constraints import Count, Fraction, Seed
 from fedbb.partition.registry import Rule
 from fedbb.rounds.loop import Schedule
-from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import RoundPolicy
 from fedbb.training.config import LocalConfig
 
 
 def _read_table(source: Any, handler: GetCoreSchemaHandler) -> Any:
     """Let a table stand for a dataclass; strict reading would take instances only."""
     schema = handler(source)
-    table: Any = handler.resolve_ref_schema(schema)
-    table["strict"] = False
+    _loosen(schema, handler)
     return schema
 
 
+def _loosen(schema: Any, handler: GetCoreSchemaHandler) -> None:
+    """Let tables stand for dataclasses, and arrays for tuples, here and in all fields.
+
+    Where a field takes a record or the name of its kind, a name becomes a table with that `kind`;
+    so messages speak of one form only.
+    """
+    schema = handler.resolve_ref_schema(schema)
+    if schema["type"] in ("dataclass", "tuple"):
+        schema["strict"] = False
+    if schema["type"] == "dataclass":
+        for field in schema["schema"]["fields"]:
+            _loosen(field["schema"], handler)
+    elif schema["type"] == "union":
+        table = schema["choices"][0]
+        _loosen(table, handler)
+        schema.clear()
+        schema.update(no_info_before_validator_function(_table_of_kind, table))
+    elif schema["type"] in ("default", "nullable"):
+        _loosen(schema["schema"], handler)
+
+
+def _table_of_kind(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
 TABLE = GetPydanticSchema(_read_table)
+
+
+ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
+    "rounds": ("patience", "target"),
+}
+"""Keys of sections that are younger than run folders. A recipe is written without them as long as
+they have their defaults: its text, from which folders and runs are named, stays what it was."""
+
+EVERY_KEY: Final = "every key"
+"""As the context of `model_dump`: write all keys, also those of `ADDED`."""
 
 
 class Section(BaseModel):
@@ -63,11 +109,21 @@ class ModelSpec(Section):
     """Which network is trained.
 
     Attributes:
-        name: A network of the registry.
-        projection: Whether it has MOON's projection head; if None, as the method needs.
+        name: A built-in network, one that an installed package registers, or
+            "package.module:function", which runs only if the caller allows code.
+        options: Arguments of the network's builder.
+        weights: File of weights to start from: .safetensors, or a state dict in .pt or .pth.
+        freeze: Patterns of the names of parameters that are not trained, as in "features.*".
+        classifier: Module whose input is the embedding; the last `nn.Linear` if None.
+        projection: Whether a built-in network has MOON's projection head; if None, as the method
+            needs.
     """
 
     name: str = "small-cnn"
+    options: dict[str, Any] = Field(default_factory=dict)
+    weights: str | None = None
+    freeze: list[str] = Field(default_factory=list)
+    classifier: str | None = None
     projection: bool | None = None
 
 
@@ -132,3 +188,42 @@ class Recipe(Section):
     def decisive(self) -> Recipe:
         """The recipe as far as results depend on it: where clients run changes no bit."""
         return self if self.engine == "central" else self.model_copy(update={"engine": "auto"})
+
+    @model_serializer(mode="wrap")
+    def _write(
+        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        for name, keys in ADDED.items() if info.context != EVERY_KEY else ():
+            section, written = getattr(self, name), values.get(name, {})
+            default = type(section)()
+            for key in keys:
+                if getattr(section, key) == getattr(default, key):
+                    written.pop(key, None)
+        return values
+
+
+class PythonSpec(Section):
+    """What a recipe cannot say of a run that was made from Python, so that a resume can check it.
+
+    Attributes:
+        data: SHA-256 of the training, test and validation examples.
+        partition: SHA-256 of the places of each client's examples.
+        model: Name of the network's class.
+        weights: SHA-256 of the weights that the run began with.
+    """
+
+    data: str
+    partition: str
+    model: str
+    weights: str
+
+
+class PythonRecipe(Recipe):
+    """The record of a run that was made from Python; it can be read and compared, not run.
+
+    Attributes:
+        python: What tells its data and network from others.
+    """
+
+    python: PythonSpec

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.recipes.spec import ModelSpec, Recipe
@@ -31,6 +31,7 @@ from fedbb.training.checks import check_device, check_network
 from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
+from fedbb.training.schedule import CONSTANT
 from fedbb.training.threads import threads
 
 FIRST, MOST = 4, 256
@@ -39,7 +40,19 @@ FIRST, MOST = 4, 256
 LONG_ENOUGH = 0.5
 """Seconds of work after which a measurement is believed."""
 
-PACED = ("batch_size", "nesterov", "drop_last", "augment", "threads", "channels_last", "device")
+TIMED_SETTINGS = (
+    "batch_size",
+    "nesterov",
+    "drop_last",
+    "augment",
+    "threads",
+    "channels_last",
+    "device",
+    "optimizer",
+    "clip",
+    "accumulate",
+    "precision",
+)
 """Settings of local training on which the time of an image depends."""
 
 Progress = Callable[[int, int], None]
@@ -48,14 +61,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What unfinished cells still ask for, by name: seconds of a round, and rounds left.
+    """What unfinished cells still ask for, by name: seconds of a round, and rounds left at most.
 
-    `unknown` says why some have no seconds.
+    `unknown` says why some have no seconds. `at_most` tells that some cells may stop early, after
+    fewer rounds.
     """
 
     per_round: Mapping[str, float]
     left: Mapping[str, int]
     unknown: Mapping[str, str]
+    at_most: bool = False
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -85,6 +100,7 @@ def estimate(grid: Grid, out: Path, progress: Progress | None = None) -> Estimat
         per_round={name: known[kind] for name, kind in kinds.items() if kind in known},
         left={name: found[name].of - found[name].rounds for name in kinds},
         unknown={name: unknown[kind] for name, kind in kinds.items() if kind in unknown},
+        at_most=any(cell.recipe.rounds.stops_early for cell in missing),
     )
 
 
@@ -133,7 +149,7 @@ def wall_time(seconds: Iterable[float], workers: int) -> float:
 def kind_of(recipe: Recipe) -> str:
     """Return what is common to all cells whose rounds take equally long."""
     return recipe.decisive.model_dump_json(
-        exclude={"name": True, "seed": True, "rounds": {"number": True}}
+        exclude={"name": True, "seed": True, "rounds": {"number", "patience", "target"}}
     )
 
 
@@ -148,15 +164,15 @@ class Meter:
     def __init__(self) -> None:
         self.data = ""
         self.federation: Federation | None = None
-        self.paces: dict[str, Pace] = {}
+        self.timed: dict[str, SecondsPerImage] = {}
 
     def round_of(self, recipe: Recipe) -> float:
         """Return the seconds that a round of this recipe takes."""
         federation = self._load(recipe)
-        pace = self._pace(recipe, federation)
+        taken = self._seconds_per_image(recipe, federation)
         images = len(federation.dataset.train) * recipe.rounds.participation * recipe.local.epochs
         scored = sum(len(examples) for examples in federation.scored.values())
-        return images * pace.train + scored * pace.score
+        return images * taken.train + scored * taken.score
 
     def _load(self, recipe: Recipe) -> Federation:
         if self.federation is None or self.data != data_of(recipe):
@@ -164,16 +180,16 @@ class Meter:
             self.federation, self.data = prepare(recipe), data_of(recipe)
         return self.federation
 
-    def _pace(self, recipe: Recipe, federation: Federation) -> Pace:
-        local = {name: getattr(recipe.local, name) for name in PACED}
+    def _seconds_per_image(self, recipe: Recipe, federation: Federation) -> SecondsPerImage:
+        local = {name: getattr(recipe.local, name) for name in TIMED_SETTINGS}
         parts = [data_of(recipe), recipe.model.model_dump_json(), recipe.method.name]
         key = " ".join([*parts, json.dumps(local)])
-        if key not in self.paces:
-            self.paces[key] = measure_pace(recipe, federation)
-        return self.paces[key]
+        if key not in self.timed:
+            self.timed[key] = time_images(recipe, federation)
+        return self.timed[key]
 
 
-class Forecast:
+class RemainingTime:
     """Remaining time of a grid, from an estimate that finished rounds of the same kind improve.
 
     Cells of unknown cost count for nothing until one of them has finished a round.
@@ -183,14 +199,14 @@ class Forecast:
         self.workers = workers
         self.left = dict(estimate.left)
         self.kinds = {cell.name: kind_of(cell.recipe) for cell in grid.cells}
-        self.guessed = {self.kinds[name]: seconds for name, seconds in estimate.per_round.items()}
-        self.heard: dict[str, list[float]] = {}
+        self.estimated = {self.kinds[name]: seconds for name, seconds in estimate.per_round.items()}
+        self.measured: dict[str, list[float]] = {}
 
-    def hear(self, cell: Cell, event: RunEvent) -> None:
+    def handle(self, cell: Cell, event: RunEvent) -> None:
         """Take account of what happened to a cell."""
         if event.kind is EventKind.ROUND:
             self.left[cell.name] = cell.recipe.rounds.number - event.round
-            self.heard.setdefault(self.kinds[cell.name], []).append(event.seconds)
+            self.measured.setdefault(self.kinds[cell.name], []).append(event.seconds)
         elif event.kind in ENDINGS:
             self.left.pop(cell.name, None)
 
@@ -200,31 +216,31 @@ class Forecast:
         return wall_time(pieces, self.workers)
 
     def _round(self, kind: str) -> float:
-        heard = self.heard.get(kind)
-        return sum(heard) / len(heard) if heard else self.guessed.get(kind, 0.0)
+        measured = self.measured.get(kind)
+        return sum(measured) / len(measured) if measured else self.estimated.get(kind, 0.0)
 
 
 @dataclass(frozen=True)
-class Pace:
+class SecondsPerImage:
     """Seconds for an image that is trained on, and for one that is scored."""
 
     train: float
     score: float
 
 
-def measure_pace(recipe: Recipe, federation: Federation) -> Pace:
+def time_images(recipe: Recipe, federation: Federation) -> SecondsPerImage:
     """Train and score for about a second as the recipe says, on some of its own images."""
     method, dataset = check_recipe(recipe), federation.dataset
     check_device(recipe.local.device)
     check_data(recipe, method, dataset, None)
     # A step of ordinary length could end in numbers that are not finite; its time is the same.
-    local = replace(recipe.local, epochs=1, lr=1e-6)
+    local = replace(recipe.local, epochs=1, lr=1e-6, schedule=CONSTANT)
     with threads(local.threads):
         network = make_network(recipe.model, method, dataset, local, seed=recipe.seed)
         check_network(network, dataset, method)
         train = _per_image(_training(network, dataset, method, local), len(dataset.train))
         score = _per_image(_scoring(network, federation, recipe), _longest(federation))
-    return Pace(train, score)
+    return SecondsPerImage(train, score)
 
 
 def _per_image(work: Callable[[int], None], most: int) -> float:
@@ -241,7 +257,7 @@ def _per_image(work: Callable[[int], None], most: int) -> float:
 
 
 def _training(
-    network: NetworkModule, dataset: Dataset, method: Method, local: LocalConfig
+    network: nn.Module, dataset: Dataset, method: Method, local: LocalConfig
 ) -> Callable[[int], None]:
     start = snapshot(network)
 
@@ -253,9 +269,7 @@ def _training(
     return train
 
 
-def _scoring(
-    network: NetworkModule, federation: Federation, recipe: Recipe
-) -> Callable[[int], None]:
+def _scoring(network: nn.Module, federation: Federation, recipe: Recipe) -> Callable[[int], None]:
     scorer = Scorer(
         network, federation.dataset, {}, recipe.evaluation.batch_size, recipe.local.device
     )

@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RecipeError, RunError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule
-from fedbb.models.registry import build_model
+from fedbb.models.build import ModelSource, finish_model, resolve_model
+from fedbb.models.registry import MODELS, AllowedCode
+from fedbb.models.weights import load_weights
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ModelState
-from fedbb.rng import torch_stream
 from fedbb.rounds.loop import Score, chosen_number
 from fedbb.rounds.round import FederatedRound, PlainRound, train_all
 from fedbb.runs.federation import Federation
-from fedbb.simulation.client_state import ClientStateStore
-from fedbb.simulation.inline import Inline
+from fedbb.simulation.inline import ClientStateStore, Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import snapshot
 from fedbb.training.config import CentralConfig, LocalConfig
@@ -72,7 +72,7 @@ def choose_workers(recipe: Recipe, workers: int | None) -> int:
 def open_runtime(
     recipe: Recipe,
     federation: Federation,
-    network: NetworkModule,
+    network: nn.Module,
     method: Method,
     store: ClientStateStore,
     workers: int,
@@ -98,44 +98,79 @@ def open_runtime(
 
 
 def local_config_of(recipe: Recipe) -> LocalConfig:
-    """Return how the clients of a recipe train."""
-    # In central training a round is an epoch of one long run, so its momentum goes on.
-    return CentralConfig(**vars(recipe.local)) if recipe.engine == "central" else recipe.local
+    """Return how the clients of a recipe train in its number of rounds."""
+    local = recipe.local.over(recipe.rounds.number)
+    # In central training a round is an epoch of one long run, so its optimizer goes on.
+    return CentralConfig(**vars(local)) if recipe.engine == "central" else local
 
 
 def network_of(
-    recipe: Recipe, method: Method, dataset: Dataset, *, device: str | None = None
-) -> NetworkModule:
+    recipe: Recipe,
+    method: Method,
+    dataset: Dataset,
+    *,
+    device: str | None = None,
+    allow_code: AllowedCode = False,
+) -> nn.Module:
     """Return the network that a recipe's run begins with, on its own device or on this one."""
     local = recipe.local if device is None else replace(recipe.local, device=device)
-    return make_network(recipe.model, method, dataset, local, seed=recipe.seed)
+    return make_network(
+        recipe.model, method, dataset, local, seed=recipe.seed, allow_code=allow_code
+    )
 
 
 def make_network(
-    model: ModelSpec, method: Method, dataset: Dataset, local: LocalConfig, *, seed: int
-) -> NetworkModule:
+    model: ModelSource | ModelSpec,
+    method: Method,
+    dataset: Dataset,
+    local: LocalConfig,
+    *,
+    seed: int,
+    allow_code: AllowedCode = False,
+) -> nn.Module:
     """Return a network for a method and a data set, placed as local training asks.
 
     Args:
-        model: Which network; its projection head follows the method unless it is set.
+        model: Which network: the section of a recipe, the name of a built-in one, a function that
+            returns one, or a module, which is copied with its weights.
         method: The algorithm that trains it.
-        dataset: The data, which gives the number of classes and channels.
+        dataset: The data, which gives the number of classes and the shape of inputs.
         local: Device and memory format.
         seed: Seed of the initial weights.
+        allow_code: Whether a name of the form "package.module:function" may run.
 
     Raises:
-        RecipeError: The network is unknown, or the device cannot be used.
+        RecipeError: The network is unknown or cannot be built, or the device cannot be used.
     """
-    wanted = model.projection
-    projection = method.needs.projection if wanted is None else wanted
-    with torch_stream(seed, "model"):
-        network = build_model(
-            model.name, len(dataset.classes), dataset.channels, projection=projection
-        )
+    if isinstance(model, str):
+        model = ModelSpec(name=model)
+    if isinstance(model, ModelSpec):
+        network = _named_network(model, method, dataset, seed, allow_code)
+    else:
+        network = resolve_model(model, dataset, seed=seed)
     try:
         network = network.to(local.device)
     except (RuntimeError, AssertionError) as error:
         raise RecipeError(f"local.device {local.device!r} cannot be used: {error}") from error
-    if local.channels_last:
+    # The format is one of images; a network for volumes has no use for it.
+    if local.channels_last and not any(p.ndim == 5 for p in network.parameters()):
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
+
+
+def _named_network(
+    model: ModelSpec, method: Method, dataset: Dataset, seed: int, allow_code: AllowedCode
+) -> nn.Module:
+    follows_method = model.projection is None and model.name in MODELS
+    network = resolve_model(
+        model.name,
+        dataset,
+        seed=seed,
+        projection=method.needs.projection if follows_method else bool(model.projection),
+        options=model.options,
+        allow_code=allow_code,
+    )
+    if model.weights is not None:
+        load_weights(network, model.weights)
+    finish_model(network, freeze=model.freeze, classifier=model.classifier)
     return network

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RecipeError
 from fedbb.methods import Method
-from fedbb.models.base import NetworkModule, check_tail
+from fedbb.models.base import Outputs, check_tail, name_of, run_network, run_tail
 from fedbb.models.blocks import leading
+from fedbb.penalties.base import Needs
 
 DEVICES = "cpu, cuda, cuda:0, cuda:1, …, or another device that this torch can compute on"
 
@@ -49,54 +51,72 @@ def check_device(name: str) -> None:
         ) from error
 
 
-def check_network(network: NetworkModule, dataset: Dataset, method: Method | None = None) -> None:
-    """Check that a network takes the images of a data set, and has what a method needs.
+def check_network(network: nn.Module, dataset: Dataset, method: Method | None = None) -> None:
+    """Check that a network takes the inputs of a data set, and has what a method needs.
 
-    One image of zeros is passed through it; its weights stay as they are.
+    One input of zeros is passed through it; its weights stay as they are.
 
     Args:
         network: the network that the clients are to train.
-        dataset: its images and classes.
+        dataset: its inputs and classes.
         method: the method that the clients are to follow; None: any that needs nothing special.
 
     Raises:
-        RecipeError: the images are too small or otherwise unfit, the logits are not one for each
-            class, or the method runs the last stage again (FedAlign) and the network cannot.
+        RecipeError: the inputs are too small or otherwise unfit, the logits are not one for each
+            class, nothing would be trained, or the network lacks what the method needs: stages
+            and a tail (FedAlign), an embedding (MOON).
     """
-    name = type(network).__name__
-    shape = tuple(dataset.train.images.shape[1:])
+    name = name_of(network)
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise RecipeError(f"model {name} has no parameter that training could change")
+    needs = method.needs if method is not None else Needs()
     follows = method.name if method is not None else ""
-    width = method.needs.tail_width if method is not None else None
-    if width is not None:
+    if needs.tail_width is not None:
         check_tail(network, follows)
-    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
-    was_training = network.training
-    network.eval()
-    try:
-        with torch.no_grad():
-            outputs = network(torch.zeros(1, *shape, device=device))
-            if width is not None and len(outputs.stages) >= 2:
-                network.tail(leading(outputs.stages[-2], width), width)
-    except (RuntimeError, ValueError, IndexError) as error:
-        sizes = "×".join(str(size) for size in shape)
-        raise RecipeError(
-            f"model {name} cannot take the {sizes} images (channels × height × width) of "
-            f"{dataset.name}: {_first_line(error)}; larger images, or a model for small ones, "
-            "may help"
-        ) from error
-    finally:
-        network.train(was_training)
-    if width is not None and len(outputs.stages) < 2:
+    outputs = _try_network(network, dataset, needs, follows)
+    if needs.tail_width is not None and len(outputs.stages) < 2:
         raise RecipeError(
             f"{follows} compares the last two stages of a network, and {name} returns "
             f"{len(outputs.stages)} in Outputs.stages"
         )
+    if needs.projection and not (outputs.embedding is not None and outputs.embedding.requires_grad):
+        raise RecipeError(
+            f"{follows} has no effect on model {name}: no trained parameter comes before its "
+            "classifier, so the embedding never changes"
+        )
     expected = (1, len(dataset.classes))
     if tuple(outputs.logits.shape) != expected:
         raise RecipeError(
-            f"model {name} gives logits of shape {tuple(outputs.logits.shape)} for one image of "
+            f"model {name} gives logits of shape {tuple(outputs.logits.shape)} for one example of "
             f"{dataset.name}, not {expected}: one for each class"
         )
+
+
+def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: str) -> Outputs:
+    """Return what a network makes of zeros; RecipeError if it cannot take them."""
+    inputs = dataset.train.inputs
+    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+    zeros = torch.zeros(1, *inputs.shape[1:], device=device)
+    modes = {part: part.training for part in network.modules()}
+    network.eval()
+    try:
+        with torch.set_grad_enabled(needs.projection):
+            outputs = run_network(network, zeros, embed=needs.projection)
+            if needs.tail_width is not None and len(outputs.stages) >= 2:
+                run_tail(network, leading(outputs.stages[-2], needs.tail_width), needs.tail_width)
+    except RecipeError as error:
+        raise RecipeError(f"{follows}: {error}" if needs.projection else str(error)) from error
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        sizes = "×".join(str(size) for size in inputs.shape[1:])
+        order = " (channels × height × width)" if inputs.ndim == 4 else ""
+        raise RecipeError(
+            f"model {name_of(network)} cannot take the {sizes} inputs{order} of {dataset.name}: "
+            f"{_first_line(error)}; larger inputs, or another model, may help"
+        ) from error
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+    return outputs
 
 
 def _first_line(error: Exception) -> str:

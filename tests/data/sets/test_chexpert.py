@@ -58,8 +58,8 @@ def test_ten_classes_remain_and_patients_are_whole(folder) -> None:
     assert len(made.classes) == 10
     left_out = {"No Finding", "Support Devices", "Pleural Effusion", "Pleural Other"}
     assert set(made.classes) == set(OBSERVATIONS.split(",")) - left_out
-    assert made.train.images.shape[1:] == (1, 150, 150)
-    assert isinstance(made.train.images, np.memmap)
+    assert made.train.inputs.shape[1:] == (1, 150, 150)
+    assert isinstance(made.train.inputs, np.memmap)
     patients = [set(part.columns["patient"]) for part in (made.train, made.test)]
     assert patients[0] | patients[1] == {f"{patient:05}" for patient in range(1, 7)}
     assert not patients[0] & patients[1]

@@ -19,7 +19,7 @@ def test_shares_of_a_cell_are_chances_whose_prevalence_falls_geometrically() -> 
 
 def test_labels_are_as_frequent_as_meant_in_both_parts() -> None:
     dataset = check_dataset(load_dataset("digit-mosaic"))
-    assert dataset.train.images.shape == (3000, 1, 16, 16)
+    assert dataset.train.inputs.shape == (3000, 1, 16, 16)
     assert len(dataset.test) == 1000
     expected = 1 - (1 - cell_shares()[:-1]) ** 4
     for part in (dataset.train, dataset.test):
@@ -32,9 +32,9 @@ def test_a_seed_makes_the_mosaics_and_another_makes_others() -> None:
     first, again, other = (
         load_dataset("digit-mosaic", seed=seed, options=options) for seed in (0, 0, 1)
     )
-    assert np.array_equal(first.train.images, again.train.images)
+    assert np.array_equal(first.train.inputs, again.train.inputs)
     assert np.array_equal(first.test.labels, again.test.labels)
-    assert not np.array_equal(first.train.images, other.train.images)
+    assert not np.array_equal(first.train.inputs, other.train.inputs)
     assert not np.array_equal(first.train.labels, other.train.labels)
 
 
@@ -52,8 +52,8 @@ def test_each_mosaic_shows_real_digits_of_its_labels_taken_from_its_own_part() -
     train, test = split_digits()
     for part, own, other in ((dataset.train, train, test), (dataset.test, test, train)):
         found = []
-        for image, marks in zip(part.images, part.labels, strict=True):
-            near, far = (best_match(image[0], digits.images[:, 0]) for digits in (own, other))
+        for image, marks in zip(part.inputs, part.labels, strict=True):
+            near, far = (best_match(image[0], digits.inputs[:, 0]) for digits in (own, other))
             for label in np.flatnonzero(marks):
                 mine, theirs = near[own.labels == label].min(), far[other.labels == label].min()
                 # Noise of spread 16 differs by 16·√(2/π) ≈ 13 on average, less where it is cut off.
@@ -65,7 +65,7 @@ def test_each_mosaic_shows_real_digits_of_its_labels_taken_from_its_own_part() -
 
 def test_an_image_without_any_digit_is_only_noise() -> None:
     train = load_dataset("digit-mosaic").train
-    empty = train.images[train.labels.sum(axis=1) == 0]
+    empty = train.inputs[train.labels.sum(axis=1) == 0]
     assert 0.02 < len(empty) / len(train) < 0.1
     assert empty.mean() < 10
     assert empty.max() < 100

@@ -44,10 +44,10 @@ def small(tmp_path, monkeypatch):
 
 def test_files_are_read_from_a_folder_as_they_are(small) -> None:
     train, test = read_folder(small, fashion_mnist.PARTS)
-    assert train.images.shape == (6, 1, 28, 28)
+    assert train.inputs.shape == (6, 1, 28, 28)
     assert train.labels.tolist() == [0, 1, 2, 3, 4, 5]
     assert test.labels.dtype == np.int64
-    assert test.images[0, 0, 0, :12].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+    assert test.inputs[0, 0, 0, :12].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
 
 
 def test_a_folder_can_be_named_or_taken_over_into_the_cache(small, tmp_path) -> None:
@@ -134,7 +134,7 @@ def test_the_real_data_set_is_what_it_should_be(tmp_path) -> None:
     dataset = load_dataset("fashion-mnist", root=tmp_path)
     assert np.bincount(dataset.train.labels).tolist() == [6000] * 10
     assert np.bincount(dataset.test.labels).tolist() == [1000] * 10
-    mean, std = channel_statistics(dataset.train.images)
+    mean, std = channel_statistics(dataset.train.inputs)
     assert dataset.mean == pytest.approx(mean, abs=1e-12)
     assert dataset.std == pytest.approx(std, abs=1e-12)
     assert check_files("fashion-mnist", tmp_path).present

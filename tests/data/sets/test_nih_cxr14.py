@@ -55,7 +55,7 @@ def lists(folder, train: list[int], test: list[int]) -> None:
 
 
 def films_of(examples) -> list[int]:
-    return (examples.images[:, 0, 0, 0] // 10).tolist()
+    return (examples.inputs[:, 0, 0, 0] // 10).tolist()
 
 
 def test_findings_become_fourteen_columns_and_no_finding_a_row_of_zeros(tmp_path) -> None:
@@ -85,8 +85,8 @@ def test_the_published_lists_divide_the_films(folder, tmp_path) -> None:
     assert made.classes == CLASSES
     assert (films_of(made.train), films_of(made.test)) == ([0, 1, 6, 7], [2, 3])
     assert made.train.columns["patient"].tolist() == ["1", "1", "4", "4"]
-    assert made.train.images.shape == (4, 1, 150, 150)
-    assert isinstance(made.train.images, np.memmap)
+    assert made.train.inputs.shape == (4, 1, 150, 150)
+    assert isinstance(made.train.inputs, np.memmap)
     assert made.notes == ("2 films are in neither part of the split, so left out",)
     assert made.train.labels[0].sum() == 0
 
@@ -95,7 +95,7 @@ def test_without_lists_whole_patients_are_tested_on(folder, tmp_path) -> None:
     options = {"test_share": 0.25, "size": 8, "channels": 3}
     path = folder / "Data_Entry_2017.csv"
     made = load_dataset("nih-cxr14", root=tmp_path, path=path, options=options)
-    assert made.test.images.shape == (2, 3, 8, 8)
+    assert made.test.inputs.shape == (2, 3, 8, 8)
     assert sorted(films_of(made.train) + films_of(made.test)) == list(range(8))
     assert not set(made.train.columns["patient"]) & set(made.test.columns["patient"])
     other = [
@@ -177,7 +177,7 @@ def test_arrays_are_divided_by_a_table_and_val_is_left_out(arrays, tmp_path) -> 
     assert (films_of(made.train), films_of(made.test)) == ([0, 1, 2, 3], [6, 7])
     assert made.notes == ("2 films are in neither part of the split, so left out",)
     assert made.train.columns["patient"].tolist() == ["1", "1", "2", "2"]
-    assert made.train.images.shape == (4, 1, 6, 6)
+    assert made.train.inputs.shape == (4, 1, 6, 6)
     assert made.train.labels.tolist() == read_findings(read_csv(tmp_path / "a.csv"))[:4].tolist()
     with pytest.raises(DataError, match=r"line 6, column split: the split is 'val'"):
         load_dataset("nih-cxr14", path=arrays(), options={**options, "leave_out": []})
@@ -186,7 +186,7 @@ def test_arrays_are_divided_by_a_table_and_val_is_left_out(arrays, tmp_path) -> 
 def test_arrays_without_a_table_are_divided_by_patients(arrays) -> None:
     options = {"test_share": 0.25, "size": 3, "channels": 3}
     made = load_dataset("nih-cxr14", path=arrays(), options=options)
-    assert made.train.images.shape == (6, 3, 3, 3)
+    assert made.train.inputs.shape == (6, 3, 3, 3)
     assert sorted(films_of(made.train) + films_of(made.test)) == list(range(8))
     assert not set(made.train.columns["patient"]) & set(made.test.columns["patient"])
     assert load_dataset("nih-cxr14", path=arrays(), options={"channels": 3}).channels == 3

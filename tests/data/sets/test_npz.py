@@ -29,13 +29,13 @@ def test_images_and_labels_are_enough(load) -> None:
     assert dataset.classes == ("0", "1", "2", "3")
     assert len(dataset.train) == 16
     assert len(dataset.test) == 4
-    together = np.concatenate([dataset.train.images, dataset.test.images])[:, 0]
+    together = np.concatenate([dataset.train.inputs, dataset.test.inputs])[:, 0]
     assert np.array_equal(np.unique(together, axis=0), np.unique(IMAGES, axis=0))
-    assert dataset.mean == pytest.approx(((dataset.train.images / 255).mean(),))
+    assert dataset.mean == pytest.approx(((dataset.train.inputs / 255).mean(),))
 
 
 def test_the_test_share_is_drawn_by_the_seed(load) -> None:
-    first, again, other = (load(seed=seed).test.images.tolist() for seed in (0, 0, 1))
+    first, again, other = (load(seed=seed).test.inputs.tolist() for seed in (0, 0, 1))
     assert first == again != other
     assert len(load(options={"test_share": 0.5}).test) == 10
 
@@ -124,11 +124,11 @@ def test_labels_that_nobody_knows_stay_unknown(load) -> None:
             {"classes": np.array(["a", "b", "c"])},
             r"mine\.npz label 3 is 3; allowed are 0 to 2 \(5 labels outside\)",
         ),
-        ({"labels": LABELS[:19]}, "20 images but 19 labels"),
+        ({"labels": LABELS[:19]}, "20 inputs but 19 labels"),
         ({"labels": LABELS / 2}, "labels is float64"),
         ({"labels": MARKS + 1}, r"label 0 of class 0 is 2"),
         ({"labels": MARKS[None]}, "labels have shape"),
-        ({"images": np.full((20, 4, 4), np.nan)}, r"mine\.npz image 0 holds NaN"),
+        ({"images": np.full((20, 4, 4), np.nan)}, r"mine\.npz input 0 holds NaN"),
         ({"images": IMAGES.astype(np.int64) * 300}, "0 to 255"),
         ({"images": IMAGES[:0], "labels": LABELS[:0]}, "labels is int64 of shape"),
         ({"images": IMAGES[0]}, "has shape"),

@@ -52,7 +52,7 @@ def test_label_skew_parts_real_findings_where_quantity_skew_does_not() -> None:
 @needs(ARCHIVE)
 def test_a_hundred_classes_of_tiny_imagenet_are_whole(tmp_path) -> None:
     made = load_dataset("tiny-imagenet", root=tmp_path, path=ARCHIVE, options={"size": 32})
-    assert made.train.images.shape == (50_000, 3, 32, 32)
+    assert made.train.inputs.shape == (50_000, 3, 32, 32)
     assert np.bincount(made.train.labels).tolist() == [500] * 100
     assert np.bincount(made.test.labels).tolist() == [50] * 100
     assert made.classes[0] == "goldfish"

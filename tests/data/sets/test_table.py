@@ -39,9 +39,9 @@ def test_one_column_of_names_makes_a_multi_class_data_set(folder) -> None:
     assert dataset.name == "mine"
     assert dataset.task is Task.MULTICLASS
     assert dataset.classes == ("cat", "dog")
-    assert dataset.train.images.shape == (9, 1, 6, 6)
+    assert dataset.train.inputs.shape == (9, 1, 6, 6)
     assert len(dataset.test) == 3
-    numbers = dataset.train.images[:, 0, 0, 0] // 20
+    numbers = dataset.train.inputs[:, 0, 0, 0] // 20
     assert np.array_equal(dataset.train.labels, 1 - numbers % 2)
     assert dataset.notes == ()
 
@@ -50,7 +50,7 @@ def test_columns_of_marks_make_a_multi_label_data_set(folder) -> None:
     dataset = load(folder, label_columns=["edema", "mass"], uncertain="ignore")
     assert dataset.task is Task.MULTILABEL
     assert dataset.classes == ("edema", "mass")
-    numbers = dataset.train.images[:, 0, 0, 0] // 20
+    numbers = dataset.train.inputs[:, 0, 0, 0] // 20
     assert np.array_equal(dataset.train.labels[:, 0], numbers % 2)
     assert np.array_equal(np.isnan(dataset.train.labels[:, 1]), numbers == 4)
     with pytest.raises(DataError, match=r"mine\.csv: line 6, column mass: the label is -1"):
@@ -59,8 +59,8 @@ def test_columns_of_marks_make_a_multi_label_data_set(folder) -> None:
 
 def test_a_column_may_say_which_rows_are_for_testing(folder) -> None:
     dataset = load(folder, class_column="animal", split_column="part", leave_out=["val"])
-    assert (dataset.train.images[:, 0, 0, 0] // 20).tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert (dataset.test.images[:, 0, 0, 0] // 20).tolist() == [8, 9, 10, 11]
+    assert (dataset.train.inputs[:, 0, 0, 0] // 20).tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert (dataset.test.inputs[:, 0, 0, 0] // 20).tolist() == [8, 9, 10, 11]
     with pytest.raises(DataError, match=r"mine\.csv: line 9, column part: the split is 'val'"):
         load(folder, class_column="animal", split_column="part")
 
@@ -86,7 +86,7 @@ def test_skipped_images_are_missing_everywhere_and_noted(folder) -> None:
     dataset = load(folder, class_column="animal", columns=["patient"], unreadable="skip")
     assert len(dataset.train) + len(dataset.test) == 11
     assert len(dataset.train.columns["patient"]) == len(dataset.train)
-    numbers = dataset.train.images[:, 0, 0, 0] // 20
+    numbers = dataset.train.inputs[:, 0, 0, 0] // 20
     assert [f"p{number // 2}" for number in numbers] == dataset.train.columns["patient"].tolist()
     assert np.array_equal(dataset.train.labels, 1 - numbers % 2)
     assert dataset.notes == ("1 unreadable images skipped: 3.png",)
@@ -96,8 +96,8 @@ def test_skipped_images_are_missing_everywhere_and_noted(folder) -> None:
 
 def test_size_is_one_number_or_height_and_width(folder) -> None:
     square, wide = (load(folder, class_column="animal", size=size) for size in (4, [4, 8]))
-    assert square.train.images.shape[1:] == (3, 4, 4)
-    assert wide.train.images.shape[1:] == (3, 4, 8)
+    assert square.train.inputs.shape[1:] == (3, 4, 4)
+    assert wide.train.inputs.shape[1:] == (3, 4, 8)
 
 
 def test_images_are_by_default_beside_the_csv(folder) -> None:

@@ -66,11 +66,11 @@ def test_classes_are_in_order_and_val_is_the_test_part(folder, tmp_path) -> None
     assert dataset.classes == ("goldfish", "n02", "n03")
     assert dataset.train.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert dataset.test.labels.tolist() == [0, 0, 1, 1, 2, 2]
-    assert np.array_equal(dataset.train.images[0], pixels(1, 0).transpose(2, 0, 1))
-    assert np.array_equal(dataset.train.images[11], pixels(0, 3).transpose(2, 0, 1))
-    assert np.array_equal(dataset.test.images[1], pixels(9, 4).transpose(2, 0, 1))
-    assert dataset.train.images.shape == (12, 3, 8, 8)
-    assert isinstance(dataset.train.images, np.memmap)
+    assert np.array_equal(dataset.train.inputs[0], pixels(1, 0).transpose(2, 0, 1))
+    assert np.array_equal(dataset.train.inputs[11], pixels(0, 3).transpose(2, 0, 1))
+    assert np.array_equal(dataset.test.inputs[1], pixels(9, 4).transpose(2, 0, 1))
+    assert dataset.train.inputs.shape == (12, 3, 8, 8)
+    assert isinstance(dataset.train.inputs, np.memmap)
 
 
 @pytest.mark.parametrize("name", ["tiny.zip", "tiny.tar.gz"])
@@ -89,21 +89,21 @@ def test_an_archive_gives_what_its_folder_gives(folder, tmp_path, name) -> None:
         assert (dataset.mean, dataset.std) == (plain.mean, plain.std)
         for part in ("train", "test"):
             mine, its = getattr(dataset, part), getattr(plain, part)
-            assert np.array_equal(mine.images, its.images)
+            assert np.array_equal(mine.inputs, its.inputs)
             assert mine.labels.tolist() == its.labels.tolist()
 
 
 def test_images_can_be_made_smaller_by_the_mean_of_pixels(folder, tmp_path) -> None:
     made = load_dataset("tiny-imagenet", root=tmp_path, path=folder, options={"size": 4})
     means = pixels(1, 0).reshape(4, 2, 4, 2, 3).mean(axis=(1, 3)).transpose(2, 0, 1)
-    assert made.train.images.shape == (12, 3, 4, 4)
-    assert np.abs(made.train.images[0] - means).max() <= 1
+    assert made.train.inputs.shape == (12, 3, 4, 4)
+    assert np.abs(made.train.inputs[0] - means).max() <= 1
 
 
 def test_grey_images_get_three_channels(folder, tmp_path) -> None:
     save(folder / "train" / "n01" / "images" / "n01_0.JPEG", pixels(5)[:, :, 0])
     made = load_dataset("tiny-imagenet", root=tmp_path, path=folder)
-    assert np.array_equal(made.train.images[0], np.stack([pixels(5)[:, :, 0]] * 3))
+    assert np.array_equal(made.train.inputs[0], np.stack([pixels(5)[:, :, 0]] * 3))
 
 
 def test_class_numbers_serve_as_names_where_there_are_no_words(folder, tmp_path) -> None:

@@ -45,8 +45,8 @@ def same(ours, theirs):
         for part in (ours, theirs)
     )
     return (
-        ours.images.dtype == theirs.images.dtype
-        and np.array_equal(ours.images, theirs.images)
+        ours.inputs.dtype == theirs.inputs.dtype
+        and np.array_equal(ours.inputs, theirs.inputs)
         and np.array_equal(ours.labels, theirs.labels)
     )
 

@@ -7,14 +7,19 @@ from flwr.app import Context, Message, RecordDict
 
 from fedbb.errors import DataError, RunError
 from fedbb.flower.app.client import app
-from fedbb.flower.app.client_state import ClientStateRecords, open_client_state
 from fedbb.flower.app.serde import TrainRequest, pack_state, pack_train_request
 from fedbb.flower.app.settings import SiteSettings
-from fedbb.flower.app.site import dataset_of, open_site, outline_of
+from fedbb.flower.app.site import (
+    ClientStateRecords,
+    dataset_of,
+    open_client_state,
+    open_site,
+    outline_of,
+)
 from fedbb.records import ClientState
 from fedbb.runs.federation import prepare
 from fedbb.runs.runtime import network_of
-from fedbb.simulation.base import make_client_infos
+from fedbb.simulation.inline import make_client_infos
 from fedbb.state import digest, snapshot
 from fedbb.training.config import TrainJob
 from helpers.flower_loopback import open_loopback, take_identity
@@ -70,14 +75,14 @@ def memories(tmp_path):
 @pytest.mark.parametrize("kind", ["node", "folder"])
 def test_a_memory_comes_back_and_old_ones_are_forgotten(kind, tmp_path):
     store, state = memories(tmp_path)[kind], snapshot(toy_network())
-    kept = ClientState(state, {"x": state.params["head.bias"].clone()})
+    kept = ClientState(state, {"momentum": {"x": state.params["head.bias"].clone()}})
     for number in (1, 2, 5):
         store.save(0, number, kept)
         store.save(3, number, kept)
     store.keep_only(0, {5, 2})
     back = store.load(0, 5)
     assert equal_states(back.model, state)
-    assert list(back.momentum) == ["x"]
+    assert list(back.optimizer["momentum"]) == ["x"]
     store.load(0, 2)
     store.load(3, 1)
     with pytest.raises(RunError):
@@ -86,7 +91,8 @@ def test_a_memory_comes_back_and_old_ones_are_forgotten(kind, tmp_path):
 
 def test_a_memory_without_a_model_comes_back_as_such(tmp_path):
     for store in memories(tmp_path).values():
-        store.save(0, 1, ClientState(None, {"x": snapshot(toy_network()).params["head.bias"]}))
+        bias = snapshot(toy_network()).params["head.bias"]
+        store.save(0, 1, ClientState(None, {"momentum": {"x": bias}}))
         assert store.load(0, 1).model is None
 
 

@@ -96,7 +96,7 @@ def test_weights_are_told_of_methods_that_change_them(comparison):
     found = weights(comparison.methods[2])
     assert sum(found["before"]) == pytest.approx(100, abs=0.1)
     assert sum(found["after"]) == pytest.approx(100, abs=0.1)
-    clients = {client.client: client for client in comparison.methods[2].runs[0].federation.clients}
+    clients = {client.client: client for client in comparison.methods[2].runs[0].federation.known}
     spreads = [clients[number].dispersion for number in found["clients"]]
     assert spreads == sorted(spreads)
 
@@ -106,7 +106,7 @@ def test_of_many_clients_the_largest_are_drawn(tmp_path):
     drawn = partition(found.first)
     assert drawn["of"] == MOST_CLIENTS + 20
     assert len(drawn["clients"]) == len(drawn["counts"]) == MOST_CLIENTS
-    sizes = sorted((client.samples for client in found.federation.clients), reverse=True)
+    sizes = sorted((client.samples for client in found.federation.known), reverse=True)
     assert sum(drawn["samples"]) == sum(sizes[:MOST_CLIENTS])
     assert drawn["clients"] == sorted(drawn["clients"])
 

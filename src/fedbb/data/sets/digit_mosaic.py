@@ -43,7 +43,7 @@ def load(source: Source) -> Dataset:
     train_digits, test_digits = split_digits()
     train = _mosaics(train_digits, options.train, stream(source.seed, source.name, "train"))
     test = _mosaics(test_digits, options.test, stream(source.seed, source.name, "test"))
-    mean, std = channel_statistics(train.images)
+    mean, std = channel_statistics(train.inputs)
     return Dataset(source.name, Task.MULTILABEL, CLASSES, train, test, mean, std)
 
 
@@ -76,7 +76,7 @@ def _pick(digits: Examples, shown: IntArray, rng: np.random.Generator) -> npt.ND
     for label in range(_GAP):
         places = np.flatnonzero(shown == label)
         chosen = rng.choice(np.flatnonzero(digits.labels == label), size=len(places))
-        tiles[places] = digits.images[chosen, 0]
+        tiles[places] = digits.inputs[chosen, 0]
     return tiles
 
 

@@ -19,7 +19,7 @@ def load(source: Source) -> Dataset:
     """Return the digits, a fifth of each class for testing."""
     read_options(NoOptions, source)
     train, test = split_digits()
-    mean, std = channel_statistics(train.images)
+    mean, std = channel_statistics(train.inputs)
     return Dataset(source.name, Task.MULTICLASS, CLASSES, train, test, mean, std)
 
 

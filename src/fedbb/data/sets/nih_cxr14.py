@@ -103,7 +103,7 @@ def load_arrays(source: Source, path: Path, options: NihOptions) -> Dataset:
     names = arrays["names"].astype(str).tolist()
     train, test, notes = split_films(films, names, None, options, source)
     wanted = _array_format(images, options, path)
-    train, test = (replace(part, images=_convert(part.images, wanted)) for part in (train, test))
+    train, test = (replace(part, inputs=_convert(part.inputs, wanted)) for part in (train, test))
     dataset = assemble(source.name, Task.MULTILABEL, CLASSES, train, test)
     return replace(dataset, notes=notes)
 

@@ -166,9 +166,9 @@ def _save(data: ClientData, cache: Path, key: str) -> None:
     temporary = Path(tempfile.mkdtemp(prefix=".", dir=cache))
     try:
         train, rows = data.train.dataset.train, data.train.indices
-        parts = {"train": Examples(train.images[rows], train.labels[rows]), **data.scored}
+        parts = {"train": Examples(train.inputs[rows], train.labels[rows]), **data.scored}
         for name, examples in parts.items():
-            _write(temporary / f"{name}.images.npy", examples.images)
+            _write(temporary / f"{name}.images.npy", examples.inputs)
             _write(temporary / f"{name}.labels.npy", examples.labels)
         _write(temporary / FACTS, json.dumps(_facts(data)).encode())
         shutil.rmtree(cache / key, ignore_errors=True)  # damaged, or it would have been used
@@ -211,14 +211,14 @@ def _facts(data: ClientData) -> dict[str, Any]:
 def _load(folder: Path) -> ClientData:
     facts = json.loads((folder / FACTS).read_text("utf-8"))
     train = _read(folder, "train")
-    if len(train.images) != facts["samples"]:
-        raise ValueError(f"{len(train.images)} images, not {facts['samples']}")
+    if len(train.inputs) != facts["samples"]:
+        raise ValueError(f"{len(train.inputs)} images, not {facts['samples']}")
     dataset = Dataset(
         name=facts["name"],
         task=Task(facts["task"]),
         classes=tuple(facts["classes"]),
         train=train,
-        test=replace(train, images=train.images[:0], labels=train.labels[:0]),
+        test=replace(train, inputs=train.inputs[:0], labels=train.labels[:0]),
         mean=tuple(facts["mean"]),
         std=tuple(facts["std"]),
         augmentation=Augmentation(**facts["augmentation"]),

@@ -1,15 +1,17 @@
-"""The messages between the pool and its workers, as bytes."""
+"""The messages between the pool and its workers as bytes, and a buffer for early ones."""
 
 from __future__ import annotations
 
 import pickle
+import tempfile
 import traceback
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, BinaryIO, Self
 
 import torch
 
+from fedbb.errors import RunError
 from fedbb.records import ClientUpdate, ModelState
 from fedbb.state import flatten_state, unflatten_state
 
@@ -78,6 +80,45 @@ def unpack(message: bytes) -> Any:
     return pickle.loads(message)
 
 
+def pack_setup(setup: Any) -> bytes:
+    """Return what workers begin with as bytes, with the user's own classes and functions.
+
+    A network, loss or function of a script, a notebook or another function cannot be imported in a
+    worker; it is sent by value.
+
+    Raises:
+        RunError: something in it cannot be pickled.
+    """
+    try:
+        message = pack(setup)
+    except Exception:
+        message = b""
+    if message and b"__main__" not in message:
+        return message
+    # Imported here, since joblib takes a third of a second and few set-ups need it.
+    from joblib.externals import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(setup, protocol=5))
+    except Exception as error:
+        raise RunError(
+            f"the network, the method or the data cannot be sent to worker processes: {error}; "
+            "keep open files, locks and generators out of them, or train in this process "
+            "(workers = 0)"
+        ) from error
+
+
+def unpack_setup(message: bytes) -> Any:
+    """Return the set-up in these bytes; RunError if this process cannot import a part of it."""
+    try:
+        return unpack(message)
+    except (ImportError, AttributeError) as error:
+        raise RunError(
+            f"a worker process cannot load the network, the method or the data: {error}; define "
+            "it in a module that can be imported from anywhere, or in the script that is run"
+        ) from error
+
+
 def pack_state(state: ModelState) -> bytes:
     """Return a state as bytes."""
     return pack(_plain(state))
@@ -130,3 +171,50 @@ def _state(plain: Plain) -> ModelState:
             for name, (dtype, shape, content) in plain.items()
         }
     )
+
+
+class SpillBuffer:
+    """Holds messages by number; those beyond `limit` are spilled to an unnamed temporary file.
+
+    Clients of very different sizes finish out of order. Without the limit a slow first client
+    would make the parent hold the models of all others.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._held: dict[int, bytes] = {}
+        self._spilled: dict[int, tuple[int, int]] = {}
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def put(self, number: int, message: bytes) -> None:
+        """Hold a message."""
+        if len(self._held) < self.limit:
+            self._held[number] = message
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the buffer
+        place = self._file.seek(0, 2)
+        self._file.write(message)
+        self._spilled[number] = (place, len(message))
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._held or number in self._spilled
+
+    def take(self, number: int) -> bytes:
+        """Return a message and drop it."""
+        if number in self._held:
+            return self._held.pop(number)
+        place, size = self._spilled.pop(number)
+        assert self._file is not None
+        self._file.seek(place)
+        message = self._file.read(size)
+        if not self._spilled:
+            self._file.truncate(0)
+        return message

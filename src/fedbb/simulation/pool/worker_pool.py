@@ -17,7 +17,16 @@ from typing import Any, Protocol
 
 from fedbb.errors import RunError
 from fedbb.simulation.pool import process_start
-from fedbb.simulation.pool.protocol import ReplyKind, WorkerReply, pack, pack_error, unpack
+from fedbb.simulation.pool.protocol import (
+    ReplyKind,
+    WorkerReply,
+    pack,
+    pack_error,
+    pack_setup,
+    unpack,
+    unpack_setup,
+)
+from fedbb.training.threads import keep_freed_memory
 
 _NEW_STATE = pack(None)
 
@@ -92,7 +101,7 @@ class WorkerPool:
         handle: int | None = None,
         when_busy: Callable[[], None] | None = None,
     ) -> None:
-        self._setup, self._handle, self._when_busy = pack(setup), handle, when_busy
+        self._setup, self._handle, self._when_busy = pack_setup(setup), handle, when_busy
         self._version = 0
         self._early_deaths = 0
         self.workers = [self._start(number) for number in range(size)]
@@ -245,7 +254,7 @@ def _end(worker: Worker) -> None:
 def work(number: int, connection: Connection) -> None:
     """Run, in a worker process, tasks until the other side closes the connection."""
     process_start.serve_parent()
-    process_start.keep_freed_memory()
+    keep_freed_memory()
     try:
         for kind, content in _replies(number, connection):
             connection.send_bytes(kind.value + content)
@@ -256,7 +265,7 @@ def work(number: int, connection: Connection) -> None:
 def _replies(number: int, connection: Connection) -> Iterator[tuple[ReplyKind, bytes]]:
     """Yield a reply to the set-up and to every task after it."""
     try:
-        setup: WorkerSetup = unpack(connection.recv_bytes())
+        setup: WorkerSetup = unpack_setup(connection.recv_bytes())
         handler = setup.open(number, connection)
     except Exception as error:
         yield ReplyKind.FAILED, pack_error(error)
