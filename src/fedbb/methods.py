@@ -34,6 +34,35 @@ from fedbb.penalties.base import Needs, Penalty
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
 
+__all__ = [
+    "METHODS",
+    "Alignment",
+    "BySamples",
+    "ClientBalanced",
+    "Contrastive",
+    "Method",
+    "Proximal",
+    "average",
+    "build_method",
+    "cbr",
+    "class_balanced",
+    "fedalign",
+    "fedavg",
+    "fedavg_scaled",
+    "fedbb",
+    "fedbb_plus",
+    "fedbb_printed",
+    "fedlc",
+    "fednova",
+    "fedprox",
+    "focal",
+    "harmonize",
+    "hyper_parameters",
+    "moon",
+    "normalized_average",
+    "pnb",
+]
+
 PLAIN_LOSS = CrossEntropy()
 BY_SAMPLES = BySamples()
 

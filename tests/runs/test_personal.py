@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.evaluation.evaluator import Scorer
-from fedbb.evaluation.metrics import own_accuracy
+from fedbb.evaluation.metrics import Scorer, own_accuracy
 from fedbb.methods import fedavg
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import prepare

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb.analysis.advice import Advice, advise
 from fedbb.analysis.label_statistics import (
     Labels,

@@ -20,6 +20,9 @@ from rich.progress import (
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code", help="Import code that the recipe or model file names.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 

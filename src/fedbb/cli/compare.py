@@ -11,7 +11,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb._util.table import Cell, Column, Entry, elide, make_table, to_rich
 from fedbb.analysis.measures import effective_clients
 from fedbb.cli.common import Json, Quiet, print_json

@@ -179,8 +179,9 @@ def headline(found: Statuses, estimate: Estimate | None = None, workers: int = 1
         if states[state]:
             parts.append(f"{states[state]} {state}")
     if estimate is not None and estimate.per_round:
+        bound = "at most about" if estimate.at_most else "about"
         wall = format_duration(estimate.wall(workers))
-        parts.append(f"about {wall} on {counted(workers, 'worker')}")
+        parts.append(f"{bound} {wall} on {counted(workers, 'worker')}")
     if estimate is not None and estimate.unknown:
         parts.append(f"{len(estimate.unknown)} of unknown cost")
     return ", ".join(parts)

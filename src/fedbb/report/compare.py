@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
 from fedbb.records import FloatArray, Task

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb.errors import RunError
-from fedbb.evaluation.evaluator import Scorer
-from fedbb.evaluation.metrics import Scores, own_accuracy
+from fedbb.evaluation.metrics import Scorer, Scores, own_accuracy
 from fedbb.methods import build_method, fedavg
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray, ModelState, Task

@@ -55,7 +55,7 @@ def describe_method(method: Method) -> dict[str, Any]:
 def describe_rule(partition: Partition, seed: int) -> Rule:
     """Return how a partition was made, as far as a recipe can say it.
 
-    The seed is left out if it is that of the run: runs that differ in it alone are compared.
+    The seed is left out if it is that of the run: runs are compared that differ only in it.
     """
     made = partition.rule
     kind = str(made.get("kind", "own"))

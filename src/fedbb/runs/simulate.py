@@ -23,7 +23,7 @@ from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.check import check_recipe, check_settings
 from fedbb.recipes.reader import make_recipe, read_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ModelState
+from fedbb.records import ModelState, Task
 from fedbb.rng import stream
 from fedbb.rounds.loop import Schedule
 from fedbb.rounds.round import RoundPolicy
@@ -332,7 +332,10 @@ def _finish(
     progress: Progress | None,
 ) -> Result:
     """Run to the end and return the result."""
-    recipe, records, states, parts = experiment.recipe, list[Record](), dict[str, ModelState](), []
+    recipe = experiment.recipe
+    records: list[Record] = []
+    states: dict[str, ModelState] = {}
+    parts: list[tuple[nn.Module, Task]] = []
 
     def load(device: str | None) -> RunParts:
         loaded = experiment.load(device)
@@ -356,10 +359,9 @@ def _finish(
         records, summary = folder.records(), folder.read_json("summary.json")
 
     def trained(name: str) -> nn.Module:
-        state = (
-            states[name] if path is None else load_checkpoint(path / f"{name}.safetensors").state
-        )
-        return fill(network, state)
+        if path is None:
+            return fill(network, states[name])
+        return fill(network, load_checkpoint(path / f"{name}.safetensors").state)
 
     return make_result(recipe, records, summary, path, trained)
 

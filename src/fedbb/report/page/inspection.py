@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb._util.text import counted
 from fedbb.analysis.advice import Advice
 from fedbb.analysis.inspect import Inspection

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import fedbb
 from fedbb._util.table import Table, make_table, to_page
 from fedbb._util.text import counted
+from fedbb._version import __version__
 from fedbb.errors import RunError
 from fedbb.recipes.reader import flatten
 from fedbb.report.groups import Comparison, Gathered, group
@@ -58,7 +58,7 @@ def report_data(
     tables = report_tables(parts)
     return {
         "format": "fedbb-report-1",
-        "made_with": f"fedbb {fedbb.__version__}",
+        "made_with": f"fedbb {__version__}",
         "units": UNITS,
         "comparisons": [_comparison(part) for part in parts],
         "tables": [{"name": name, **to_page(table)} for name, table in tables.items()],
