@@ -31,6 +31,11 @@ def print_json(value: Any, *, indent: int | None = 1) -> None:
     typer.echo(json.dumps(value, indent=indent, ensure_ascii=False))
 
 
+def say(console: Console, text: str) -> None:
+    """Print a line of any text as it is, without markup, colors or line breaks."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def format_duration(seconds: float) -> str:
     """Return a length of time in one or two units.
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.grid.grid import Cell, Grid

@@ -18,6 +18,7 @@ from fedbb.aggregation.merging import BySamples
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RunError
 from fedbb.methods import Method
+from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, LabelCounts, Task
 from fedbb.runs.folder import RunFolder
@@ -188,6 +189,18 @@ class FederationRecord:
             raise RunError(f"{FEDERATION} is damaged: {error!r}") from error
 
 
+def read_run_recipe(folder: RunFolder) -> Recipe:
+    """Return the recipe of the run in a folder.
+
+    Raises:
+        RunError: The folder holds no run.
+        RecipeError: The recipe is damaged.
+    """
+    if not folder.is_run():
+        raise RunError(f"{folder.path} is no run folder: it has no recipe.json")
+    return make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
+
+
 def read_federation(folder: RunFolder) -> FederationRecord:
     """Return what a run folder tells of its federation."""
     try:
@@ -268,7 +281,7 @@ def model_info_of(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInfo
         std=dataset.std,
         data=dataset.name,
         method=method.name,
-        version=fedbb.__version__,
+        version=__version__,
         recipe=recipe.model_dump(mode="json"),
     )
 
