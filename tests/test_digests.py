@@ -20,6 +20,7 @@ INSTRUCTIONS = {
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
 }
+SECONDS = 900  # a busy machine must not fail it
 
 
 def final_models(*engines: str) -> dict[str, dict[str, str]]:
@@ -30,13 +31,14 @@ def final_models(*engines: str) -> dict[str, dict[str, str]]:
         capture_output=True,
         text=True,
         env={**os.environ, **INSTRUCTIONS, "PYTHONPATH": path},
-        timeout=600,
+        timeout=SECONDS,
     )
     assert answer.returncode == 0, answer.stderr
     return json.loads(answer.stdout.splitlines()[-1])
 
 
 # Few processes, since each of them imports torch and Flower.
+@pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("engines", [("inline", "flower"), ("pool",), ("central", "masked")])
 def test_every_engine_ends_with_the_frozen_models(engines: tuple[str, ...]) -> None:
     frozen = {engine: FROZEN.get(engine, FROZEN["federated"]) for engine in engines}
