@@ -1,5 +1,6 @@
 """The examples run as a user would run them, on their own and without a warning."""
 
+import ast
 import os
 import re
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import fedbb
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
@@ -58,6 +61,20 @@ def test_own_loss_trains_a_federation_in_another_way_than_the_plain_loss():
     assert min(plain, own) > 0.3
 
 
+def test_fedbb_by_hand_ends_with_the_model_of_the_simulation():
+    output = run("fedbb_by_hand.py")
+    assert float(output.split()[-1]) < 1e-6
+    assert float(re.search(r"accuracy (\d\.\d+)", output).group(1)) > 0.2
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_imports_public_names_only(script):
+    public = {"fedbb", *(f"fedbb.{package}" for package in fedbb._PACKAGES)}
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedbb"):
+            assert node.module in public
+
+
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
 def test_example_has_fewer_than_fifty_lines(script):
     assert len(script.read_text(encoding="utf-8").splitlines()) < 50
@@ -65,4 +82,4 @@ def test_example_has_fewer_than_fifty_lines(script):
 
 def test_every_example_is_run_above():
     names = [path.stem for path in EXAMPLES]
-    assert names == ["multilabel_loop", "own_loss", "plain_loop"]
+    assert names == ["fedbb_by_hand", "multilabel_loop", "own_loss", "plain_loop"]
