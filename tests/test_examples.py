@@ -1,5 +1,6 @@
 """The examples run as scripts, without a warning; one of them in a process of its own."""
 
+import ast
 import io
 import re
 import runpy
@@ -9,6 +10,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+
+import fedbb
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
@@ -94,6 +97,20 @@ def test_transformers_trainer_finds_the_rare_class():
     assert results(start("transformers_trainer.py", quiet=False))["recall"][0] > 0.8
 
 
+def test_fedbb_by_hand_ends_with_the_model_of_the_simulation():
+    output = run("fedbb_by_hand.py")
+    assert float(output.split()[-1]) < 1e-6
+    assert float(re.search(r"accuracy (\d\.\d+)", output).group(1)) > 0.2
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_imports_public_names_only(script):
+    public = {"fedbb", *(f"fedbb.{package}" for package in fedbb._PACKAGES)}
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedbb"):
+            assert node.module in public
+
+
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
 def test_example_has_fewer_than_fifty_lines(script):
     assert len(script.read_text(encoding="utf-8").splitlines()) < 50
@@ -102,6 +119,7 @@ def test_example_has_fewer_than_fifty_lines(script):
 def test_every_example_is_run_above():
     names = [path.stem for path in EXAMPLES]
     assert names == [
+        "fedbb_by_hand",
         "lightning_loop",
         "multilabel_loop",
         "own_loss",
