@@ -24,7 +24,7 @@ from fedbb.models.registry import build_model
 from fedbb.records import Task
 from fedbb.simulation.pool.process_start import keep_freed_memory
 from fedbb.training.config import LocalConfig
-from fedbb.training.sgd import SGD
+from fedbb.training.optimizer import LocalOptimizer
 
 PAIRS = {"small-cnn": 600, "resnet11": 300, "resnet56": 150}
 LOSS_PAIRS = 2000
@@ -55,7 +55,7 @@ def compare(model: str, task: Task, pairs: int) -> dict[str, Any]:
     torch.manual_seed(0)
     network = build_model(model, CLASSES, channels=3).to(memory_format=torch.channels_last)
     network.train()
-    descent = SGD(network, LocalConfig(lr=1e-6))
+    descent = LocalOptimizer(network, LocalConfig(), lr=1e-6)
 
     def step(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
         value = loss(network(images).logits, targets)

@@ -214,9 +214,16 @@ def test_arrays_share_the_memory_of_the_state_and_give_it_back():
 
 
 @pytest.mark.parametrize("model", [None, ModelState({"a": torch.ones(1)}, {})])
-@pytest.mark.parametrize("momentum", [None, {"a": torch.zeros(1)}])
-def test_a_flat_client_state_gives_the_state_back(model, momentum):
-    state = ClientState(model, momentum)
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {},
+        {"momentum": {"a": torch.zeros(1)}},
+        {kind: {"a.b": torch.tensor(2.0)} for kind in ("exp_avg", "exp_avg_sq", "step")},
+    ],
+)
+def test_a_flat_client_state_gives_the_state_back(model, optimizer):
+    state = ClientState(model, optimizer)
     assert unflatten_client_state(flatten_client_state(state)) == state
 
 

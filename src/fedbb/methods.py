@@ -63,7 +63,7 @@ class Method:
 
     @cached_property
     def needs(self) -> Needs:
-        """What its penalties need together."""
+        """What its penalties and its merge need together."""
         parts = [penalty.needs for penalty in self.penalties]
         return Needs(
             models=sum(needs.models for needs in parts),
@@ -72,6 +72,7 @@ class Method:
             projection=any(needs.projection for needs in parts),
             client_state=any(needs.client_state for needs in parts),
             clip=min((needs.clip for needs in parts if needs.clip is not None), default=None),
+            sgd=any(n.sgd for n in parts) or getattr(self.merge, "needs_sgd", False),
         )
 
 

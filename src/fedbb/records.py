@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -12,6 +12,9 @@ from torch import Tensor
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+OptimizerState = Mapping[str, Mapping[str, Tensor]]
+"""What an optimizer remembers, by torch's name of the quantity and then by parameter."""
 
 
 class Task(StrEnum):
@@ -121,8 +124,9 @@ class ClientState:
 
     Args:
         model: its trained model, if the method needs it (MOON).
-        momentum: the momentum of its optimizer by parameter, if it is kept (central training).
+        optimizer: the state of its optimizer, if it is kept (central training): "momentum" under
+            SGD; "exp_avg", "exp_avg_sq" and "step" under Adam; each by parameter.
     """
 
     model: ModelState | None = None
-    momentum: Mapping[str, Tensor] | None = None
+    optimizer: OptimizerState = field(default_factory=dict)

@@ -17,8 +17,9 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 PARAMS, BUFFERS = "params.", "buffers."
 """Prefixes of a state's entries wherever both kinds are stored or sent together."""
 
-MODEL, MOMENTUM = "model.", "momentum."
-"""Prefixes of the two parts of a client's state."""
+MODEL = "model."
+OPTIMIZER = ("momentum.", "exp_avg.", "exp_avg_sq.", "step.")
+"""Prefixes of the parts of a client's state: its model, and each quantity of its optimizer."""
 
 
 def snapshot(model: nn.Module) -> ModelState:
@@ -67,13 +68,20 @@ def state_from_arrays(arrays: Arrays) -> ModelState:
 def flatten_client_state(state: ClientState) -> dict[str, Tensor]:
     """Return the tensors of a client's state by name: "model.params.…", "momentum.…"."""
     model = {} if state.model is None else flatten_state(state.model, MODEL)
-    return model | {MOMENTUM + name: tensor for name, tensor in (state.momentum or {}).items()}
+    return model | {
+        f"{kind}.{name}": tensor
+        for kind, tensors in state.optimizer.items()
+        for name, tensor in tensors.items()
+    }
 
 
 def unflatten_client_state(tensors: Mapping[str, Tensor]) -> ClientState:
     """Return the client's state that `flatten_client_state` flattened."""
     model = unflatten_state(tensors, MODEL)
-    return ClientState(model if model.params else None, _part(tensors, MOMENTUM) or None)
+    parts = {prefix.removesuffix("."): _part(tensors, prefix) for prefix in OPTIMIZER}
+    return ClientState(
+        model if model.params else None, {kind: part for kind, part in parts.items() if part}
+    )
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from fedbb.runs.checkpoint import (
     ClientStateFiles,
     load_checkpoint,
     save_checkpoint,
+    save_checksummed,
 )
 from fedbb.state import digest
 
@@ -105,20 +106,28 @@ def test_a_checkpoint_tells_the_round_of_every_memory(tmp_path):
 
 
 MODEL = ModelState({"weight": torch.arange(6.0).reshape(2, 3)}, {"steps": torch.tensor(7)})
-MOMENTUM = {"weight": torch.ones(2, 3)}
+MOMENTUM = {"momentum": {"weight": torch.ones(2, 3)}}
 
 
 @pytest.mark.parametrize("model", [None, MODEL])
-@pytest.mark.parametrize("momentum", [None, MOMENTUM])
-def test_client_states_come_back_as_they_were(tmp_path, model, momentum):
-    ClientStateFiles(tmp_path).save(3, 5, ClientState(model, momentum))
+@pytest.mark.parametrize("optimizer", [{}, MOMENTUM])
+def test_client_states_come_back_as_they_were(tmp_path, model, optimizer):
+    ClientStateFiles(tmp_path).save(3, 5, ClientState(model, optimizer))
     loaded = ClientStateFiles(tmp_path).load(3, 5)
     assert (loaded.model is None) == (model is None)
-    assert (loaded.momentum is None) == (momentum is None)
+    assert loaded.optimizer.keys() == optimizer.keys()
     if loaded.model is not None:
         assert digest(loaded.model) == digest(MODEL)
-    if loaded.momentum is not None:
-        assert torch.equal(loaded.momentum["weight"], MOMENTUM["weight"])
+    for kind, tensors in loaded.optimizer.items():
+        assert torch.equal(tensors["weight"], MOMENTUM[kind]["weight"])
+
+
+def test_a_file_with_momentum_from_before_other_optimizers_still_loads(tmp_path):
+    tensors = {"momentum.layer.weight": torch.ones(2, 3)}
+    save_checksummed(tmp_path / "client-000003-round-000005.safetensors", tensors, {})
+    loaded = ClientStateFiles(tmp_path).load(3, 5)
+    assert loaded.model is None
+    assert torch.equal(loaded.optimizer["momentum"]["layer.weight"], torch.ones(2, 3))
 
 
 def test_the_oldest_states_of_one_client_are_dropped(tmp_path):
@@ -160,4 +169,4 @@ def test_states_of_rounds_that_are_not_named_are_dropped(tmp_path):
         assert digest(store.load(1, number).model) == digest(MODEL)
     with pytest.raises(RunError, match="client-000001-round-000009"):
         store.load(1, 9)
-    assert store.load(11, 9).momentum is None
+    assert store.load(11, 9).optimizer == {}

@@ -3,7 +3,7 @@ import pytest
 from fedbb.records import ClientState
 from fedbb.simulation.client_state import InMemoryStore
 
-KEPT = ClientState(momentum={})
+KEPT = ClientState(optimizer={"momentum": {}})
 
 
 def test_a_store_in_memory_holds_the_last_state_of_each_client():

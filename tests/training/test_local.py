@@ -4,16 +4,23 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
 
-from fedbb.errors import DivergedError
+from fedbb.errors import DivergedError, RecipeError
 from fedbb.imbalance.counts import count_labels
-from fedbb.methods import fedavg, fedbb, fedprox, pnb
+from fedbb.methods import METHODS, fedalign, fedavg, fedbb, fedprox, pnb
+from fedbb.models.base import NetworkModule, Outputs
+from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.proximal import Proximal
-from fedbb.records import Task
+from fedbb.records import ClientState, Task
+from fedbb.rounds.replies import expected_steps
 from fedbb.state import restore, snapshot
 from fedbb.training.client_dataset import ClientDataset, batches
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
+from fedbb.training.schedule import LRSchedule
 from helpers.toy import drop_rows, equal_states, toy_dataset, toy_network, toy_shares
 
 PLAN = LocalConfig(epochs=2, batch_size=8, lr=0.1)
@@ -26,26 +33,131 @@ def train(method, dataset=None, plan=PLAN, client=1, model=None):
     return train_client(model, toy_shares(dataset)[client], job, method, plan)[0]
 
 
-def test_training_equals_a_loop_written_by_hand():
+BY_HAND = {
+    "sgd": (PLAN, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=1e-4)),
+    "adam": (
+        replace(PLAN, optimizer="adam", lr=0.01),
+        lambda p: torch.optim.Adam(p, 0.01, weight_decay=1e-4),
+    ),
+    "adamw": (
+        replace(PLAN, optimizer="adamw", lr=0.01, betas=(0.8, 0.9), weight_decay=0.1),
+        lambda p: torch.optim.AdamW(p, 0.01, betas=(0.8, 0.9), weight_decay=0.1),
+    ),
+    "a schedule": (
+        replace(PLAN, schedule=LRSchedule(warmup=3)),
+        lambda p: torch.optim.SGD(p, 0.1 / 4, momentum=0.9, weight_decay=1e-4),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BY_HAND)
+@pytest.mark.parametrize("clip", [None, 0.05])
+def test_training_equals_a_loop_written_by_hand(case, clip):
+    plan, make_optimizer = BY_HAND[case]
     dataset, model = toy_dataset(), toy_network()
     start = snapshot(model)
     share, job = toy_shares(dataset)[1], TrainJob(1, 1, 0, start)
-    update, _ = train_client(model, share, job, fedavg(), PLAN)
+    update, _ = train_client(model, share, job, fedavg(), replace(plan, clip=clip))
 
     restore(model, start)
     model.train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    optimizer = make_optimizer(model.parameters())
     losses = []
     for epoch in range(2):
-        for images, targets in batches(share, job, PLAN, epoch):
+        for images, targets in batches(share, job, plan, epoch):
             loss = F.cross_entropy(model(images).logits, targets)
             optimizer.zero_grad()
             loss.backward()
+            if clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
             losses.append(loss.item())
     assert equal_states(update.state, snapshot(model))
     assert update.steps == len(losses) == 2 * 3
     assert update.train_loss == pytest.approx(np.mean(losses))
+
+
+@pytest.mark.parametrize(("own", "given"), [(0.05, None), (0.05, 3.0), (3.0, 0.05)])
+def test_a_gradient_is_clipped_to_the_smaller_of_two_bounds(own, given):
+    clipped = train(fedalign(Alignment(clip=own)), plan=replace(PLAN, clip=given))
+    expected = train(fedalign(Alignment(clip=0.05)))
+    assert equal_states(clipped.state, expected.state)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_an_optimizer_starts_anew_in_every_round(optimizer):
+    dataset, model = toy_dataset(), toy_network()
+    plan = replace(PLAN, optimizer=optimizer)
+    job = TrainJob(1, 1, 0, snapshot(model))
+    update, kept = train_client(model, toy_shares(dataset)[1], job, fedavg(), plan)
+    assert kept == ClientState()
+    again, _ = train_client(model, toy_shares(dataset)[1], job, fedavg(), plan, kept)
+    assert equal_states(update.state, again.state)
+
+
+def test_a_method_for_sgd_refuses_adam_before_it_trains():
+    with pytest.raises(RecipeError, match=r"FedNova needs local\.optimizer"):
+        train(METHODS["fednova"](), plan=replace(PLAN, optimizer="adam"))
+
+
+class Plain(NetworkModule):
+    """A network without batch norm, in which samples do not act on each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, images):
+        embedding = images.flatten(1)
+        return Outputs(self.head(embedding), embedding, ())
+
+
+PLAIN = replace(PLAN, channels_last=False)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 25), st.integers(1, 7), st.integers(1, 4), st.sampled_from(["sgd", "adamw"]))
+def test_some_batches_of_a_step_equal_one_large_batch(samples, size, number, optimizer):
+    plan = replace(PLAIN, lr=0.02, augment=False, optimizer=optimizer)
+    share = ClientDataset(toy_dataset(), np.arange(samples))
+    job = TrainJob(0, 1, 0, snapshot(Plain()))
+    whole = replace(plan, batch_size=size * number)
+    parts = replace(plan, batch_size=size, accumulate=number)
+    one, _ = train_client(Plain(), share, job, fedprox(), whole)
+    two, _ = train_client(Plain(), share, job, fedprox(), parts)
+    assert one.steps == two.steps == expected_steps(samples, parts)
+    assert two.train_loss == pytest.approx(one.train_loss, rel=1e-5)
+    for name, tensor in one.state.params.items():
+        assert torch.allclose(tensor, two.state.params[name], atol=1e-5)
+
+
+@pytest.mark.parametrize(("samples", "steps"), [(17, 2), (12, 2), (3, 1)])
+def test_a_short_last_batch_is_dropped_before_batches_are_grouped(samples, steps):
+    plan = replace(PLAIN, epochs=1, batch_size=4, accumulate=2, drop_last=True)
+    share = ClientDataset(toy_dataset(), np.arange(samples))
+    job = TrainJob(0, 1, 0, snapshot(Plain()))
+    update, _ = train_client(Plain(), share, job, fedavg(), plan)
+    assert update.steps == steps == expected_steps(samples, plan)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_in_half_precision_close_to_full(method):
+    dataset, model = toy_dataset(), toy_network(projection=True)
+    start = snapshot(model)
+    share, job = toy_shares(dataset)[1], TrainJob(1, 1, 0, start)
+    previous = ClientState(snapshot(toy_network(seed=5, projection=True)))
+    full, half = (
+        train_client(
+            model, share, job, METHODS[method](), replace(PLAN, lr=0.01, precision=name), previous
+        )[0]
+        for name in ("float32", "bf16")
+    )
+    assert not equal_states(full.state, half.state)
+    assert half.train_loss == pytest.approx(full.train_loss, rel=0.03)
+    for name, tensor in half.state.params.items():
+        assert tensor.dtype == torch.float32
+        moved = full.state.params[name] - start.params[name]
+        assert (tensor - full.state.params[name]).norm() < 0.2 * moved.norm() + 1e-3
 
 
 def test_what_the_workbench_held_before_does_not_matter():

@@ -16,7 +16,8 @@ class Merge(Protocol):
     """The fourth slot of a method.
 
     Updates arrive one by one, in an order that the recipe fixes; a merge should not hold all of
-    them unless it has to compare them.
+    them unless it has to compare them. One that is defined for steps of SGD only has an attribute
+    `needs_sgd` that is true.
     """
 
     def __call__(
@@ -82,6 +83,9 @@ def normalized_average(
         return averaged.total()  # FedAvg, and bit for bit
     mean = sum(weight * number for weight, number in zip(weights.tolist(), steps, strict=True))
     return ModelState(_moved(current, change.total(), mean), averaged.total().buffers)
+
+
+normalized_average.needs_sgd = True  # type: ignore[attr-defined]
 
 
 def _step(current: ModelState, trained: ModelState) -> ModelState:

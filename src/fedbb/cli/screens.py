@@ -245,16 +245,23 @@ class Clock:
         return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
+STOPPED = {
+    "patience": "stopped early: no better score on validation data within rounds.patience\n",
+    "target": "stopped early: the score on validation data has reached rounds.target\n",
+}
+
+
 def ending(summary: dict[str, Any], folder: Path) -> str:
     """Return the closing words of a run."""
     metric, best, final = summary["metric"], summary["best"], summary["final"]
     name = COLUMNS[metric]
+    reason = STOPPED[summary["stopped"]] if "stopped" in summary else ""
     dead = f"{COLLAPSED}\n" if is_collapsed(final["scores"]["test"]["per_class"]) else ""
     return (
         f"final {name} {percent(final['scores']['test']['macro'][metric])} "
         f"(round {final['round']}); best {percent(best['scores']['test']['macro'][metric])} "
         f"(round {best['round']}, chosen on {best['chosen_on']} data)\n"
-        f"{dead}"
+        f"{reason}{dead}"
         f"run folder: {folder}"
     )
 

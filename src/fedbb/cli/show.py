@@ -35,6 +35,9 @@ def show(
     elif not quiet:
         console = Console()
         console.print(_heading(federation, recipe.method.name, len(records), recipe.rounds.number))
+        if records and "lr" in records[-1]:
+            rates = f"{records[0]['lr']:.4g} in round 1, {records[-1]['lr']:.4g} in the last"
+            console.print(f"learning rate: {rates}", highlight=False)
         if records:
             console.print(_classes(federation, records[-1]))
         if all("samples" in client for client in federation["clients"]):

@@ -53,6 +53,7 @@ class Needs:
         projection: whether the network needs MOON's projection head.
         client_state: whether the client must keep its trained model for its next round.
         clip: the largest norm of the whole gradient, if it is clipped.
+        sgd: whether the steps must be those of SGD, with or without momentum.
     """
 
     models: int = 0
@@ -61,6 +62,7 @@ class Needs:
     projection: bool = False
     client_state: bool = False
     clip: float | None = None
+    sgd: bool = False
 
 
 class Penalty(Protocol):

@@ -12,6 +12,7 @@ from fedbb.recipes.privacy import check_privacy
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import Task
 from fedbb.rounds.loop import chosen_number
+from fedbb.training.config import check_optimizer
 
 
 def check_recipe(recipe: Recipe) -> Method:
@@ -33,7 +34,9 @@ def check_recipe(recipe: Recipe) -> Method:
     if task is not None:
         _check_task(method, task)
     _check_model(recipe.model, method)
+    check_optimizer(method, recipe.local)
     _check_partition(recipe)
+    _check_stopping(recipe)
     _check_defense(recipe)
     if recipe.data.partition.clients is not None:
         _check_clients(recipe, recipe.data.partition.clients)
@@ -83,6 +86,15 @@ def _check_partition(recipe: Recipe) -> None:
     if recipe.engine == "central" and partition != Rule():
         raise RecipeError(
             'data.partition has no place in engine = "central", which divides nothing'
+        )
+
+
+def _check_stopping(recipe: Recipe) -> None:
+    if recipe.rounds.stops_early and recipe.data.validation == 0:
+        key = "patience" if recipe.rounds.patience is not None else "target"
+        raise RecipeError(
+            f"rounds.{key} needs data.validation above 0: a run that stops by its score on test "
+            "data would have no unbiased score left"
         )
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fedbb._util.validation import explain_validation_error
 from fedbb.errors import RecipeError
-from fedbb.recipes.spec import Recipe
+from fedbb.recipes.spec import EVERY_KEY, Recipe
 
 
 def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
@@ -53,7 +53,7 @@ def make_recipe(values: Mapping[str, Any], where: str = "recipe") -> Recipe:
 
 def differences(before: Recipe, after: Recipe) -> list[str]:
     """Return a line for each setting that differs between two recipes."""
-    old, new = dict(flatten(before.model_dump())), dict(flatten(after.model_dump()))
+    old, new = (dict(flatten(one.model_dump(context=EVERY_KEY))) for one in (before, after))
     return [
         f"{key}: {old.get(key)!r} before, {new.get(key)!r} now"
         for key in sorted(old.keys() | new.keys())

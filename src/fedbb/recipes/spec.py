@@ -6,10 +6,20 @@ configuration records of that part: plain dataclasses whose annotations are chec
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Lt
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from fedbb._util.constraints import Count, Fraction, Seed
 from fedbb.partition.registry import Rule
@@ -21,12 +31,38 @@ from fedbb.training.config import LocalConfig
 def _read_table(source: Any, handler: GetCoreSchemaHandler) -> Any:
     """Let a table stand for a dataclass; strict reading would take instances only."""
     schema = handler(source)
-    table: Any = handler.resolve_ref_schema(schema)
-    table["strict"] = False
+    _loosen(schema, handler)
     return schema
 
 
+def _loosen(schema: Any, handler: GetCoreSchemaHandler) -> None:
+    """Let tables stand for dataclasses, and arrays for tuples, here and in all fields."""
+    schema = handler.resolve_ref_schema(schema)
+    if schema["type"] in ("dataclass", "tuple"):
+        schema["strict"] = False
+    if schema["type"] == "dataclass":
+        for field in schema["schema"]["fields"]:
+            _loosen(field["schema"], handler)
+    elif schema["type"] == "union":
+        for choice in schema["choices"]:
+            _loosen(choice, handler)
+    elif schema["type"] in ("default", "nullable"):
+        _loosen(schema["schema"], handler)
+
+
 TABLE = GetPydanticSchema(_read_table)
+
+
+ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "model": ("options", "weights", "freeze", "classifier"),
+    "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
+    "rounds": ("patience", "target"),
+}
+"""Keys of sections that are younger than run folders. A recipe is written without them as long as
+they have their defaults: its text, from which folders and runs are named, stays what it was."""
+
+EVERY_KEY: Final = "every key"
+"""As the context of `model_dump`: write all keys, also those of `ADDED`."""
 
 
 class Section(BaseModel):
@@ -142,3 +178,16 @@ class Recipe(Section):
     def decisive(self) -> Recipe:
         """The recipe as far as results depend on it: where clients run changes no bit."""
         return self if self.engine == "central" else self.model_copy(update={"engine": "auto"})
+
+    @model_serializer(mode="wrap")
+    def _write(
+        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        for name, keys in ADDED.items() if info.context != EVERY_KEY else ():
+            section, written = getattr(self, name), values.get(name, {})
+            default = type(section)()
+            for key in keys:
+                if getattr(section, key) == getattr(default, key):
+                    written.pop(key, None)
+        return values

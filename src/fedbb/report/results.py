@@ -139,6 +139,21 @@ def score_on_test(scored: ScoredRound, metric: str) -> float:
     return scored.scores["test"].macro.get(metric, float("nan"))
 
 
+def scores_by_round(runs: Sequence[RunResult], metric: str) -> FloatArray:
+    """Return a macro metric on test data, (runs, rounds).
+
+    A run that stopped early keeps its last score, as it keeps its last model; the rounds that an
+    unfinished run lacks are NaN.
+    """
+    rows = [[score_on_test(scored, metric) for scored in run.rounds] for run in runs]
+    table = np.full((len(rows), max(map(len, rows))), np.nan)
+    for run, row, line in zip(runs, rows, table, strict=True):
+        line[: len(row)] = row
+        if run.summary is not None:
+            line[len(row) :] = row[-1]
+    return table
+
+
 def class_counts(runs: Iterable[RunResult]) -> FloatArray:
     """Return the training cases of each class, mean over runs; NaN where they are unknown."""
     return np.asarray(np.mean([run.federation.positives for run in runs], axis=0))

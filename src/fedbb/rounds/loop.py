@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from fedbb.rng import stream
 from fedbb.rounds.round import FederatedRound, PlainRound, RoundResult, train_all
 from fedbb.simulation.base import Engine
 
+StoppedBy = Literal["target", "patience"]
+"""Why a run stopped before its last round."""
+
 Score = Callable[[ModelState], Mapping[str, Scores]]
 
 
@@ -28,12 +31,40 @@ class Schedule:
     Args:
         number: the number of rounds.
         participation: the share of the clients that is chosen in each round, at least one of them.
+        patience: rounds without a better score on validation data after which the run stops; None
+            never stops it.
+        target: the score on validation data at which the run stops; None never stops it.
     """
 
     __pydantic_config__: ClassVar = STRICT_TABLE
 
     number: Count = 10
     participation: Fraction = 1.0
+    patience: Count | None = None
+    target: Fraction | None = None
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether the run may stop before its last round."""
+        return self.patience is not None or self.target is not None
+
+    def stopped_by(self, scores: Sequence[float]) -> StoppedBy | None:
+        """Return why a run stops after the rounds with these scores, None if it goes on.
+
+        A run that has reached its last round was not stopped. It depends on the scores alone, so
+        that a resumed run stops where an uninterrupted one does.
+
+        >>> Schedule(number=9, patience=2).stopped_by([0.5, 0.6, 0.6, 0.4])
+        'patience'
+        """
+        if not scores or len(scores) >= self.number:
+            return None
+        if self.target is not None and max(scores) >= self.target:
+            return "target"
+        # The first of equal scores is the best: an equal one is no improvement.
+        best = scores.index(max(scores)) + 1
+        is_over = self.patience is not None and len(scores) - best >= self.patience
+        return "patience" if is_over else None
 
 
 @dataclass(frozen=True)

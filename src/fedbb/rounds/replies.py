@@ -20,7 +20,7 @@ from fedbb.errors import ReplyError
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.state import Arrays, state_from_arrays, state_to_arrays
 from fedbb.training.config import LocalConfig
-from fedbb.training.sgd import effective_steps
+from fedbb.training.optimizer import effective_steps
 
 MOST_SAMPLES = 2**53
 """Larger integers are not exact in float64, the type in which weights are computed."""
@@ -186,7 +186,7 @@ def check_client_info(
 
 
 def expected_steps(samples: int, config: LocalConfig) -> int:
-    """Return how many steps a client of this size takes in a round.
+    """Return how many optimizer steps a client of this size takes in a round.
 
     >>> expected_steps(70, LocalConfig(epochs=2, batch_size=32))
     6
@@ -194,7 +194,7 @@ def expected_steps(samples: int, config: LocalConfig) -> int:
     full, rest = divmod(samples, config.batch_size)
     # drop_last drops a short last batch, except if it is the only one.
     short = rest > 0 and (not config.drop_last or full == 0)
-    return config.epochs * (full + short)
+    return config.epochs * math.ceil((full + short) / config.accumulate)
 
 
 def _check_sender(reply: Reply, expected: Expected) -> None:

@@ -31,6 +31,7 @@ from fedbb.training.checks import check_device, check_network
 from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
+from fedbb.training.schedule import CONSTANT
 from fedbb.training.threads import threads
 
 FIRST, MOST = 4, 256
@@ -39,7 +40,19 @@ FIRST, MOST = 4, 256
 LONG_ENOUGH = 0.5
 """Seconds of work after which a measurement is believed."""
 
-PACED = ("batch_size", "nesterov", "drop_last", "augment", "threads", "channels_last", "device")
+PACED = (
+    "batch_size",
+    "nesterov",
+    "drop_last",
+    "augment",
+    "threads",
+    "channels_last",
+    "device",
+    "optimizer",
+    "clip",
+    "accumulate",
+    "precision",
+)
 """Settings of local training on which the time of an image depends."""
 
 Progress = Callable[[int, int], None]
@@ -48,8 +61,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What unfinished cells still ask for, by name: seconds of a round, and rounds left.
+    """What unfinished cells still ask for, by name: seconds of a round, and rounds left at most.
 
+    A cell that stops early has fewer rounds, which nobody knows before.
     `unknown` says why some have no seconds.
     """
 
@@ -133,7 +147,7 @@ def wall_time(seconds: Iterable[float], workers: int) -> float:
 def kind_of(recipe: Recipe) -> str:
     """Return what is common to all cells whose rounds take equally long."""
     return recipe.decisive.model_dump_json(
-        exclude={"name": True, "seed": True, "rounds": {"number": True}}
+        exclude={"name": True, "seed": True, "rounds": {"number", "patience", "target"}}
     )
 
 
@@ -218,7 +232,7 @@ def measure_pace(recipe: Recipe, federation: Federation) -> Pace:
     check_device(recipe.local.device)
     check_data(recipe, method, dataset, None)
     # A step of ordinary length could end in numbers that are not finite; its time is the same.
-    local = replace(recipe.local, epochs=1, lr=1e-6)
+    local = replace(recipe.local, epochs=1, lr=1e-6, schedule=CONSTANT)
     with threads(local.threads):
         network = make_network(recipe.model, method, dataset, local, seed=recipe.seed)
         check_network(network, dataset, method)

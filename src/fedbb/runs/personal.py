@@ -17,7 +17,7 @@ from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.rounds.loop import Score
-from fedbb.runs.checkpoint import ClientStateFiles, load_checkpoint
+from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import read_federation
@@ -29,6 +29,7 @@ from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import snapshot
 from fedbb.training.config import LocalConfig, TrainJob
+from fedbb.training.schedule import CONSTANT
 from fedbb.training.threads import threads
 
 TOGETHER = 16
@@ -92,7 +93,8 @@ def personalize(
         RunError: The run is unfinished, private, central or multi-label, or its data changed.
     """
     folder = RunFolder(path)
-    recipe, final = _finished(folder)
+    recipe, last = _finished(folder)
+    final = last.state
     number = choose_workers(recipe, workers)
     if number:
         process_start.prepare()
@@ -101,14 +103,15 @@ def personalize(
         above = None if ceiling is None else _recall(ceiling, federation.dataset.classes)
         counts = [client.counts.positive for client in federation.clients]
         count = _Counter((1 + alone) * len(counts), progress)
-        adapting = replace(local_config_of(recipe), epochs=epochs)
+        # At the full learning rate: the rounds that a schedule refers to are over.
+        adapting = replace(local_config_of(recipe), epochs=epochs, schedule=CONSTANT)
         # Their own rounds of random numbers: after the run's last, and before its first.
         with _open(recipe, federation, adapting, number) as trainer:
             shared = trainer.recall(final)
             adapted = list(trainer.train(final, recipe.rounds.number + 1, recipe.seed, count))
         lonely: list[FloatArray] = []
         if alone:
-            whole = replace(adapting, epochs=recipe.rounds.number * recipe.local.epochs)
+            whole = replace(adapting, epochs=last.round * recipe.local.epochs)
             with _open(recipe, federation, whole, number) as trainer:
                 lonely = list(trainer.train(trainer.first, 0, recipe.seed, count))
     return [
@@ -125,7 +128,7 @@ def personalize(
     ]
 
 
-def _finished(folder: RunFolder) -> tuple[Recipe, ModelState]:
+def _finished(folder: RunFolder) -> tuple[Recipe, Checkpoint]:
     if not folder.is_run():
         raise RunError(f"{folder.path} holds no run")
     recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
@@ -138,7 +141,7 @@ def _finished(folder: RunFolder) -> tuple[Recipe, ModelState]:
     final = folder.file("final.safetensors")
     if not final.exists():
         raise RunError(f"{folder.path} is unfinished; go on with: fedbb run --resume {folder.path}")
-    return recipe, load_checkpoint(final).state
+    return recipe, load_checkpoint(final)
 
 
 def _federation(folder: RunFolder, recipe: Recipe) -> Federation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
-from fedbb.rounds.loop import Round, Start, run_rounds
+from fedbb.rounds.loop import Round, Start, StoppedBy, run_rounds
 from fedbb.rounds.round import FederatedRound
 from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
@@ -26,6 +26,7 @@ from fedbb.runs.runtime import (
     MakeRound,
     RunRuntime,
     choose_workers,
+    local_config_of,
     network_of,
     open_runtime,
     plain_round,
@@ -105,19 +106,35 @@ def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) ->
     runtime.state_rounds.update(checkpoint.state_rounds)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
     best = best_record(records, metric)
+    stopped = stopped_by(recipe, records, metric)
     start = Start(checkpoint.state, checkpoint.round, recipe.seed)
-    for finished in run_rounds(runtime.round, start, recipe.rounds, runtime.score):
-        record = _record(finished, runtime.workers)
+    rounds = run_rounds(runtime.round, start, recipe.rounds, runtime.score)
+    while stopped is None and (finished := next(rounds, None)) is not None:
+        record = _record(finished, runtime.workers, _lr(recipe, finished.number))
         checkpoint = Checkpoint(finished.number, finished.state, dict(runtime.state_rounds))
         leads = is_better(record, best, metric)
         folder.commit(record, checkpoint, best=leads)
         best = record if leads else best
         records.append(record)
+        stopped = stopped_by(recipe, records, metric)
         yield record
-    _finish(folder, checkpoint, records, metric)
+    _finish(folder, checkpoint, records, metric, stopped)
 
 
-def _record(finished: Round, workers: int) -> Record:
+def stopped_by(recipe: Recipe, records: Sequence[Record], metric: str) -> StoppedBy | None:
+    """Return why a run stops after these rounds, before its last one; None if it goes on."""
+    if not recipe.rounds.stops_early:
+        return None
+    return recipe.rounds.stopped_by([score_of(record, metric) for record in records])
+
+
+def _lr(recipe: Recipe, number: int) -> dict[str, float]:
+    """Return what a record says of the learning rate: nothing if all rounds have the same."""
+    local = local_config_of(recipe)
+    return {} if local.lr_schedule.is_constant else {"lr": local.lr_in(number)}
+
+
+def _record(finished: Round, workers: int, lr: Mapping[str, float]) -> Record:
     clients = [
         {
             "client": report.client,
@@ -130,6 +147,7 @@ def _record(finished: Round, workers: int) -> Record:
     busy = math.fsum(report.seconds for report in finished.reports)
     return {
         "round": finished.number,
+        **lr,
         "clients": clients,
         "absent": [
             {"client": failure.client, "reason": failure.reason}
@@ -194,7 +212,13 @@ def check_same_recipe(folder: RunFolder, recipe: Recipe) -> None:
         raise RunError(f"{folder.path} was started with another recipe; " + "; ".join(changed))
 
 
-def _finish(folder: RunFolder, last: Checkpoint, records: list[Record], metric: str) -> None:
+def _finish(
+    folder: RunFolder,
+    last: Checkpoint,
+    records: list[Record],
+    metric: str,
+    stopped: StoppedBy | None,
+) -> None:
     best = best_record(records, metric)
     assert best is not None
     save_checkpoint(folder.file("final.safetensors"), last)
@@ -202,6 +226,7 @@ def _finish(folder: RunFolder, last: Checkpoint, records: list[Record], metric: 
         "summary.json",
         {
             "rounds": last.round,
+            **({} if stopped is None else {"stopped": stopped}),
             "metric": metric,
             "best": {
                 "round": best["round"],

@@ -99,9 +99,10 @@ def open_runtime(
 
 
 def local_config_of(recipe: Recipe) -> LocalConfig:
-    """Return how the clients of a recipe train."""
-    # In central training a round is an epoch of one long run, so its momentum goes on.
-    return CentralConfig(**vars(recipe.local)) if recipe.engine == "central" else recipe.local
+    """Return how the clients of a recipe train in its number of rounds."""
+    local = recipe.local.over(recipe.rounds.number)
+    # In central training a round is an epoch of one long run, so its optimizer goes on.
+    return CentralConfig(**vars(local)) if recipe.engine == "central" else local
 
 
 def network_of(

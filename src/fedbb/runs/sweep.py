@@ -91,7 +91,7 @@ def _status(cell: Cell, path: Path) -> CellStatus:
         reason = str(error) if isinstance(error, FedbbError) else f"{path} is damaged: {error!r}"
         return CellStatus(State.FAILED, 0, of, 0.0, reason)
     if _is_finished(folder, len(records), of):
-        return CellStatus(State.FINISHED, of, of, seconds)
+        return CellStatus(State.FINISHED, len(records), of, seconds)
     state = State.FAILED if failure else State.UNFINISHED if records else State.WAITING
     return CellStatus(state, len(records), of, seconds, failure or "")
 
@@ -99,8 +99,10 @@ def _status(cell: Cell, path: Path) -> CellStatus:
 def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
     """Tell whether the run is finished; one whose summary is damaged is finished again."""
     try:
-        return rounds == of and "sha256" in folder.read_json("summary.json")
-    except (RunError, TypeError):
+        summary = folder.read_json("summary.json")
+        expected = summary["rounds"] if "stopped" in summary else of
+        return rounds == expected and "sha256" in summary
+    except (RunError, KeyError, TypeError):
         return False
 
 

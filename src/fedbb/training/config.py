@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from annotated_types import Ge, Lt
 
 from fedbb._util.constraints import STRICT_TABLE, Count, NotNegative, Positive
+from fedbb.errors import RecipeError
+from fedbb.methods import Method
 from fedbb.records import ModelState
+from fedbb.training.schedule import CONSTANT, Kind, LRSchedule
+
+Beta = Annotated[float, Ge(0), Lt(1)]
+
+OptimizerName = Literal["sgd", "adam", "adamw"]
+Precision = Literal["float32", "bf16"]
+CHOICES = {"optimizer": get_args(OptimizerName), "precision": get_args(Precision)}
+
+SGD_ONLY = ("momentum", "nesterov")
+ADAM_ONLY = ("betas", "eps")
+"""Settings that only one kind of optimizer has."""
 
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """How a client trains in a round, by SGD: the section `local` of a recipe.
+    """How a client trains in a round: the section `local` of a recipe.
 
-    Threads, memory format and device are among the settings because the bits of a result depend on
-    them.
+    Threads, memory format, device and precision are among the settings because the bits of a result
+    depend on them.
 
     Args:
         epochs: passes over the client's data in a round.
-        batch_size: samples per step.
-        lr: the learning rate.
-        momentum: the momentum factor, below 1; the momentum starts at zero in every round.
+        batch_size: samples per batch.
+        lr: the learning rate, on which the schedule builds.
+        momentum: the momentum factor of SGD, below 1.
         nesterov: whether the momentum is Nesterov's, which must be above 0.
-        weight_decay: the factor of the L2 penalty on the parameters.
+        weight_decay: the factor of the L2 penalty on the parameters; under "adamw" the decay of the
+            parameters themselves, per step and times the learning rate.
         drop_last: whether a short last batch is left out, unless it is the only one.
         augment: whether images are augmented as their data set says.
         threads: threads that torch computes with in one client's training.
         channels_last: whether images and weights are laid out channels-last.
         device: the torch device, such as "cpu", "cuda" or "cuda:1".
+        optimizer: "sgd", "adam" or "adamw", step for step as torch's. What it remembers of earlier
+            steps is forgotten after every round, except in centralized training.
+        betas: the decay rates of Adam's two running means.
+        eps: what Adam adds to its denominator.
+        schedule: the learning rate over the rounds; an `LRSchedule`, or its kind alone.
+        clip: the largest norm of the whole gradient; longer ones are scaled to it. A method that
+            clips as well clips to the smaller of the two.
+        accumulate: batches per optimizer step. Their gradients are averaged over samples, so that
+            k batches of b samples equal one batch of k·b. At the end of an epoch a step may have
+            fewer batches.
+        precision: "float32", or "bf16" for a forward pass under torch's autocast; the loss, the
+            parameters and the optimizer stay float32.
 
     Raises:
-        ValueError: Nesterov's momentum is 0.
+        ValueError: an optimizer or a precision is unknown, Nesterov's momentum is 0, or a setting
+            belongs to another optimizer.
     """
 
     __pydantic_config__: ClassVar = STRICT_TABLE
@@ -48,20 +75,52 @@ class LocalConfig:
     threads: Count = 1
     channels_last: bool = True
     device: str = "cpu"
+    optimizer: OptimizerName = "sgd"
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    eps: Positive = 1e-8
+    schedule: LRSchedule | Kind = CONSTANT
+    clip: Positive | None = None
+    accumulate: Count = 1
+    precision: Precision = "float32"
 
-    keep_momentum: ClassVar[bool] = False
-    """Whether a client goes on with the momentum of its last round."""
+    keep_optimizer: ClassVar[bool] = False
+    """Whether a client goes on with the state of its optimizer after its last round."""
 
     def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; allowed are {', '.join(allowed)}"
+                )
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
+        for name in ADAM_ONLY if self.optimizer == "sgd" else SGD_ONLY:
+            if getattr(self, name) != getattr(LocalConfig, name):
+                raise ValueError(f'{name} has no meaning for optimizer = "{self.optimizer}"')
+        if isinstance(self.schedule, str):
+            # One form for equal settings: recipes are compared, and named by what they hold.
+            object.__setattr__(self, "schedule", LRSchedule(self.schedule))
+
+    @property
+    def lr_schedule(self) -> LRSchedule:
+        """The learning rate over the rounds."""
+        assert isinstance(self.schedule, LRSchedule)
+        return self.schedule
+
+    def lr_in(self, number: int) -> float:
+        """Return the learning rate of round `number`, from 1."""
+        return self.lr_schedule.lr(self.lr, number)
+
+    def over(self, rounds: int) -> Self:
+        """Return the settings for a run of this many rounds, which its schedule may need."""
+        return replace(self, schedule=self.lr_schedule.over(rounds))
 
 
 @dataclass(frozen=True)
 class CentralConfig(LocalConfig):
-    """How central training goes: a round continues the last one, so the momentum is kept."""
+    """How central training goes: a round continues the last, so the optimizer's state is kept."""
 
-    keep_momentum: ClassVar[bool] = True
+    keep_optimizer: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -79,3 +138,16 @@ class TrainJob:
     round: int
     seed: int
     state: ModelState
+
+
+def check_optimizer(method: Method, local: LocalConfig) -> None:
+    """Refuse an optimizer that a method is not defined for.
+
+    Raises:
+        RecipeError: the method counts or corrects plain gradient steps, and Adam's are none.
+    """
+    if method.needs.sgd and local.optimizer != "sgd":
+        raise RecipeError(
+            f'{method.name} needs local.optimizer = "sgd", whose gradient steps it counts; '
+            f'"{local.optimizer}" takes steps of another length'
+        )

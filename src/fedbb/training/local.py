@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 
 from fedbb.errors import DivergedError
 from fedbb.methods import Method
-from fedbb.models.base import run_network
+from fedbb.models.base import Outputs, run_network
 from fedbb.penalties.base import Anchors, Step
 from fedbb.records import ClientState, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
 from fedbb.state import is_finite, restore, snapshot
 from fedbb.training.client_dataset import ClientDataset, batches
-from fedbb.training.config import LocalConfig, TrainJob
-from fedbb.training.sgd import SGD, effective_steps
+from fedbb.training.config import LocalConfig, TrainJob, check_optimizer
+from fedbb.training.optimizer import LocalOptimizer, effective_steps
+
+Batch = tuple[Tensor, Tensor]
+"""Images and targets."""
 
 NO_STATE = ClientState()
 
@@ -45,39 +50,94 @@ def train_client(
 
     Raises:
         DivergedError: the loss or the trained model is not finite.
+        RecipeError: the method is not defined for the optimizer.
     """
     began = time.perf_counter()
+    check_optimizer(method, local)
     restore(model, job.state)
     model.train()
-    loss = method.loss.bind(client.counts, client.dataset.task).to(local.device)
-    anchors = Anchors(model, job.state, client_state.model)
-    needs = method.needs
-    penalties = [penalty.bind(anchors) for penalty in method.penalties]
-    optimizer = SGD(model, local, client_state.momentum)
+    objective = _Objective(model, client, job, method, local, client_state)
+    clip = _smaller(local.clip, method.needs.clip)
+    lr = local.lr_in(job.round)
+    optimizer = LocalOptimizer(model, local, lr, client_state.optimizer)
     losses: list[float] = []
     with torch_stream(job.seed, "torch", job.round, job.client):
         for epoch in range(local.epochs):
-            for images, targets in batches(client, job, local, epoch):
-                images, targets = _place(images, local), targets.to(local.device)
-                outputs = run_network(model, images, embed=needs.projection)
-                objective = loss(outputs.logits, targets)
-                step = Step(images, outputs, _finite(objective, method, job, len(losses)))
-                for penalty in penalties:
-                    objective = objective + penalty(step)
-                losses.append(_finite(objective, method, job, len(losses)))
+            for group in _groups(batches(client, job, local, epoch), local.accumulate):
                 optimizer.zero_grad()
-                objective.backward()
-                if needs.clip is not None:
-                    torch.nn.utils.clip_grad_norm_(model.parameters(), needs.clip)
+                losses.append(objective.backward(group, len(losses)))
+                if clip is not None:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
                 optimizer.step()
     state = _finite_snapshot(model, method, job)
     kept = ClientState(
-        model=state if needs.client_state else None,
-        momentum=optimizer.momentum() if local.keep_momentum else None,
+        model=state if method.needs.client_state else None,
+        optimizer=optimizer.state() if local.keep_optimizer else {},
     )
     effective = effective_steps(len(losses), local)
     mean, seconds = math.fsum(losses) / len(losses), time.perf_counter() - began
     return ClientUpdate(job.client, state, len(losses), effective, mean, seconds), kept
+
+
+class _Objective:
+    """The loss and the penalties of one client's round."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        client: ClientDataset,
+        job: TrainJob,
+        method: Method,
+        local: LocalConfig,
+        client_state: ClientState,
+    ) -> None:
+        self.model, self.job, self.method, self.local = model, job, method, local
+        self.loss = method.loss.bind(client.counts, client.dataset.task).to(local.device)
+        anchors = Anchors(model, job.state, client_state.model)
+        self.penalties = [penalty.bind(anchors) for penalty in method.penalties]
+
+    def backward(self, group: Sequence[Batch], step: int) -> float:
+        """Add the gradients of the mean objective over a step's samples, and return that mean."""
+        if len(group) == 1:
+            objective, value = self._value(*group[0], step)
+            objective.backward()
+            return value
+        samples = sum(len(targets) for _, targets in group)
+        values = []
+        for images, targets in group:
+            objective, value = self._value(images, targets, step)
+            (objective * (len(targets) / samples)).backward()
+            values.append(value * (len(targets) / samples))
+        return math.fsum(values)
+
+    def _value(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, float]:
+        images, targets = _place(images, self.local), targets.to(self.local.device)
+        outputs = self._outputs(images)
+        objective = self.loss(outputs.logits, targets)
+        done = Step(images, outputs, _finite(objective, self.method, self.job, step))
+        for penalty in self.penalties:
+            objective = objective + penalty(done)
+        return objective, _finite(objective, self.method, self.job, step)
+
+    def _outputs(self, images: Tensor) -> Outputs:
+        embed = self.method.needs.projection
+        if self.local.precision == "float32":
+            return run_network(self.model, images, embed=embed)
+        with torch.autocast(torch.device(self.local.device).type, dtype=torch.bfloat16):
+            outputs = run_network(self.model, images, embed=embed)
+        embedding = None if outputs.embedding is None else outputs.embedding.float()
+        stages = tuple(stage.float() for stage in outputs.stages)
+        return Outputs(outputs.logits.float(), embedding, stages)
+
+
+def _groups(epoch: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
+    """Yield the batches of each optimizer step; the last step of an epoch may have fewer."""
+    while group := list(islice(epoch, size)):
+        yield group
+
+
+def _smaller(one: float | None, two: float | None) -> float | None:
+    return min((bound for bound in (one, two) if bound is not None), default=None)
 
 
 def _place(images: Tensor, local: LocalConfig) -> Tensor:

@@ -70,14 +70,14 @@ def memories(tmp_path):
 @pytest.mark.parametrize("kind", ["node", "folder"])
 def test_a_memory_comes_back_and_old_ones_are_forgotten(kind, tmp_path):
     store, state = memories(tmp_path)[kind], snapshot(toy_network())
-    kept = ClientState(state, {"x": state.params["head.bias"].clone()})
+    kept = ClientState(state, {"momentum": {"x": state.params["head.bias"].clone()}})
     for number in (1, 2, 5):
         store.save(0, number, kept)
         store.save(3, number, kept)
     store.keep_only(0, {5, 2})
     back = store.load(0, 5)
     assert equal_states(back.model, state)
-    assert list(back.momentum) == ["x"]
+    assert list(back.optimizer["momentum"]) == ["x"]
     store.load(0, 2)
     store.load(3, 1)
     with pytest.raises(RunError):
@@ -86,7 +86,8 @@ def test_a_memory_comes_back_and_old_ones_are_forgotten(kind, tmp_path):
 
 def test_a_memory_without_a_model_comes_back_as_such(tmp_path):
     for store in memories(tmp_path).values():
-        store.save(0, 1, ClientState(None, {"x": snapshot(toy_network()).params["head.bias"]}))
+        bias = snapshot(toy_network()).params["head.bias"]
+        store.save(0, 1, ClientState(None, {"momentum": {"x": bias}}))
         assert store.load(0, 1).model is None
 
 

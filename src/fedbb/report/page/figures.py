@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,14 @@ from fedbb.records import FloatArray
 from fedbb.report.groups import BASE, Comparison, MethodRuns
 from fedbb.report.labels import TASK_METRICS, metric_title
 from fedbb.report.page.fairness import class_scores, client_scores
-from fedbb.report.results import ClientShare, RunResult, class_counts, score_on_test, summary_of
+from fedbb.report.results import (
+    ClientShare,
+    RunResult,
+    class_counts,
+    score_on_test,
+    scores_by_round,
+    summary_of,
+)
 from fedbb.report.statistics import class_order, spread_columns, spread_of, subtract_by_seed
 
 DECIMALS = 2
@@ -33,7 +39,7 @@ def figure_data(comparison: Comparison) -> dict[str, Any]:
 
 def curves(comparison: Comparison, metric: str) -> dict[str, Any]:
     """Return mean and deviation over seeds of a macro metric after each round, by method."""
-    tables = [_rounds_table(part.runs, metric) for part in comparison.methods]
+    tables = [scores_by_round(part.runs, metric) for part in comparison.methods]
     return {"title": metric_title(metric), "methods": [_both(table) for table in tables]}
 
 
@@ -115,14 +121,6 @@ def largest(run: RunResult) -> list[ClientShare]:
 
 def _metrics(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys((comparison.metric, *TASK_METRICS[comparison.federation.task])))
-
-
-def _rounds_table(runs: Iterable[RunResult], metric: str) -> FloatArray:
-    rows = [[score_on_test(scored, metric) for scored in run.rounds] for run in runs]
-    table = np.full((len(rows), max(map(len, rows))), np.nan)
-    for index, row in enumerate(rows):
-        table[index, : len(row)] = row
-    return table
 
 
 def _paired(

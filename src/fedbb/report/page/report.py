@@ -83,12 +83,15 @@ def setting(comparison: Comparison) -> str:
     """Return data, clients and training of a comparison in one sentence."""
     facts, recipe = comparison.federation, comparison.first.recipe
     epochs, clients = recipe.local.epochs, facts.number
+    at_most = "at most " if recipe.rounds.stops_early else ""
+    optimizer = "" if recipe.local.optimizer == "sgd" else f" with {recipe.local.optimizer}"
     return (
         f"{facts.train:,} training samples, {len(facts.classes)} classes "
         f"({'multi-class' if facts.task == 'multiclass' else 'multi-label'}), "
-        f"{clients:,} client{'s' if clients != 1 else ''}; {recipe.rounds.number:,} rounds of "
+        f"{clients:,} client{'s' if clients != 1 else ''}; "
+        f"{at_most}{recipe.rounds.number:,} rounds of "
         f"{epochs} local epoch{'s' if epochs != 1 else ''} with {recipe.model.name}, "
-        f"learning rate {recipe.local.lr:g}."
+        f"learning rate {recipe.local.lr:g}{optimizer}."
     )
 
 

@@ -16,7 +16,7 @@ from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.labels import capitalize, metric_title
 from fedbb.report.plots.canvas import SURFACE, Heading, new_figure, themed
 from fedbb.report.plots.marks import Mark, marks_of, point_look
-from fedbb.report.results import score_on_test, summary_of
+from fedbb.report.results import score_on_test, scores_by_round, summary_of
 from fedbb.report.statistics import Spread, spread_columns, spread_of
 
 SIZE = 7.5
@@ -35,19 +35,12 @@ def plot_curves(comparison: Comparison, metric: str) -> Figure:
     title = f"{capitalize(metric_title(metric))} on test data by round"
     figure, axes = new_figure(Heading(title, elide(comparison.title, 64), keys), height=2.7)
     for part, mark in zip(comparison.methods, marks, strict=True):
-        _draw_curve(axes, _by_round(part, metric), mark)
+        _draw_curve(axes, 100 * scores_by_round(part.runs, metric), mark)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlabel("round")
     axes.set_ylabel("points of 100")
     axes.margins(x=0.02)
     return figure
-
-
-def _by_round(part: MethodRuns, metric: str) -> FloatArray:
-    """Return the scores in points, of shape (seeds, rounds)."""
-    return 100 * np.array(
-        [[score_on_test(finished, metric) for finished in run.rounds] for run in part.runs]
-    )
 
 
 def _draw_curve(axes: Axes, scores: FloatArray, mark: Mark) -> None:
