@@ -39,6 +39,7 @@ class Manner:
     dry_run: bool = False
     json: bool = False
     quiet: bool = False
+    allow_code: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _plan(chosen: Grid, piece: Piece, manner: Manner, console: Console) -> Estim
     """List the cells and say what those that are missing will cost."""
     if not manner.dry_run:
         prepare()
-    plan = _measure(chosen, piece.runs, console)
+    plan = _measure(chosen, piece.runs, console, manner.allow_code)
     found, workers = statuses(chosen, piece.runs), _workers(chosen, manner)
     console.print(cells_table(chosen, found, plan))
     _say(console, headline(found, plan, workers))
@@ -107,15 +108,18 @@ def _plan(chosen: Grid, piece: Piece, manner: Manner, console: Console) -> Estim
     return plan
 
 
-def _measure(chosen: Grid, runs: Path, console: Console) -> Estimate:
+def _measure(chosen: Grid, runs: Path, console: Console, allow_code: bool) -> Estimate:
     with progress_bar("measuring the cost of the cells", console=console) as progress:
-        return estimate(chosen, runs, progress)
+        return estimate(chosen, runs, progress, allow_code=allow_code)
 
 
 def _run(chosen: Grid, piece: Piece, manner: Manner, plan: Estimate, console: Console) -> None:
     workers = _workers(chosen, manner)
     forecast = Forecast(chosen, plan, workers)
-    news = closing(run_grid(chosen, piece.runs, workers, seconds=plan.seconds))
+    grid_events = run_grid(
+        chosen, piece.runs, workers, seconds=plan.seconds, allow_code=manner.allow_code
+    )
+    news = closing(grid_events)
     screen = open_sweep_screen(console, forecast, as_json=manner.json, quiet=manner.quiet)
     with news as events, screen as shown:
         for cell, event in events:

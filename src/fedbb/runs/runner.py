@@ -10,6 +10,7 @@ from typing import Any
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
+from fedbb.models.registry import AllowedCode, check_code
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
@@ -47,6 +48,7 @@ def run(
     resume: bool = False,
     progress: Progress | None = None,
     workers: int | None = None,
+    allow_code: AllowedCode = False,
 ) -> Iterator[Record]:
     """Run a recipe in a folder and yield the record of each round once it is safely on disk.
 
@@ -59,6 +61,7 @@ def run(
             the same bits; without it a folder that holds a run is refused.
         progress: Called with the number of images decoded so far and in all.
         workers: Number of worker processes; follows the cores if None. It changes no bit.
+        allow_code: Whether model.name may be "package.module:function", which runs that code.
 
     Yields:
         The record of each round, as rounds.jsonl holds it.
@@ -68,6 +71,7 @@ def run(
         RunError: The folder cannot be used, or holds another run.
     """
     method = check_recipe(recipe)
+    check_code(recipe.model.name, allow_code)
     check_device(recipe.local.device)
     check_foreign(path)
     if RunFolder(path).is_run() and not resume:
@@ -83,7 +87,9 @@ def run(
         check_data(recipe, method, federation.dataset, len(federation.partition.clients))
         # Workers place their networks themselves; here it is only a model to begin with.
         device = "cpu" if number else None
-        network = network_of(recipe, method, federation.dataset, device=device)
+        network = network_of(
+            recipe, method, federation.dataset, device=device, allow_code=allow_code
+        )
         check_network(network, federation.dataset, method)
         if not folder.is_run():
             _set_up(folder, recipe, federation, method)
