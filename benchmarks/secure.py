@@ -22,8 +22,7 @@ import numpy as np
 
 from benchmarks import results
 from benchmarks.page import MISSING, fill, table
-from fedbb.secagg.bfv.client import BfvSumClient
-from fedbb.secagg.bfv.server import BfvSumServer
+from fedbb.secagg.bfv.client import BfvSumClient, BfvSumServer
 from fedbb.secagg.masked.client import MaskedSumClient
 from fedbb.secagg.masked.server import MaskedSumServer
 from fedbb.secagg.primitives.keys import Identity

@@ -110,7 +110,7 @@ def _class_rows(found: CellRun) -> Iterator[Row]:
     scores = summary_of(run).final.scores["test"].per_class
     for place, name in enumerate(run.federation.classes):
         row: Row = {"cell": found.cell.name, "class": name}
-        row["train cases"] = int(run.federation.positives[place])
+        row["train cases"] = int(run.federation.class_counts[place])
         yield row | {metric: _round(values[place]) for metric, values in scores.items()}
 
 

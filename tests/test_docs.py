@@ -16,6 +16,8 @@ import pytest
 import torch
 from PIL import Image
 from pydantic import BaseModel
+from sklearn.datasets import load_digits
+from torch.utils.data import Subset, TensorDataset
 
 from fedbb.cli.run import run_name
 from fedbb.data.label_policy import Policy
@@ -40,6 +42,8 @@ from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import EvaluationSpec, Recipe
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import FILES
+from fedbb.training.config import OptimizerName, Precision
+from fedbb.training.schedule import Kind
 from helpers.commands import fedbb
 
 ROOT = Path(__file__).parents[1]
@@ -91,11 +95,20 @@ def schema(section: type[BaseModel] = Recipe, prefix: str = ""):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from schema(kind, f"{prefix}{name}.")
         elif is_dataclass(kind):
-            yield from ((f"{prefix}{name}.{each.name}", each.default) for each in fields(kind))
+            yield from record_keys(kind, f"{prefix}{name}.")
         elif field.is_required():
             yield prefix + name, "required"
         else:
             yield prefix + name, field.get_default(call_default_factory=True)
+
+
+def record_keys(kind: type, prefix: str):
+    """Yield each key of a section that is a record, with the keys of records in it."""
+    for name, value in options(kind):
+        if is_dataclass(value):
+            yield from record_keys(type(value), f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def options(kind: type):
@@ -137,6 +150,9 @@ def test_the_tables_name_every_option_of_the_methods_with_its_default_and_who_ta
         ("model.name", MODELS),
         ("method.name", METHODS),
         ("evaluation.metric", METRICS),
+        ("local.optimizer", get_args(OptimizerName)),
+        ("local.precision", get_args(Precision)),
+        ("local.schedule.kind", get_args(Kind)),
         ("method.options.class_factor", get_args(ClassFactor)),
         ("method.options.denominator", get_args(Denominator)),
         ("method.options.form", get_args(Form)),
@@ -153,7 +169,7 @@ def test_a_key_with_a_few_values_names_them_all(key, choices):
 def test_every_key_that_a_page_mentions_exists(page):
     sections = "data|model|method|local|rounds|evaluation"
     mentioned = set(re.findall(rf"`((?:{sections})\.[\w.]+)`", TEXTS[page])) - set(FILES)
-    known = {key for key, _ in schema()} | {"data.partition"}
+    known = {key for key, _ in schema()} | {"data.partition", "local.schedule"}
     known |= {f"method.options.{name}" for method in METHODS for name in hyper_parameters(method)}
     assert mentioned <= known
 
@@ -176,6 +192,9 @@ UNSUITED = [
     {"data": {"name": "digits", "partition": {"kind": "even", "clients": 2, "min_samples": 5}}},
     {"engine": "central", "data": {"name": "digits", "partition": {"kind": "even", "clients": 2}}},
     {"local": {"nesterov": True, "momentum": 0.0}},
+    {"local": {"betas": [0.5, 0.9]}},
+    {"local": {"optimizer": "adam"}, "method": {"name": "fednova"}},
+    {"rounds": {"patience": 3}},
     {"method": {"name": "fedlc+moon"}},
 ]
 
@@ -336,6 +355,13 @@ def test_what_the_page_on_data_shows_is_what_happens(tmp_path, monkeypatch):
     walk(DATA, {}, monkeypatch)
 
 
+def test_what_the_page_on_trained_models_shows_is_what_happens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "trained-models.md").read_text("utf-8")
+    walk(page, {}, monkeypatch)
+    assert len(Path("predictions.csv").read_text("utf-8").splitlines()) == 1 + 359
+
+
 class Rows(list):
     """Rows, and facts about them."""
 
@@ -369,3 +395,21 @@ def test_every_class_of_the_glossary_exists():
     named = set(re.findall(r"`([A-Z][A-Za-z]+[a-z])`", page))
     assert len(named) > 15
     assert named <= defined
+
+
+def test_the_federation_of_the_readme_runs_as_it_stands():
+    blocks = [
+        code for language, _, code in BLOCK.findall(TEXTS["README.md"]) if language == "python"
+    ]
+    (example,) = [code for code in blocks if "fedbb.simulate(" in code]
+    x, y = (torch.tensor(array) for array in load_digits(return_X_y=True))
+    rows = TensorDataset((x / 16).float(), y)
+    parts = [Subset(rows, range(1400)), Subset(rows, range(1400, len(rows)))]
+    names = dict(zip(("train_set", "test_set"), parts, strict=True))
+    exec(example, names)
+    result = names["result"]
+    assert len(result.history) == 20
+    assert result.final["accuracy"] > 0.5
+    inputs = torch.stack([parts[1][place][0] for place in range(len(parts[1]))])
+    guesses = result.model(inputs).argmax(dim=1)
+    assert (guesses == y[1400:]).double().mean().item() == pytest.approx(result.final["accuracy"])

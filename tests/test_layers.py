@@ -13,10 +13,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "fedbb"
 
 # A part is a package, a sub-package or a top module. A module belongs to the longest part that its
 # name begins with; it may import its own part and those of the rows above. `fedbb` is the public
-# package: it re-exports names of the rows above it, and gives the version to those below.
+# package: it re-exports names of the rows above it.
 LAYERS = (
     ("errors",),
-    ("_util", "records", "rng"),
+    ("_util", "_version", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
     ("aggregation", "losses", "models", "penalties"),
@@ -25,14 +25,15 @@ LAYERS = (
     ("simulation",),
     ("rounds",),
     ("secagg",),
-    ("fedbb",),
     ("recipes",),
     ("paper", "runs"),
+    ("inference",),
     ("flower",),
     ("secagg.flower",),
     # The entry points of the Flower app, which serve plain and private runs.
     ("flower.app.client", "flower.app.server"),
     ("flower.template", "report", "trackers"),
+    ("fedbb",),
     ("cli", "__main__"),
 )
 
@@ -59,6 +60,7 @@ FILE_HOMES = (
     "cli/",
     "data/",
     "flower/",
+    "inference/",
     "paper/",
     "partition/partition.py",
     "recipes/",
@@ -211,7 +213,7 @@ def test_an_upward_or_sideways_import_is_caught(source: str) -> None:
         ("losses/made_up.py", "from ..records import Task"),
         ("losses/made_up.py", "import torch, fedbbq"),
         ("penalties/made_up.py", "from fedbb.models.base import Outputs"),
-        ("runs/made_up.py", "from fedbb import __version__"),
+        ("runs/made_up.py", "from fedbb._version import __version__"),
         ("__init__.py", "from fedbb.losses.pnb import PNBLoss"),
         ("flower/app/made_up.py", "from ..strategy import Strategy"),
         ("flower/made_up.py", "from fedbb.runs.folder import RunFolder"),

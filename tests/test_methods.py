@@ -5,8 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedbb.aggregation.merging import average, normalized_average
-from fedbb.aggregation.weighting import BySamples, ClientBalanced
+from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
 from fedbb.errors import RecipeError
 from fedbb.imbalance.counts import count_labels
 from fedbb.losses.class_balanced import ClassBalanced

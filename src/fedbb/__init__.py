@@ -3,8 +3,17 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedbb._version import __version__ as __version__
+
+# For type checkers and editors; a test holds it equal to the tables below.
 if TYPE_CHECKING:
+    from fedbb import data as data
+    from fedbb import losses as losses
+    from fedbb import methods as methods
+    from fedbb import models as models
+    from fedbb import partition as partition
     from fedbb.analysis.inspect import inspect as inspect
+    from fedbb.data.dataset import Dataset as Dataset
     from fedbb.errors import DataError as DataError
     from fedbb.errors import DivergedError as DivergedError
     from fedbb.errors import FedbbError as FedbbError
@@ -18,27 +27,63 @@ if TYPE_CHECKING:
     from fedbb.imbalance.clients import client_weights as client_weights
     from fedbb.imbalance.clients import dispersion as dispersion
     from fedbb.imbalance.counts import count_labels as count_labels
+    from fedbb.inference.model import load_model as load_model
     from fedbb.losses.class_balanced import CBLoss as CBLoss
+    from fedbb.losses.fedbb_plus import FedBBPlusLoss as FedBBPlusLoss
     from fedbb.losses.focal import FocalLoss as FocalLoss
+    from fedbb.losses.logit_adjusted import LogitAdjustedLoss as LogitAdjustedLoss
     from fedbb.losses.logit_calibrated import FedLCLoss as FedLCLoss
     from fedbb.losses.pnb import PNBLoss as PNBLoss
+    from fedbb.losses.weights import class_weights as class_weights
+    from fedbb.methods import Method as Method
+    from fedbb.partition.partition import Partition as Partition
+    from fedbb.recipes.reader import read_recipe as read_recipe
+    from fedbb.recipes.spec import Recipe as Recipe
     from fedbb.records import LabelCounts as LabelCounts
     from fedbb.records import Task as Task
+    from fedbb.report.frames import read_run as read_run
+    from fedbb.report.frames import read_runs as read_runs
+    from fedbb.rounds.loop import Schedule as Schedule
+    from fedbb.rounds.round import RoundPolicy as RoundPolicy
+    from fedbb.runs.result import Result as Result
+    from fedbb.runs.result import RoundRecord as RoundRecord
+    from fedbb.runs.simulate import iter_rounds as iter_rounds
+    from fedbb.runs.simulate import run as run
+    from fedbb.runs.simulate import simulate as simulate
+    from fedbb.training.config import LocalConfig as LocalConfig
+    from fedbb.training.schedule import LRSchedule as LRSchedule
 
-__version__ = "0.1.0"
+_PACKAGES = ("data", "losses", "methods", "models", "partition")
+"""The public modules; their `__all__` lists what is public in them."""
 
 _EXPORTS = {
     "fedbb.analysis.inspect": ("inspect",),
+    "fedbb.data.dataset": ("Dataset",),
     "fedbb.errors": ("DataError", "DivergedError", "FedbbError", "RecipeError", "RunError"),
     "fedbb.imbalance.cases": ("case_weights", "effective_number"),
     "fedbb.imbalance.classes": ("class_factors", "class_shares", "share_spread"),
     "fedbb.imbalance.clients": ("client_weights", "dispersion"),
     "fedbb.imbalance.counts": ("count_labels",),
+    "fedbb.inference.model": ("load_model",),
     "fedbb.losses.class_balanced": ("CBLoss",),
+    "fedbb.losses.fedbb_plus": ("FedBBPlusLoss",),
     "fedbb.losses.focal": ("FocalLoss",),
+    "fedbb.losses.logit_adjusted": ("LogitAdjustedLoss",),
     "fedbb.losses.logit_calibrated": ("FedLCLoss",),
     "fedbb.losses.pnb": ("PNBLoss",),
+    "fedbb.losses.weights": ("class_weights",),
+    "fedbb.methods": ("Method",),
+    "fedbb.partition.partition": ("Partition",),
+    "fedbb.recipes.reader": ("read_recipe",),
+    "fedbb.recipes.spec": ("Recipe",),
     "fedbb.records": ("LabelCounts", "Task"),
+    "fedbb.report.frames": ("read_run", "read_runs"),
+    "fedbb.rounds.loop": ("Schedule",),
+    "fedbb.rounds.round": ("RoundPolicy",),
+    "fedbb.runs.result": ("Result", "RoundRecord"),
+    "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
+    "fedbb.training.config": ("LocalConfig",),
+    "fedbb.training.schedule": ("LRSchedule",),
 }
 """The public names by the module that defines them; docs/api.md documents each."""
 
@@ -50,6 +95,8 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     # Names are imported on first use: `import fedbb` alone must not spend seconds on torch, so
     # that the command line can start worker processes that import it in parallel.
+    if name in _PACKAGES:
+        return import_module(f"fedbb.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'fedbb' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
@@ -58,4 +105,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, *_PACKAGES, "__version__"]

@@ -1,53 +1,77 @@
 """Every algorithm as one expression of four slots: loss, penalties, weighting, merge.
 
-A slot is filled by a spec, a frozen dataclass of hyper-parameters. A recipe gives them flat, as
-`method.options`: every field of the specs that a builder takes is an option of its method.
+A slot is filled by a spec, a frozen dataclass of hyper-parameters. A builder takes them flat, as
+keyword arguments; these are the `method.options` of a recipe too.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from fedbb._util.names import nearest
-from fedbb.aggregation.merging import Merge, average, normalized_average
+from fedbb.aggregation.merging import (
+    BySamples,
+    ClientBalanced,
+    Merge,
+    Weighting,
+    average,
+    normalized_average,
+)
 from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
-from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
 from fedbb.errors import RecipeError
-from fedbb.losses.base import Loss
-from fedbb.losses.class_balanced import ClassBalanced
+from fedbb.imbalance.clients import Reading
+from fedbb.losses.base import Loss, LossLike, as_loss
+from fedbb.losses.class_balanced import ClassBalanced, Form
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.focal import Focal
-from fedbb.losses.logit_calibrated import Calibrated, Calibration, LogitCalibrated
-from fedbb.losses.pnb import PNB
+from fedbb.losses.logit_calibrated import Calibrated, Calibration, Denominator, LogitCalibrated
+from fedbb.losses.pnb import PNB, ClassFactor, Scale
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs, Penalty
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
 
+__all__ = [
+    "METHODS",
+    "Alignment",
+    "BySamples",
+    "ClientBalanced",
+    "Contrastive",
+    "Method",
+    "Proximal",
+    "average",
+    "build_method",
+    "cbr",
+    "class_balanced",
+    "fedalign",
+    "fedavg",
+    "fedavg_scaled",
+    "fedbb",
+    "fedbb_plus",
+    "fedbb_printed",
+    "fedlc",
+    "fednova",
+    "fedprox",
+    "focal",
+    "harmonize",
+    "hyper_parameters",
+    "moon",
+    "normalized_average",
+    "pnb",
+]
+
 PLAIN_LOSS = CrossEntropy()
 BY_SAMPLES = BySamples()
-PAPER_LOSS = PNB()
-PAPER_WEIGHTING = ClientBalanced()
-PLUS_LOSS = PNB(beta=0.0, mu="unit")
-PLUS_CALIBRATION = Calibration()
-PLUS_WEIGHTING = ClientBalanced(gamma=0.5)
-CALIBRATED = LogitCalibrated()
-FOCAL = Focal()
-CLASS_BALANCED = ClassBalanced()
-PROXIMAL = Proximal()
-CONTRASTIVE = Contrastive()
-ALIGNMENT = Alignment()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Method:
     """A federated learning algorithm.
 
-    Args:
+    Attributes:
         name: its name in messages and reports.
         loss: the loss of local training, bound to each client's label counts.
         penalties: terms that local training adds to the loss.
@@ -56,10 +80,41 @@ class Method:
     """
 
     name: str
-    loss: Loss = PLAIN_LOSS
-    penalties: tuple[Penalty, ...] = ()
-    weighting: Weighting = BY_SAMPLES
-    merge: Merge = average
+    loss: Loss
+    penalties: tuple[Penalty, ...]
+    weighting: Weighting
+    merge: Merge
+
+    def __init__(
+        self,
+        name: str,
+        loss: LossLike = PLAIN_LOSS,
+        penalties: tuple[Penalty, ...] = (),
+        weighting: Weighting = BY_SAMPLES,
+        merge: Merge = average,
+    ) -> None:
+        """Fill the slots.
+
+        Args:
+            name: its name in messages and reports.
+            loss: an `nn.Module` called with logits and targets, a function that makes one of a
+                client's `LabelCounts`, or a spec such as `fedbb.losses.PNB`.
+            penalties: terms that local training adds to the loss.
+            weighting: the weight of each client in the merge.
+            merge: how the models of the clients become the next global model.
+
+        Raises:
+            RecipeError: the loss is none of these.
+        """
+        slots = {
+            "name": name,
+            "loss": as_loss(loss),
+            "penalties": tuple(penalties),
+            "weighting": weighting,
+            "merge": merge,
+        }
+        for slot, part in slots.items():
+            object.__setattr__(self, slot, part)  # the record is frozen
 
     @cached_property
     def needs(self) -> Needs:
@@ -81,22 +136,23 @@ def fedavg() -> Method:
     return Method("FedAvg")
 
 
-def fedprox(penalty: Proximal = PROXIMAL) -> Method:
+def fedprox(*, mu: float = Proximal.mu) -> Method:
     """FedAvg with a proximal penalty, the distance from the global model.
 
     Args:
-        penalty: the proximal penalty.
+        mu: factor on the penalty.
     """
-    return Method("FedProx", penalties=(penalty,))
+    return Method("FedProx", penalties=(Proximal(mu),))
 
 
-def moon(penalty: Contrastive = CONTRASTIVE) -> Method:
+def moon(*, mu: float = Contrastive.mu, temperature: float = Contrastive.temperature) -> Method:
     """FedAvg with a contrastive penalty between the global and the previous local model.
 
     Args:
-        penalty: the contrastive penalty.
+        mu: factor on the penalty.
+        temperature: divides the similarities.
     """
-    return Method("MOON", penalties=(penalty,))
+    return Method("MOON", penalties=(Contrastive(mu, temperature),))
 
 
 def fednova() -> Method:
@@ -104,93 +160,187 @@ def fednova() -> Method:
     return Method("FedNova", merge=normalized_average)
 
 
-def fedalign(penalty: Alignment = ALIGNMENT) -> Method:
+def fedalign(
+    *,
+    mu: float = Alignment.mu,
+    width: float = Alignment.width,
+    clip: float | None = Alignment.clip,
+) -> Method:
     """FedAvg with the last stage aligned with a narrower copy of itself.
 
     Args:
-        penalty: the alignment penalty.
+        mu: factor on the penalty.
+        width: share of the channels that the narrower copy keeps.
+        clip: largest norm of the gradient; None for no clipping.
     """
-    return Method("FedAlign", penalties=(penalty,))
+    return Method("FedAlign", penalties=(Alignment(mu, width, clip),))
 
 
-def fedlc(loss: LogitCalibrated = CALIBRATED) -> Method:
+def fedlc(
+    *,
+    tau: float = LogitCalibrated.tau,
+    denominator: Denominator = LogitCalibrated.denominator,
+) -> Method:
     """FedAvg with logits calibrated by the client's class counts; multi-class only.
 
     Args:
-        loss: the calibrated cross-entropy.
+        tau: factor on the margins.
+        denominator: "stable", or "paper" for the formula as printed.
     """
-    return Method("FedLC", loss=loss)
+    return Method("FedLC", loss=LogitCalibrated(tau, denominator))
 
 
-def focal(loss: Focal = FOCAL) -> Method:
+def focal(*, gamma: float = Focal.gamma, alpha: float | None = Focal.alpha) -> Method:
     """FedAvg with the focal loss, which gives confident correct predictions less weight.
 
     Args:
-        loss: the focal loss.
+        gamma: exponent of the focal factor.
+        alpha: weight of positive cases, for multi-label data only.
     """
-    return Method("Focal", loss=loss)
+    return Method("Focal", loss=Focal(gamma, alpha))
 
 
-def class_balanced(loss: ClassBalanced = CLASS_BALANCED) -> Method:
+def class_balanced(
+    *,
+    beta: float = ClassBalanced.beta,
+    form: Form = ClassBalanced.form,
+    gamma: float = ClassBalanced.gamma,
+) -> Method:
     """FedAvg with classes weighted by the inverse of their effective number.
 
     Args:
-        loss: the class-balanced loss.
+        beta: smoothing of the counts, in [0, 1).
+        form: "softmax", "sigmoid" or "focal".
+        gamma: exponent of the focal factor of the form "focal".
     """
-    return Method("CB", loss=loss)
+    return Method("CB", loss=ClassBalanced(beta, form, gamma))
 
 
-def fedavg_scaled(like: PNB = PAPER_LOSS) -> Method:
+def fedavg_scaled(
+    *,
+    beta: float = PNB.beta,
+    tau: float = PNB.tau,
+    mu: Scale = PNB.mu,
+    class_factor: ClassFactor = PNB.class_factor,
+    alpha_min: float = PNB.alpha_min,
+) -> Method:
     """FedAvg at the step sizes of PNB: the control that separates re-weighting from a larger rate.
 
     Args:
-        like: the PNB loss whose mean weight scales the plain loss.
+        beta: smoothing of the counts, in [0, 1).
+        tau: temperature that divides the counts.
+        mu: factor on the loss, hence on the learning rate; "unit" makes its mean weight one.
+        class_factor: factor between classes, "alpha" or "effective".
+        alpha_min: α is kept within [alpha_min, 1 − alpha_min].
     """
+    like = PNB(beta, tau, mu, class_factor, alpha_min)
     return Method("FedAvg-scaled", loss=ScaledCrossEntropy(like))
 
 
-def pnb(loss: PNB = PAPER_LOSS) -> Method:
+def pnb(
+    *,
+    beta: float = PNB.beta,
+    tau: float = PNB.tau,
+    mu: Scale = PNB.mu,
+    class_factor: ClassFactor = PNB.class_factor,
+    alpha_min: float = PNB.alpha_min,
+) -> Method:
     """PNB loss alone; clients weighted by their size.
 
     Args:
-        loss: the PNB loss.
+        beta: smoothing of the counts, in [0, 1).
+        tau: temperature that divides the counts.
+        mu: factor on the loss, hence on the learning rate; "unit" makes its mean weight one.
+        class_factor: factor between classes, "alpha" or "effective".
+        alpha_min: α is kept within [alpha_min, 1 − alpha_min].
     """
-    return Method("PNB", loss=loss)
+    return Method("PNB", loss=PNB(beta, tau, mu, class_factor, alpha_min))
 
 
-def cbr(weighting: ClientBalanced = PAPER_WEIGHTING) -> Method:
+def cbr(
+    *,
+    gamma: float = ClientBalanced.gamma,
+    reading: Reading = ClientBalanced.reading,
+    floor: float = ClientBalanced.floor,
+) -> Method:
     """Client Balanced Reweighting alone; plain loss.
 
     Args:
-        weighting: the weights by the balance of the clients.
+        gamma: how far the weights follow the balance of the clients, from 0 to 1.
+        reading: how the imbalance R of a client is measured.
+        floor: least R, which bounds the weight of a balanced client.
     """
-    return Method("CBR", weighting=weighting)
+    return Method("CBR", weighting=ClientBalanced(gamma, reading, floor))
 
 
-def fedbb(loss: PNB = PAPER_LOSS, weighting: ClientBalanced = PAPER_WEIGHTING) -> Method:
+def fedbb(
+    *,
+    beta: float = PNB.beta,
+    tau: float = PNB.tau,
+    mu: Scale = PNB.mu,
+    class_factor: ClassFactor = PNB.class_factor,
+    alpha_min: float = PNB.alpha_min,
+    gamma: float = ClientBalanced.gamma,
+    reading: Reading = ClientBalanced.reading,
+    floor: float = ClientBalanced.floor,
+) -> Method:
     """PNB loss and CBR, with the skew read as the spread of the class shares (Definition 3).
 
     Args:
-        loss: the PNB loss.
-        weighting: the weights by the balance of the clients.
+        beta: smoothing of the counts, in [0, 1).
+        tau: temperature that divides the counts.
+        mu: factor on the loss, hence on the learning rate; "unit" makes its mean weight one.
+        class_factor: factor between classes, "alpha" or "effective".
+        alpha_min: α is kept within [alpha_min, 1 − alpha_min].
+        gamma: how far the weights follow the balance of the clients, from 0 to 1.
+        reading: how the imbalance R of a client is measured.
+        floor: least R, which bounds the weight of a balanced client.
     """
-    return Method("FedBB", loss=loss, weighting=weighting)
+    return Method(
+        "FedBB",
+        loss=PNB(beta, tau, mu, class_factor, alpha_min),
+        weighting=ClientBalanced(gamma, reading, floor),
+    )
 
 
-def fedbb_printed(loss: PNB = PAPER_LOSS, gamma: float = 1.0) -> Method:
+def fedbb_printed(
+    *,
+    beta: float = PNB.beta,
+    tau: float = PNB.tau,
+    mu: Scale = PNB.mu,
+    class_factor: ClassFactor = PNB.class_factor,
+    alpha_min: float = PNB.alpha_min,
+    gamma: float = ClientBalanced.gamma,
+) -> Method:
     """PNB loss and CBR by Eq. 10 as printed, which weights all clients equally at γ = 1.
 
     Args:
-        loss: the PNB loss.
+        beta: smoothing of the counts, in [0, 1).
+        tau: temperature that divides the counts.
+        mu: factor on the loss, hence on the learning rate; "unit" makes its mean weight one.
+        class_factor: factor between classes, "alpha" or "effective".
+        alpha_min: α is kept within [alpha_min, 1 − alpha_min].
         gamma: how far the weights follow the balance, from 0 to 1.
     """
-    return Method("FedBB-printed", loss=loss, weighting=ClientBalanced(gamma, reading="printed"))
+    return Method(
+        "FedBB-printed",
+        loss=PNB(beta, tau, mu, class_factor, alpha_min),
+        weighting=ClientBalanced(gamma, reading="printed"),
+    )
 
 
 def fedbb_plus(
-    loss: PNB = PLUS_LOSS,
-    calibration: Calibration = PLUS_CALIBRATION,
-    weighting: ClientBalanced = PLUS_WEIGHTING,
+    *,
+    beta: float = 0.0,
+    tau: float = PNB.tau,
+    mu: Scale = "unit",
+    class_factor: ClassFactor = PNB.class_factor,
+    alpha_min: float = PNB.alpha_min,
+    margin: float = Calibration.margin,
+    label_margin: float = Calibration.label_margin,
+    gamma: float = 0.5,
+    reading: Reading = ClientBalanced.reading,
+    floor: float = ClientBalanced.floor,
 ) -> Method:
     """Logits calibrated for absent and rare classes, half of CBR; a β above 0 adds PNB.
 
@@ -198,11 +348,23 @@ def fedbb_plus(
     than it gained.
 
     Args:
-        loss: the PNB loss that is applied to the calibrated logits.
-        calibration: the calibration of the logits.
-        weighting: the weights by the balance of the clients.
+        beta: smoothing of the counts, in [0, 1).
+        tau: temperature that divides the counts.
+        mu: factor on the loss, hence on the learning rate; "unit" makes its mean weight one.
+        class_factor: factor between classes, "alpha" or "effective".
+        alpha_min: α is kept within [alpha_min, 1 − alpha_min].
+        margin: factor on the margins of multi-class data.
+        label_margin: factor on the margins of multi-label data.
+        gamma: how far the weights follow the balance of the clients, from 0 to 1.
+        reading: how the imbalance R of a client is measured.
+        floor: least R, which bounds the weight of a balanced client.
     """
-    return Method("FedBB-plus", loss=Calibrated(loss, calibration), weighting=weighting)
+    loss = PNB(beta, tau, mu, class_factor, alpha_min)
+    return Method(
+        "FedBB-plus",
+        loss=Calibrated(loss, Calibration(margin, label_margin)),
+        weighting=ClientBalanced(gamma, reading, floor),
+    )
 
 
 def harmonize(base: Method, balancing: Method) -> Method:
@@ -298,10 +460,7 @@ def hyper_parameters(name: str) -> dict[str, Any]:
     >>> hyper_parameters("moon")
     {'mu': 1.0, 'temperature': 0.5}
     """
-    flat: dict[str, Any] = {}
-    for key, default in _parameters(METHODS[name]).items():
-        flat |= _fields(default) if is_dataclass(default) else {key: default}
-    return flat
+    return dict(METHODS[name].__kwdefaults__ or {})
 
 
 def _build(name: str, options: Mapping[str, Any], where: str) -> Method:
@@ -315,7 +474,7 @@ def _build(name: str, options: Mapping[str, Any], where: str) -> Method:
         if option not in known:
             raise RecipeError(f"{where}.{option} is unknown to {name}{nearest(option, known)}")
     try:
-        return METHODS[name](**_gather(METHODS[name], options))
+        return METHODS[name](**options)
     except ValueError as error:
         raise RecipeError(f"{where} of {name}: {error}") from error
     except TypeError as error:
@@ -329,25 +488,3 @@ def _table(options: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(options, Mapping):
         raise RecipeError(f"method.options.{name} must be a table of options, not {options!r}")
     return options
-
-
-def _gather(builder: Callable[..., Method], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a builder's arguments: each spec with the options that are fields of it replaced."""
-    arguments: dict[str, Any] = {}
-    for key, default in _parameters(builder).items():
-        if is_dataclass(default) and not isinstance(default, type):
-            changes = {field: options[field] for field in _fields(default) if field in options}
-            arguments[key] = replace(default, **changes)
-        elif key in options:
-            arguments[key] = options[key]
-    return arguments
-
-
-def _parameters(builder: Callable[..., Method]) -> dict[str, Any]:
-    # The defaults of a builder's arguments are its specs, and so the source of all options.
-    parameters = inspect.signature(builder).parameters
-    return {key: parameter.default for key, parameter in parameters.items()}
-
-
-def _fields(spec: Any) -> dict[str, Any]:
-    return {field.name: getattr(spec, field.name) for field in fields(spec)}

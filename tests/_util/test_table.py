@@ -3,6 +3,8 @@
 import csv
 import io
 import re
+import shutil
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -10,10 +12,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedbb._util.table import (
+    GREEK,
     Cell,
     Column,
     Table,
     elide,
+    escape_latex,
     escape_markdown,
     make_table,
     number_cell,
@@ -24,6 +28,8 @@ from fedbb._util.table import (
     to_page,
     to_rich,
 )
+from fedbb.report.sweep.table_files import as_latex, read_table
+from helpers.grid_results import run_cells, small_grid
 from helpers.page_reader import PageReader
 
 HOSTILE = '<script>alert("x")</script> | a_b 5 % & \\ `c` [d](e) $f$ #{g}~^ \x07\n'
@@ -153,3 +159,96 @@ def test_shortened_names_fit_on_one_line_and_keep_both_ends(text, length):
 def test_short_names_stay_and_signs_that_cannot_be_seen_go():
     assert elide("short") == "short"
     assert elide("a\x00b\n c") == "a b c"
+
+
+HOSTILE_LATEX = {
+    r"\input{/etc/passwd} \end{table}": "fedavg",
+    "[x] 5 % & a_b # $ ^ ~ { } | < > \" ' `": "fedavg-scaled",
+    "日本語 Ünïcødé ß ☃ αβγδεζηθικλμνξοπρςστυφχψω ΓΔΘΛΞΠΣΥΦΨΩ ϛ \x07": "fedbb",
+}
+ALLOWED = re.compile(
+    r"\\(?:textbackslash\{\}|textasciicircum\{\}|textasciitilde\{\}|char34|ldots\{\}|ss\{\}"
+    r"|ae\{\}|o\{\}|O\{\}|ensuremath\{(?:[<>|-]|\^\{[+-]\}|\\[A-Za-z]+)\}|[{}$&#%_]"
+    r"|[`'^~=\"rvc]\{[A-Za-z]\})"
+)
+
+
+def hostile_table(folder):
+    grid = small_grid(folder, rows=HOSTILE_LATEX, columns=("[1]", "a\\\\b"), seeds="[0, 1]")
+    return read_table(grid, [], run_cells(grid, folder / "runs"))
+
+
+@given(st.text())
+def test_nothing_special_is_left_once_the_escapes_are_taken_out(text):
+    escaped = escape_latex(text)
+    assert escaped.isascii()
+    assert "\n" not in escaped
+    rest = ALLOWED.sub("", escaped)
+    assert not set(rest) & set("\\$&#%_^~"), rest
+    assert rest.replace("{}", "").count("{") == rest.replace("{}", "").count("}")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("50 % & a_b", r"50 \% \& a\_b"),
+        ("δ = 0.1", r"\ensuremath{\delta} = 0.1"),
+        ("Λ ΑΒ ο", r"\ensuremath{\Lambda} AB o"),
+        ("é ü", r"\'{e} \"{u}"),
+        ("1 ± 2", r"1 \ensuremath{\pm} 2"),
+        ("雪", "(U+96EA)"),
+        ("\\", r"\textbackslash{}"),
+    ],
+)
+def test_signs_become_what_latex_prints(text, expected):
+    assert escape_latex(text) == expected
+
+
+def test_every_greek_letter_is_one_that_latex_knows():
+    for name in re.findall(r"\\ensuremath\{\\(\w+)\}", escape_latex("".join(map(chr, GREEKS)))):
+        assert name in GREEK
+
+
+GREEKS = range(0x370, 0x400)
+
+
+def test_every_row_has_as_many_cells_as_columns(tmp_path):
+    for form, body in re.findall(
+        r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", as_latex(hostile_table(tmp_path)), re.S
+    ):
+        rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+        assert rows
+        assert {len(re.split(r"(?<!\\)&", row)) for row in rows} == {len(form)}
+        assert all(row.startswith("{") for row in rows)
+
+
+def test_the_table_uses_nothing_beyond_booktabs(tmp_path):
+    text = as_latex(hostile_table(tmp_path))
+    assert text.startswith("% Needs \\usepackage{booktabs}.\n")
+    assert re.findall(r"\\begin\{(\w+)\}", text) == ["table", "tabular"] * 2
+    assert text.isascii()
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_it_compiles_with_hostile_labels(tmp_path):
+    (tmp_path / "table.tex").write_text(as_latex(hostile_table(tmp_path)))
+    page = (
+        r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"
+    )
+    (tmp_path / "page.tex").write_text(page)
+    command = ["pdflatex", "-draftmode", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_the_terminal_shows_a_note_below_and_no_head_without_titles():
+    table = make_table(("name", "n"), [("a", 1)], "caption", note="a note")
+    assert shown(table) == ["caption", "name  n", "a     1", "a note"]
+    assert shown(make_table(("", ""), [("a", 1)])) == ["a  1"]
+
+
+def test_a_colored_cell_is_colored_on_a_terminal_that_has_colors():
+    target = io.StringIO()
+    table = make_table(("name",), [(Cell("bad", strong=True, color="red"),)])
+    Console(file=target, force_terminal=True, color_system="standard").print(to_rich(table))
+    assert "\x1b[1;31mbad" in target.getvalue()

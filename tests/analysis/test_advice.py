@@ -11,7 +11,7 @@ from fedbb.analysis.measures import Settings, mean_weights
 from fedbb.imbalance.cases import effective_number
 from fedbb.methods import build_method
 from fedbb.partition.registry import Rule
-from fedbb.report.inspection.files import write_fragment
+from fedbb.report.inspection import write_fragment
 
 
 def tailed(factor=0.1, classes=10, most=1000):

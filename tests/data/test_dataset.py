@@ -61,27 +61,36 @@ def with_pixel(value: float) -> Examples:
     return Examples(images, LABELS)
 
 
+def both(inputs) -> dict[str, Examples]:
+    return {"train": Examples(inputs, LABELS), "test": Examples(inputs, LABELS)}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train": with_pixel(np.nan)}, "made train image 2 holds NaN"),
-        ({"test": with_pixel(-np.inf)}, "made test image 2 holds NaN or infinity"),
+        ({"train": with_pixel(np.nan)}, "made train input 2 holds NaN"),
+        ({"test": with_pixel(-np.inf)}, "made test input 2 holds NaN or infinity"),
         ({"train": Examples(IMAGES, np.array([0, 1, 3, 0]))}, "train label 2 is 3; .* 0 to 2"),
         ({"test": Examples(IMAGES, np.array([0, -1, 1, 0]))}, "test label 1 is -1"),
-        ({"train": Examples(IMAGES, LABELS[:3])}, "4 images but 3 labels"),
+        ({"train": Examples(IMAGES, LABELS[:3])}, "4 inputs but 3 labels"),
         ({"train": Examples(IMAGES, LABELS.astype(float))}, "labels are float64"),
-        ({"train": Examples(IMAGES, MARKS)}, "one whole number per image"),
+        ({"train": Examples(IMAGES, MARKS)}, "one whole number per example"),
         ({"train": Examples(IMAGES[:0], LABELS[:0])}, "train set is empty"),
         ({"test": Examples(IMAGES[:0], LABELS[:0])}, "test set is empty"),
-        ({"train": Examples(IMAGES[:, 0], LABELS)}, r"shape \(4, 2, 2\)"),
+        ({"train": Examples(IMAGES[:, 0, 0, 0], LABELS)}, r"shape \(4,\)"),
         ({"train": Examples(IMAGES[:, :0], LABELS)}, r"shape \(4, 0, 2, 2\)"),
-        ({"train": Examples(IMAGES.astype(float), LABELS)}, "float64; allowed are uint8 and"),
+        (
+            {"train": Examples(IMAGES.astype(float), LABELS)},
+            "float64; allowed are uint8, float32, int32, int64",
+        ),
         ({"test": Examples(IMAGES[..., :1], LABELS)}, "trains on .* but tests on"),
         ({"test": Examples(IMAGES.astype(np.uint8), LABELS)}, "but tests on uint8"),
         (
             {"train": Examples(IMAGES, LABELS, {"site": np.array(["a"])})},
-            "4 images but 1 column site",
+            "4 inputs but 1 column site",
         ),
+        ({"augmentation": Augmentation(flip=True), **both(IMAGES[:, 0])}, "not images"),
+        ({"augmentation": Augmentation(crop=1), **both(IMAGES.astype(int))}, "cropped or flipped"),
         ({"classes": ()}, "no classes"),
         ({"classes": ("a", "b", "a")}, "'a' twice"),
         ({"mean": (0.5,)}, "each of 3 channels"),

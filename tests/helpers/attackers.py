@@ -7,9 +7,8 @@ import torch
 
 from fedbb.records import ClientFailure, ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
-from fedbb.rounds.policy import RoundReplies
-from fedbb.rounds.round import TrainClients
-from fedbb.simulation.base import Engine
+from fedbb.rounds.round import RoundReplies, TrainClients
+from fedbb.simulation.inline import Engine
 from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import TrainJob
 

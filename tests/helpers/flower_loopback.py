@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.flower.app.client import app
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
@@ -25,8 +25,7 @@ from fedbb.flower.app.transport import GridTransport
 from fedbb.recipes.check import check_recipe
 from fedbb.records import ClientFailure
 from fedbb.rounds.loop import Start, run_rounds
-from fedbb.rounds.policy import RoundReplies
-from fedbb.rounds.round import PlainRound
+from fedbb.rounds.round import PlainRound, RoundReplies
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runtime import local_config_of, network_of

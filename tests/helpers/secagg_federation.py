@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedbb.records import Task
-from fedbb.rounds.policy import RoundPolicy
-from fedbb.rounds.round import PlainRound, train_all
+from fedbb.rounds.round import PlainRound, RoundPolicy, train_all
 from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.secagg.cbr import UNBOUND, Agreement, Contributor, terms_of
 from fedbb.secagg.client_secrets import ClientSecrets
-from fedbb.secagg.round import SecureRound
+from fedbb.secagg.round import SecureRound, StatisticsClient, StatisticsRound
 from fedbb.secagg.simulated import RoundTraining, SimulatedClient, SimulatedTransport
-from fedbb.secagg.statistics_round import StatisticsClient, StatisticsRound
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from fedbb.training.config import LocalConfig

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbb.paper.efficiency import PAPER_TABLE
-from fedbb.paper.tables import Printed, paper_tables, printed
+from fedbb.paper.tables import PAPER_TABLE, Printed, paper_tables, printed
 
 SUMS = {
     "imbalance-factor": (3, 240.97, 0, 0.0),

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
+from fedbb.partition.label_distance import measure_skew
 from fedbb.partition.registry import KINDS, Rule, assign_groups, by_value, divide, even_parts
-from fedbb.partition.skew import measure_skew
 from fedbb.records import Task
 
 
@@ -26,6 +26,20 @@ RULES = st.one_of(
         seed=st.integers(0, 99),
     ),
     st.builds(Rule, kind=st.just("even"), clients=st.integers(1, 120), seed=st.integers(0, 99)),
+    st.builds(
+        Rule,
+        kind=st.just("pathological"),
+        clients=st.integers(2, 12),
+        classes_per_client=st.integers(2, 4),
+        seed=st.integers(0, 99),
+    ),
+    st.builds(
+        Rule,
+        kind=st.just("shards"),
+        clients=st.integers(1, 30),
+        shards_per_client=st.integers(1, 4),
+        seed=st.integers(0, 99),
+    ),
     st.builds(Rule, kind=st.just("column"), column=st.just("site")),
     st.builds(Rule, kind=st.just("column"), column=st.just("site"), clients=st.integers(1, 5)),
 )
@@ -71,7 +85,8 @@ def test_multi_label_data_takes_all_kinds_and_tells_their_skew() -> None:
     data = Examples(plain.inputs, marks, plain.columns)
     skew = {"clients": 3, "concentration": 1.0, "min_samples": 1}
     skews = [Rule("quantity-skew", **skew), Rule("label-skew", **skew)]
-    for rule in (*skews, Rule("even", 3), Rule("column", column="site")):
+    few = [Rule("pathological", 3, classes_per_client=2), Rule("shards", 3, shards_per_client=2)]
+    for rule in (*skews, *few, Rule("even", 3), Rule("column", column="site")):
         made = divide(rule, data, Task.MULTILABEL)
         assert sum(made.sizes) == 60
         assert made.rule["measured_skew"] == round(measure_skew(marks, made.clients), 6)
@@ -87,6 +102,12 @@ def test_multi_label_data_takes_all_kinds_and_tells_their_skew() -> None:
         (Rule("column", column="sight"), "did you mean site"),
         (Rule("column"), "needs column"),
         (Rule("file"), "needs path"),
+        (Rule("pathological", 5), "needs classes_per_client"),
+        (Rule("even", 5, shards_per_client=2), "shards_per_client is none of them"),
+        (Rule("pathological", 1, classes_per_client=2), "cannot hold all 4 classes"),
+        (Rule("pathological", 5, classes_per_client=5), "allowed are 1 to 4"),
+        (Rule("pathological", 121, classes_per_client=1), "class 0 has 30 samples for the 31"),
+        (Rule("shards", 61, shards_per_client=2), "there are 120 samples to cut"),
         (Rule("even", clients=121), "allowed are 1 to 120"),
         (Rule("label-skew", clients=13, concentration=1.0), "there are 120"),
     ],
@@ -98,6 +119,7 @@ def test_a_rule_that_cannot_be_followed_is_refused(rule, message) -> None:
 
 def test_no_samples_are_refused_by_every_kind() -> None:
     fields = {"clients": 1, "concentration": 1.0, "column": "site"}
+    fields |= {"classes_per_client": 1, "shards_per_client": 1}
     for name, kind in KINDS.items():
         rule = Rule(name, **{key: fields[key] for key in kind.needs})
         with pytest.raises(DataError, match="no samples"):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fedbb.errors import RecipeError
 from fedbb.recipes.reader import differences, make_recipe, read_recipe
+from fedbb.training.schedule import LRSchedule
 
 SMALL = """
 seed = 3
@@ -68,6 +69,18 @@ def test_settings_replace_values_and_are_read_as_toml(recipe_file):
         ("data.long_tail=2", "data.long_tail = 2 is refused"),
         ("data.validation=1", "data.validation = 1 is refused"),
         ("local.momentum=1", "local.momentum = 1 is refused"),
+        ("local.optimizer=rms", "local.optimizer = 'rms' is refused"),
+        ("local.betas=[0.9]", "local.betas.2 is missing"),
+        ("local.betas=[0.9, 1.0]", "local.betas.2 = 1.0 is refused"),
+        ("local.schedule=linear", "local.schedule.kind = 'linear' is refused"),
+        ("local.schedule=step", "needs either step_size or milestones"),
+        ("local.schedule={kind='cosine', wormup=2}", "wormup is unknown; did you mean warmup?"),
+        ("local.schedule.milestones=[0]", "local.schedule.milestones.1 = 0 is refused"),
+        ("local.schedule=3", "local.schedule = 3 is refused"),
+        ("local.clip=0", "local.clip = 0 is refused"),
+        ("local.accumulate=0", "local.accumulate = 0 is refused"),
+        ("rounds.patience=0", "rounds.patience = 0 is refused"),
+        ("rounds.target=1.5", "rounds.target = 1.5 is refused"),
         ("engine=rocket", "engine = 'rocket' is refused"),
         ("seed=-1", "seed = -1 is refused"),
         ("name='../up'", "name = '../up' is refused"),
@@ -80,6 +93,13 @@ def test_settings_replace_values_and_are_read_as_toml(recipe_file):
 def test_a_bad_setting_is_refused_by_name(recipe_file, setting, words):
     with pytest.raises(RecipeError, match=re.escape(words)):
         read_recipe(recipe_file, [setting])
+
+
+def test_a_schedule_is_a_table_or_its_kind_alone(recipe_file):
+    short, long = ("local.schedule=cosine", "local.schedule={kind='cosine'}")
+    assert read_recipe(recipe_file, [short]) == read_recipe(recipe_file, [long])
+    steps = read_recipe(recipe_file, ["local.schedule={kind='step', milestones=[2, 5]}"])
+    assert steps.local.lr_schedule == LRSchedule("step", milestones=(2, 5))
 
 
 def test_missing_parts_are_named(tmp_path):

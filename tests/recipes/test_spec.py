@@ -6,14 +6,15 @@ one record.
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fedbb.cli.demo import demo_recipes
 from fedbb.paper.tables import SCALES, paper_grid, paper_tables
-from fedbb.recipes.demonstration import demo_recipes
 from fedbb.recipes.reader import make_recipe
-from fedbb.recipes.spec import Recipe
+from fedbb.recipes.spec import ADDED, EVERY_KEY, Recipe
 
 FROZEN = json.loads((Path(__file__).parent / "data" / "frozen_names.json").read_text("utf-8"))
 
@@ -39,6 +40,22 @@ def smallest(engine: str) -> Recipe:
 @pytest.mark.parametrize("engine", ["auto", "inline", "pool"])
 def test_a_recipe_of_defaults_is_written_with_the_keys_and_values_of_before(engine):
     assert smallest(engine).decisive.model_dump_json() == WHOLE
+
+
+def test_every_younger_key_is_left_out_at_its_default_and_written_otherwise():
+    recipe = smallest("auto")
+    whole = recipe.model_dump(context=EVERY_KEY)
+    old = json.loads(WHOLE)
+    for name, keys in ADDED.items():
+        assert set(whole[name]) == {*old[name], *keys}
+    local = replace(recipe.local, optimizer="adam", betas=(0.5, 0.9), schedule="cosine", clip=1.0)
+    rounds = replace(recipe.rounds, patience=3)
+    changed = recipe.model_copy(update={"local": local, "rounds": rounds})
+    written = json.loads(changed.model_dump_json())
+    added = {key: value for key, value in written["local"].items() if key not in old["local"]}
+    assert list(added) == ["optimizer", "betas", "schedule", "clip"]
+    assert written["rounds"] == {**old["rounds"], "patience": 3}
+    assert make_recipe(written) == changed
 
 
 def test_central_training_is_written_with_the_same_keys():

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fedbb.recipes.grid.file import GridSheet, OverlaySheet
+from fedbb.recipes.grid.file import GridSpec, OverlaySpec
 from fedbb.recipes.grid.grid import read_grid
 from helpers.small_grid import write
 
@@ -29,5 +29,5 @@ def test_the_overlay_of_the_page_changes_what_it_says(tmp_path):
 
 
 def test_the_page_names_every_key_of_the_files():
-    for key in {*GridSheet.model_fields, *OverlaySheet.model_fields} - {"source"}:
+    for key in {*GridSpec.model_fields, *OverlaySpec.model_fields} - {"source"}:
         assert re.search(rf"\b{key}\b", PAGE), key

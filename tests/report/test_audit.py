@@ -16,7 +16,7 @@ def values(audit, what):
 def test_of_an_open_run_the_server_saw_sizes_dispersions_and_every_model(tmp_path):
     path = build(tmp_path / "run", Sketch("fedbb", clients=3, rounds=2))
     audit = audit_run(path)
-    clients = read_run(path).federation.clients
+    clients = read_run(path).federation.known
     assert audit.privacy == "none"
     assert values(audit, "samples") == [client.samples for client in clients]
     assert values(audit, "dispersion R") == [client.dispersion for client in clients]

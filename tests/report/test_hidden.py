@@ -8,8 +8,8 @@ import pytest
 from fedbb.report.compare import compare_groups
 from fedbb.report.groups import group
 from fedbb.report.labels import data_title
-from fedbb.report.page.fairness import fairness_of
 from fedbb.report.page.figures import figure_data
+from fedbb.report.page.tables import fairness_of
 from fedbb.report.results import read_run, read_runs
 from helpers.hidden_runs import hide
 from helpers.run_builder import Sketch, build, build_all
@@ -27,9 +27,9 @@ def comparison(tmp_path_factory):
 
 def test_a_hidden_federation_has_a_number_of_clients_and_no_shares(tmp_path):
     run = read_run(hide(build(tmp_path / "run", Sketch("fedbb", clients=4))))
-    assert run.federation.clients == ()
-    assert run.federation.number == run.federation.hidden == 4
-    assert all(math.isnan(cases) for cases in run.federation.positives)
+    assert run.federation.known == ()
+    assert len(run.federation.clients) == run.federation.hidden == 4
+    assert all(math.isnan(cases) for cases in run.federation.class_counts)
     assert "4 clients" in data_title(run)
 
 

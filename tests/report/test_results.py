@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedbb.errors import RunError
 from fedbb.records import Task
-from fedbb.report.results import RunResult, read_run, read_runs
+from fedbb.report.results import RunResult, read_run, read_runs, scores_by_round
 from helpers.run_builder import Sketch, build, write
 
 FILES = ("recipe.json", "federation.json", "environment.json", "rounds.jsonl", "summary.json")
@@ -37,7 +37,7 @@ def test_a_run_comes_back_as_it_was_written(tmp_path):
     assert run.summary.final.scores["test"].macro == plain[-1]["scores"]["test"]["macro"]
     assert run.summary.chosen_on == "test"
     assert run.seconds == pytest.approx(4 * 0.75)
-    assert sum(client.weight for client in run.federation.clients) == pytest.approx(1)
+    assert sum(client.weight for client in run.federation.known) == pytest.approx(1)
     assert run.environment["cores"] == "2"
 
 
@@ -164,3 +164,17 @@ def test_a_file_cut_anywhere_gives_a_run_or_an_error_of_ours(whole, name, part):
     except RunError:
         return
     assert isinstance(run, RunResult)
+
+
+def test_a_run_that_stopped_early_keeps_its_last_score_by_round(tmp_path):
+    sketches = [
+        Sketch(rounds=4, seed=0),
+        Sketch(rounds=2, seed=1),
+        Sketch(rounds=3, seed=2, finished=False),
+    ]
+    runs = [read_run(build(tmp_path / str(s.seed), s)) for s in sketches]
+    table = scores_by_round(runs, "accuracy")
+    assert table.shape == (3, 4)
+    assert not np.isnan(table[:2]).any()
+    assert table[1, 1] == table[1, 2] == table[1, 3] != table[1, 0]
+    assert np.isnan(table[2]).tolist() == [False, False, False, True]

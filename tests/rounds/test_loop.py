@@ -8,8 +8,6 @@ from fedbb.aggregation.merging import average
 from fedbb.errors import DivergedError
 from fedbb.losses.pnb import PNB
 from fedbb.methods import METHODS, Method, build_method, fedavg, fednova, fedprox, moon
-from fedbb.penalties.contrastive import Contrastive
-from fedbb.penalties.proximal import Proximal
 from fedbb.records import ClientInfo, ModelState, Task
 from fedbb.rounds.loop import Schedule, Start, choose
 from fedbb.rounds.round import longest_first
@@ -42,10 +40,15 @@ def test_choices_differ_between_rounds_and_repeat_with_the_seed():
 SUITED = [
     (name, task) for name in METHODS for task in Task if build_method(name, {}).loss.supports(task)
 ]
+# All clients and half of them, in turns; the other half of the cases is among the slow ones.
+CASES = [
+    pytest.param(*suited, share, marks=[pytest.mark.slow] if (place + turn) % 2 else [])
+    for place, suited in enumerate(SUITED)
+    for turn, share in enumerate((1.0, 0.5))
+]
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-@pytest.mark.parametrize(("name", "task"), SUITED)
+@pytest.mark.parametrize(("name", "task", "participation"), CASES)
 def test_every_method_runs_and_repeats_to_the_bit(name, task, participation):
     schedule = Schedule(number=3, participation=participation)
     method, dataset = build_method(name, {}), toy_dataset(task)
@@ -151,14 +154,12 @@ def test_a_loss_spec_is_bound_anew_to_every_clients_counts():
 
 
 def test_fedprox_without_strength_is_fedavg_to_the_bit():
-    ours, theirs = (list(toy_rounds(m))[-1] for m in (fedprox(Proximal(0.0)), fedavg()))
+    ours, theirs = (list(toy_rounds(m))[-1] for m in (fedprox(mu=0.0), fedavg()))
     assert digest(ours.state) == digest(theirs.state)
 
 
 def test_moon_without_strength_is_fedavg_with_the_head_to_the_bit():
-    ours, theirs = (
-        list(toy_rounds(m, projection=True))[-1] for m in (moon(Contrastive(mu=0.0)), fedavg())
-    )
+    ours, theirs = (list(toy_rounds(m, projection=True))[-1] for m in (moon(mu=0.0), fedavg()))
     assert digest(ours.state) == digest(theirs.state)
 
 
@@ -169,3 +170,28 @@ def test_fednova_with_equal_clients_is_fedavg_to_the_bit():
     assert digest(ours.state) == digest(theirs.state)
     unequal = list(toy_rounds(fednova()))[-1]
     assert digest(unequal.state) != digest(list(toy_rounds(fedavg()))[-1].state)
+
+
+SCORES = st.lists(st.sampled_from([-np.inf, 0.1, 0.2, 0.3, 0.4]), max_size=12)
+
+
+@given(SCORES, st.integers(1, 5))
+def test_a_run_is_out_of_patience_after_so_many_rounds_without_a_better_score(scores, patience):
+    best, since = -np.inf, 0
+    for number, score in enumerate(scores):
+        best, since = (score, 0) if number == 0 or score > best else (best, since + 1)
+    stopped = Schedule(number=20, patience=patience).stopped_by(scores)
+    assert (stopped == "patience") == (since >= patience)
+    assert Schedule(number=20).stopped_by(scores) is None
+
+
+@given(SCORES, st.sampled_from([0.2, 0.25, 0.4]))
+def test_a_run_has_reached_its_target_once_a_score_is_as_high(scores, target):
+    stopped = Schedule(number=20, patience=20, target=target).stopped_by(scores)
+    assert (stopped == "target") == any(score >= target for score in scores)
+
+
+def test_the_last_round_is_no_early_stop():
+    schedule = Schedule(number=3, patience=1, target=0.5)
+    assert schedule.stopped_by([0.6, 0.6]) == "target"
+    assert schedule.stopped_by([0.6, 0.6, 0.6]) is None

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.recipes.grid.grid import read_grid
-from fedbb.recipes.grid.select import select
-from fedbb.runs.cost_estimate import Estimate, Forecast, estimate, kind_of, wall_time
+from fedbb.recipes.grid.grid import read_grid, select
+from fedbb.runs.cost_estimate import Estimate, RemainingTime, estimate, kind_of, wall_time
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from fedbb.runs.scheduler import EventKind, RunEvent
@@ -107,14 +106,27 @@ def test_a_forecast_learns_from_the_rounds_it_hears_of(grid, tmp_path):
     chosen = select(grid, ["FedAvg & η = 0.1"])
     one, two = chosen.cells
     guess = Estimate({one.name: 10.0, two.name: 10.0}, {one.name: 3, two.name: 3}, {})
-    forecast = Forecast(chosen, guess, workers=1)
-    assert forecast.seconds() == 60.0
-    forecast.hear(one, RunEvent(tmp_path, EventKind.BEGUN))
-    forecast.hear(one, RunEvent(tmp_path, EventKind.ROUND, round=1, seconds=2.0))
-    assert forecast.seconds() == (2 + 3) * 2.0
-    forecast.hear(one, RunEvent(tmp_path, EventKind.ROUND, round=2, seconds=4.0))
-    assert forecast.seconds() == (1 + 3) * 3.0
-    forecast.hear(one, RunEvent(tmp_path, EventKind.FAILED, "killed"))
-    assert forecast.seconds() == 9.0
-    forecast.hear(two, RunEvent(tmp_path, EventKind.FINISHED))
-    assert forecast.seconds() == 0.0
+    remaining = RemainingTime(chosen, guess, workers=1)
+    assert remaining.seconds() == 60.0
+    remaining.handle(one, RunEvent(tmp_path, EventKind.BEGUN))
+    remaining.handle(one, RunEvent(tmp_path, EventKind.ROUND, round=1, seconds=2.0))
+    assert remaining.seconds() == (2 + 3) * 2.0
+    remaining.handle(one, RunEvent(tmp_path, EventKind.ROUND, round=2, seconds=4.0))
+    assert remaining.seconds() == (1 + 3) * 3.0
+    remaining.handle(one, RunEvent(tmp_path, EventKind.FAILED, "killed"))
+    assert remaining.seconds() == 9.0
+    remaining.handle(two, RunEvent(tmp_path, EventKind.FINISHED))
+    assert remaining.seconds() == 0.0
+
+
+def test_an_estimate_of_cells_that_may_stop_early_is_an_upper_bound(grid, tmp_path):
+    for cell in grid.cells:
+        begin(cell, tmp_path / "out", 2.0)
+    assert not estimate(grid, tmp_path / "out").at_most
+    path = write_grid(tmp_path)
+    text = path.read_text("utf-8").replace("partition = {", "validation = 0.2\npartition = {")
+    early = read_grid(write(path, text.replace("number = 3", "number = 3\npatience = 2")))
+    begin(early.cells[0], tmp_path / "early", 2.0)
+    found = estimate(select(early, ["FedAvg & η = 0.05"]), tmp_path / "early")
+    assert found.at_most
+    assert list(found.left.values()) == [2, 3]

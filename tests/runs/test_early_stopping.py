@@ -2,12 +2,18 @@
 
 import pytest
 
+from fedbb.cli.grids import headline
 from fedbb.errors import RecipeError, RunError
+from fedbb.recipes.grid.grid import read_grid
 from fedbb.recipes.reader import make_recipe
+from fedbb.runs.cost_estimate import Estimate
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
+from fedbb.runs.sweep import State, statuses
+from helpers.commands import fedbb
 from helpers.digest_runs import CLIENTS
 from helpers.flower_loopback import flower_run, open_loopback, take_identity
+from helpers.small_grid import write, write_grid
 from helpers.small_run import finish, small_values, without_seconds, write_npz
 
 ROUNDS = 12
@@ -96,6 +102,23 @@ def test_a_run_on_flower_stops_at_the_same_round(tmp_path, monkeypatch, endless)
     grid = open_loopback(chosen, CLIENTS, state=str(tmp_path / "state"))
     summary, records = flower_run(chosen, tmp_path / "run", grid)
     assert (summary["stopped"], len(records)) == ("patience", end(endless, 2))
+
+
+def test_a_sweep_and_the_screen_know_that_a_stopped_run_is_finished(tmp_path, monkeypatch):
+    path = write_grid(tmp_path)
+    text = path.read_text("utf-8").replace("partition = {", "validation = 0.2\npartition = {")
+    text = text.replace("number = 3", f"number = {ROUNDS}\npatience = 2")
+    grid = read_grid(write(path, text))
+    cell = grid.cells[0]
+    costs = Estimate({cell.name: 1.0}, {cell.name: ROUNDS}, {}, at_most=True)
+    assert "at most about 12 s" in headline(statuses(grid, tmp_path / "out"), costs)
+    _, records = finish(cell.recipe, tmp_path / "out" / cell.name, workers=0)
+    status = statuses(grid, tmp_path / "out")[cell.name]
+    assert (status.state, status.rounds, status.of) == (State.FINISHED, len(records), ROUNDS)
+    told = fedbb("show", tmp_path / "out" / cell.name, monkeypatch=monkeypatch).out
+    shown = " ".join(told.split())
+    assert f"{len(records)} of {ROUNDS} rounds" in shown
+    assert "stopped early: no better score on validation data" in shown
 
 
 @pytest.mark.parametrize("setting", [{"patience": 3}, {"target": 0.9}])

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from fedbb.partition.partition import from_owners
+from fedbb.partition.partition import group_owners
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.partition_file import is_same_partition, save_partition_digest
 
 
 def division(owners, labels=(0, 1, 0, 1, 2, 2)):
-    return from_owners(np.array(owners), 3, np.array(labels), {"kind": "made up"})
+    return group_owners(np.array(owners), 3, np.array(labels), {"kind": "made up"})
 
 
 @pytest.mark.parametrize("hidden", [True, False])

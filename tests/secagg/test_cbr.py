@@ -7,8 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.aggregation.merging import average, normalized_average, renormalize
-from fedbb.aggregation.weighting import BySamples, ClientBalanced
+from fedbb.aggregation.merging import (
+    BySamples,
+    ClientBalanced,
+    average,
+    normalized_average,
+    renormalize,
+)
 from fedbb.errors import PrivacyError
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.secagg.cbr import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbb.aggregation.weighting import ClientBalanced
+from fedbb.aggregation.merging import ClientBalanced
 from fedbb.errors import PrivacyError, RecipeError, RunError
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import FILES, RunFolder

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedbb.secagg.primitives.fixed_point import add_masks
 from fedbb.secagg.primitives.keys import public_key, shared_key
-from fedbb.secagg.primitives.masks import add_masks
 from fedbb.secagg.primitives.shamir import split
 from fedbb.secagg.protocol.key_derivation import (
     decrypt_share,

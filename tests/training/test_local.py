@@ -12,8 +12,6 @@ from fedbb.errors import DivergedError, RecipeError
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import METHODS, fedalign, fedavg, fedbb, fedprox, pnb
 from fedbb.models.base import NetworkModule, Outputs
-from fedbb.penalties.alignment import Alignment
-from fedbb.penalties.proximal import Proximal
 from fedbb.records import ClientState, Task
 from fedbb.rounds.replies import expected_steps
 from fedbb.state import restore, snapshot
@@ -79,8 +77,8 @@ def test_training_equals_a_loop_written_by_hand(case, clip):
 
 @pytest.mark.parametrize(("own", "given"), [(0.05, None), (0.05, 3.0), (3.0, 0.05)])
 def test_a_gradient_is_clipped_to_the_smaller_of_two_bounds(own, given):
-    clipped = train(fedalign(Alignment(clip=own)), plan=replace(PLAN, clip=given))
-    expected = train(fedalign(Alignment(clip=0.05)))
+    clipped = train(fedalign(clip=own), plan=replace(PLAN, clip=given))
+    expected = train(fedalign(clip=0.05))
     assert equal_states(clipped.state, expected.state)
 
 
@@ -189,7 +187,7 @@ def test_a_penalty_is_added_to_every_step():
     plan = replace(PLAN, lr=0.02, weight_decay=0.0)
     start = snapshot(toy_network()).params
     moved = train(fedavg(), plan=plan).state.params
-    held = train(fedprox(Proximal(mu=20.0)), plan=plan).state.params
+    held = train(fedprox(mu=20.0), plan=plan).state.params
     distance = [sum((s[n] - start[n]).norm().item() for n in start) for s in (moved, held)]
     assert distance[1] < 0.5 * distance[0]
 

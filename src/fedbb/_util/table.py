@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape as escape_html
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedbb._util.latex import escape_latex
-
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 UNDEFINED = "–"
-LATEX_LENGTH, TERMINAL_LENGTH = 60, 120
+LATEX_LENGTH, TERMINAL_LENGTH, NAME_LENGTH = 60, 120, 24
 _MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]|<>"})
 # Programs that open a CSV file take a cell that begins so for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -50,11 +50,13 @@ class Cell:
         text: What a reader sees.
         value: Unrounded number, by which pages sort and which CSV holds; None if undefined.
         strong: Whether the text is emphasized.
+        color: Color of the text on a terminal, such as "green".
     """
 
     text: str
     value: float | None = None
     strong: bool = False
+    color: str = ""
 
 
 Entry = str | float | Cell | None
@@ -212,27 +214,37 @@ def to_rich(
     """Return a table for the terminal; control characters are removed.
 
     Args:
-        table: What to show.
+        table: What to show; without titles of columns it has no head.
         merge_names: Whether equal names in the first column are shown once.
         length: Most letters of a cell; longer texts lose their middle.
-        wrap: Whether cells may break into lines.
+        wrap: Whether cells may break into lines; short names in the first column never do.
     """
     # Rich takes a tenth of a second to import, which other forms of a table need not pay.
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    def shown(text: str, style: str = "") -> Text:
-        return Text(elide(text, length), style=style)
+    def shown(entry: Entry) -> Text:
+        style = f"{'bold' * entry.strong} {entry.color}" if isinstance(entry, Cell) else ""
+        return Text(elide(text_of(entry), length), style=style.strip())
 
-    title = shown(table.caption) if table.caption else None
     result = RichTable(
-        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+        title=Text(elide(table.caption, TERMINAL_LENGTH)) if table.caption else None,
+        caption=Text(elide(table.note, 10 * TERMINAL_LENGTH)) if table.note else None,
+        title_justify="left",
+        caption_justify="left",
+        show_header=any(table.head),
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
     )
-    for column in table.columns:
-        result.add_column(shown(column.title), justify=column.align, no_wrap=not wrap)
+    # A short name stays in one piece, so that a reader can search for it.
+    is_named = all(len(row[0]) <= NAME_LENGTH for row in table.texts)
+    for place, column in enumerate(table.columns):
+        whole = not wrap or (place == 0 and is_named)
+        result.add_column(shown(column.title), justify=column.align, no_wrap=whole)
     before = None
     for row in table.rows:
-        texts = [shown(text_of(e), "bold" * (isinstance(e, Cell) and e.strong)) for e in row]
+        texts = [shown(entry) for entry in row]
         name = text_of(row[0])
         if merge_names and name == before:
             texts[0] = Text("")
@@ -315,3 +327,90 @@ def _page_entry(entry: Entry) -> Any:
         return entry
     is_undefined = entry is None or math.isnan(entry)
     return [text_of(entry), None if is_undefined else entry]
+
+
+SIGNS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\ensuremath{<}",
+    ">": r"\ensuremath{>}",
+    "|": r"\ensuremath{|}",
+    '"': r"{\char34}",
+    "±": r"\ensuremath{\pm}",
+    "−": r"\ensuremath{-}",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "×": r"\ensuremath{\times}",
+    "·": r"\ensuremath{\cdot}",
+    "≤": r"\ensuremath{\le}",
+    "≥": r"\ensuremath{\ge}",
+    "⁺": r"\ensuremath{^{+}}",
+    "⁻": r"\ensuremath{^{-}}",
+    "→": r"\ensuremath{\to}",
+    "‘": "`",
+    "’": "'",
+    "“": "``",
+    "”": "''",
+}
+GREEK = {
+    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"),
+    *("lambda", "mu", "nu", "xi", "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi"),
+    *("omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi"),
+    *("Psi", "Omega"),
+}
+LIKE_LATIN = dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True))
+ACCENTS = {
+    "\u0300": r"\`",
+    "\u0301": r"\'",
+    "\u0302": r"\^",
+    "\u0303": r"\~",
+    "\u0304": r"\=",
+    "\u0308": r"\"",
+    "\u030a": r"\r",
+    "\u030c": r"\v",
+    "\u0327": r"\c",
+}
+
+
+def escape_latex(text: str) -> str:
+    r"""Return text that LaTeX prints as it is; letters it cannot print are named by number.
+
+    >>> print(escape_latex("5 % of δ_0"))
+    5 \% of \ensuremath{\delta}\_0
+    """
+    return "".join(_sign(sign) for sign in " ".join(text.split()))
+
+
+def _sign(sign: str) -> str:
+    if sign in SIGNS:
+        return SIGNS[sign]
+    if " " <= sign <= "~":
+        return sign
+    return _greek(sign) or _accented(sign) or f"(U+{ord(sign):04X})"
+
+
+def _greek(sign: str) -> str | None:
+    """Return a Greek letter as LaTeX spells it, those that look Latin as Latin ones."""
+    found = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(sign, ""))
+    if found is None or sign in LIKE_LATIN:
+        return LIKE_LATIN.get(sign)
+    name = {"LAMDA": "lambda"}.get(found[2], found[2].lower())
+    name = name.capitalize() if found[1] == "CAPITAL" else name
+    return rf"\ensuremath{{\{name}}}" if name in GREEK else None
+
+
+def _accented(sign: str) -> str | None:
+    """Return a Latin letter with its accent put on by LaTeX."""
+    parts = unicodedata.normalize("NFD", sign)
+    if len(parts) == 2 and parts[0].isascii() and parts[1] in ACCENTS:
+        return f"{ACCENTS[parts[1]]}{{{parts[0]}}}"
+    return {"ß": r"\ss{}", "æ": r"\ae{}", "ø": r"\o{}", "Ø": r"\O{}"}.get(sign)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.aggregation.weighting import ClientBalanced
+from fedbb.aggregation.merging import ClientBalanced
 from fedbb.analysis.label_statistics import LabelStatistics
 from fedbb.imbalance.cases import effective_number
 from fedbb.imbalance.classes import class_shares
@@ -16,7 +16,7 @@ from fedbb.imbalance.clients import READINGS, Reading, balance_weights, dispersi
 from fedbb.losses.base import Loss
 from fedbb.losses.logit_calibrated import Calibrated, Calibration
 from fedbb.losses.pnb import PNB, ClassFactor, Scale, Weights, weigh
-from fedbb.partition.skew import total_variation
+from fedbb.partition.label_distance import total_variation
 from fedbb.records import FloatArray, IntArray, LabelCounts, Task
 
 RARE = 10

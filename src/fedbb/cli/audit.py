@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
+from fedbb._util.table import make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.report.audit import EXAMPLES, Audit, Seen, audit_run
+
+LONGEST = 2000
+"""Most letters of a value; that of many clients is a list of them."""
 
 
 def audit(
@@ -30,7 +32,7 @@ def audit(
             console.print(part, markup=False, highlight=False)
 
 
-def _screen(found: Audit) -> Iterator[str | Table]:
+def _screen(found: Audit) -> Iterator[RenderableType]:
     yield f'{found.run}, privacy = "{found.privacy}"'
     if found.seen:
         yield "\nThe server saw:"
@@ -42,17 +44,16 @@ def _screen(found: Audit) -> Iterator[str | Table]:
     yield from found.unseen
 
 
-def _table(seen: tuple[Seen, ...]) -> Table:
+def _table(seen: tuple[Seen, ...]) -> RenderableType:
     """Return a row for each value, or for all values of one kind that rounds brought."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("of whom", "what", "when", "value"):
-        table.add_column(name, overflow="fold")
-    rows: dict[tuple[str, str], list[Seen]] = {}
+    found: dict[tuple[str, str], list[Seen]] = {}
     for value in seen:
-        rows.setdefault((value.whose, value.what), []).append(value)
-    for (whose, what), values in rows.items():
-        table.add_row(whose, what, _when(values), _values([value.value for value in values]))
-    return table
+        found.setdefault((value.whose, value.what), []).append(value)
+    rows = [
+        (whose, what, _when(values), _values([value.value for value in values]))
+        for (whose, what), values in found.items()
+    ]
+    return to_rich(make_table(("of whom", "what", "when", "value"), rows, words=4), length=LONGEST)
 
 
 def _when(values: list[Seen]) -> str:

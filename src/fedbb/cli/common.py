@@ -35,7 +35,7 @@ AllowCode = Annotated[
     typer.Option(
         "--allow-code",
         callback=_import_from_here,
-        help="Import and run the network that a recipe names as package.module:function.",
+        help="Import code that the recipe or model file names.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -44,6 +44,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 def print_json(value: Any, *, indent: int | None = 1) -> None:
     """Print a value as JSON on standard output."""
     typer.echo(json.dumps(value, indent=indent, ensure_ascii=False))
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line of any text as it is, without markup, colors or line breaks."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def format_duration(seconds: float) -> str:

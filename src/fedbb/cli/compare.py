@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isnan
-from typing import Annotated, TypeVar
+from typing import Annotated
 
+import numpy as np
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
+from fedbb._util.table import Cell, Column, Entry, elide, make_table, to_rich
+from fedbb.analysis.measures import effective_clients
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.screens import COLUMNS, percent
 from fedbb.report.compare import (
@@ -21,9 +22,8 @@ from fedbb.report.compare import (
     Score,
     Setting,
     compare_groups,
-    effective_clients,
+    count_gains,
     notes,
-    tally,
     verdict,
 )
 from fedbb.report.compare import as_json as plain
@@ -32,12 +32,12 @@ from fedbb.report.labels import data_title, method_title, metric_title, score_te
 from fedbb.report.prose import interval_text, signed
 from fedbb.report.statistics import Verdict
 
-Line = TypeVar("Line")
-
 ROWS = 6
 """Classes, and clients, shown of either end."""
 BAR = 10
 WIDEST = 34
+LONGEST = 500
+"""Most letters of a cell, and of a line outside of tables."""
 
 
 def screenful(found: GroupComparison) -> Iterator[RenderableType]:
@@ -52,12 +52,7 @@ def screenful(found: GroupComparison) -> Iterator[RenderableType]:
     if found.clients:
         yield from _clients(found)
     for number, note in enumerate(notes(found)):
-        yield safe(f"note: {note}") if number else Text("\n") + safe(f"note: {note}")
-
-
-def safe(text: str) -> Text:
-    """Return text with signs that a terminal might obey made visible."""
-    return Text("".join(sign if sign.isprintable() else "�" for sign in text))
+        yield Text("\n" * (number == 0) + elide(f"note: {note}", LONGEST))
 
 
 def _group(name: str, group: MethodRuns) -> Text:
@@ -65,7 +60,10 @@ def _group(name: str, group: MethodRuns) -> Text:
     title = f"{method_title(first.recipe.method.name)} on {data_title(first)}"
     seeds = f"seed{'s' if len(group.runs) > 1 else ''} {_seeds(group.seeds)}"
     return Text.assemble(
-        (f"{name}  ", "bold"), safe(f"{title}; {seeds}"), "\n   ", safe(group.label)
+        (f"{name}  ", "bold"),
+        elide(f"{title}; {seeds}", LONGEST),
+        "\n   ",
+        elide(group.label, LONGEST),
     )
 
 
@@ -74,61 +72,57 @@ def _settings(settings: Sequence[Setting]) -> Iterator[RenderableType]:
         yield _title("No setting differs but the seed")
         return
     yield _title("Settings that differ")
-    table = _table("setting", "A", "B")
-    for line in settings:
-        table.add_row(safe(line.key), safe(_value(line.a)), safe(_value(line.b)))
-    yield table
+    rows = [(line.key, *map(_value, (line.a, line.b))) for line in settings]
+    yield _table(("setting", "A", "B"), rows, words=3)
 
 
-def _value(value: object) -> str:
-    return "–" if value is None else str(value)
+def _value(value: object) -> Entry:
+    return None if value is None else str(value)
 
 
 def _scores(found: GroupComparison) -> Iterator[RenderableType]:
     yield _title("Test scores, mean ± sd over seeds; differences over pairs of equal seeds")
-    figures = ("A", "B", "B − A", "95 % interval", "B higher")
-    table = _table("metric", "round", figures=figures)
-    for line in found.scores:
-        table.add_row(
+    head = ("metric", "round", "A", "B", "B − A", "95 % interval", "B higher")
+    rows = [
+        (
             COLUMNS.get(line.metric, line.metric) if line.which == "final" else "",
             line.which,
             score_text(line.a),
             score_text(line.b),
             _judged(line),
             interval_text(line.paired.interval, 100),
-            f"{line.paired.ahead} of {len(line.paired.seeds)}" if line.paired.seeds else "–",
+            f"{line.paired.ahead} of {len(line.paired.seeds)}" if line.paired.seeds else None,
         )
-    yield table
+        for line in found.scores
+    ]
+    yield _table(head, rows, words=2)
 
 
-def _judged(line: Score) -> Text:
+def _judged(line: Score) -> Cell:
     """Return a difference, colored only where its interval excludes zero."""
-    styles = {Verdict.AHEAD: "green", Verdict.BEHIND: "red"}
-    return Text(signed(100 * line.gap), style=styles.get(line.paired.verdict, ""))
+    colors = {Verdict.AHEAD: "green", Verdict.BEHIND: "red"}
+    return Cell(signed(100 * line.gap), color=colors.get(line.paired.verdict, ""))
 
 
 def _classes(found: GroupComparison) -> Iterator[RenderableType]:
-    count, number = tally(found.classes), len(found.classes)
+    count, number = count_gains(found.classes), len(found.classes)
     yield _title(
         f"Classes by {metric_title(found.class_metric)} after the last round: "
         f"{count.won} gain, {count.lost} lose, {number - count.won - count.lost} neither"
     )
-    table = _table("class", figures=("cases", "A", "B", "B − A"))
-    table.add_column("", min_width=BAR)
     widest = max((abs(line.gap) for line in found.classes if not isnan(line.gap)), default=0)
-    for line in _ends(found.classes):
-        if line is None:
-            table.add_row(f"… {number - 2 * ROWS} more", style="dim")
-            continue
-        gap = _colored(signed(100 * line.gap), line.gap)
-        figures = (
-            "–" if isnan(line.cases) else f"{line.cases:,.0f}",
+    rows: list[Sequence[Entry]] = [
+        (
+            line.name,
+            None if isnan(line.cases) else f"{line.cases:,.0f}",
             _share(line.a),
             _share(line.b),
-            gap,
+            _colored(signed(100 * line.gap), line.gap),
+            _bar(line.gap, widest),
         )
-        table.add_row(safe(line.name), *figures, _bar(line.gap, widest))
-    yield table
+        for line in found.classes
+    ]
+    yield _table(("class", "cases", "A", "B", "B − A", Column("")), _ends(rows))
     yield _parts(found)
 
 
@@ -143,7 +137,7 @@ def _parts(found: GroupComparison) -> Text:
         f"{count.won} gain, {count.lost} lose"
         for name, which in (("head", "most"), ("tail", "fewest"))
         for lines in [found.classes_of(name)]
-        for count in [tally(lines)]
+        for count in [count_gains(lines)]
     ]
     return Text("\n".join(texts))
 
@@ -154,14 +148,10 @@ def _clients(found: GroupComparison) -> Iterator[RenderableType]:
         yield _title(f"Client weights, seed {found.seed_of_clients}: the same in both")
         return
     yield _title(f"Client weights in %, seed {found.seed_of_clients}")
-    table = _table("client", figures=("samples", "A", "B", "B − A"))
-    for line in _ends(sorted(lines, key=lambda line: line.a - line.b)):
-        if line is None:
-            table.add_row(f"… {len(lines) - 2 * ROWS} more", style="dim")
-        else:
-            table.add_row(*_client(line))
-    yield table
-    ours, theirs = (effective_clients(side) for side in zip(*_weights(lines), strict=True))
+    rows = [_client(line) for line in sorted(lines, key=lambda line: line.a - line.b)]
+    yield _table(("client", "samples", "A", "B", "B − A"), _ends(rows))
+    ours = effective_clients(np.array([line.a for line in lines]))
+    theirs = effective_clients(np.array([line.b for line in lines]))
     count = f"{ours:.1f} (A), {theirs:.1f} (B) of {len(lines)}"
     yield Text(f"effective number of clients, 1 / Σ weight²: {count}")
 
@@ -177,30 +167,29 @@ def _seeds(seeds: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
-def _weights(lines: Sequence[ClientWeights]) -> list[tuple[float, float]]:
-    return [(line.a, line.b) for line in lines]
-
-
-def _client(line: ClientWeights) -> tuple[str | Text, ...]:
+def _client(line: ClientWeights) -> Sequence[Entry]:
     ours, theirs = line.samples
     samples = f"{ours:,}" if ours == theirs else f"{ours:,} / {theirs:,}"
     change = _colored(signed(100 * (line.b - line.a)), line.b - line.a)
     return str(line.client), samples, percent(line.a), percent(line.b), change
 
 
-def _ends(lines: Sequence[Line]) -> list[Line | None]:
-    if len(lines) <= 2 * ROWS + 1:
-        return list(lines)
-    return [*lines[:ROWS], None, *lines[-ROWS:]]
+def _ends(rows: Sequence[Sequence[Entry]]) -> Sequence[Sequence[Entry]]:
+    """Return the first and last rows, with one between them that counts those left out."""
+    more = len(rows) - 2 * ROWS
+    if more <= 1:
+        return rows
+    gap = Cell(f"… {more} more", color="dim")
+    return [*rows[:ROWS], (gap, *[""] * (len(rows[0]) - 1)), *rows[-ROWS:]]
 
 
-def _bar(value: float, widest: float) -> Text:
+def _bar(value: float, widest: float) -> Cell:
     length = round(BAR * abs(value) / widest) if widest and not isnan(value) else 0
     return _colored("█" * length, value)
 
 
-def _colored(text: str, value: float) -> Text:
-    return Text(text, style="green" if value > 0 else "red" if value < 0 else "")
+def _colored(text: str, value: float) -> Cell:
+    return Cell(text, color="green" if value > 0 else "red" if value < 0 else "")
 
 
 def _share(value: float) -> str:
@@ -211,15 +200,10 @@ def _title(text: str) -> Text:
     return Text(f"\n{text}", style="bold")
 
 
-def _table(*words: str, figures: Sequence[str] = ()) -> Table:
-    """Return an empty table; columns of words are cut where they are too long, figures never."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
-    table.padding = (0, 1, 0, 0)
-    for name in words:
-        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=WIDEST)
-    for name in figures:
-        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
-    return table
+def _table(
+    head: Sequence[str | Column], rows: Sequence[Sequence[Entry]], words: int = 1
+) -> RenderableType:
+    return to_rich(make_table(head, rows, words=words), length=WIDEST, wrap=False)
 
 
 def compare(

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.errors import RecipeError
 from fedbb.evaluation.cost import price
 from fedbb.methods import BASES, Method, build_method
-from fedbb.paper.efficiency import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
+from fedbb.paper.tables import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
 from fedbb.runs.cost_estimate import Work, time_methods
 
 SHOWN = (*BASES, "fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb")
@@ -47,7 +47,7 @@ def cost(
         print_json(rows)
     elif not quiet:
         console = Console()
-        console.print(_table(rows, f"{model}, {classes} classes, {image}", images))
+        console.print(to_rich(_table(rows, f"{model}, {classes} classes, {image}", images)))
         for row in rows:
             if row["note"]:
                 console.print(f"{row['method']}: {row['note']}", markup=False, highlight=False)
@@ -85,15 +85,12 @@ def _row(
 
 
 def _table(rows: list[dict[str, Any]], title: str, images: int) -> Table:
-    table = Table(title=f"Cost of a client's training: {title}", title_justify="left")
     timed = ["seconds"] if images else []
-    headings = ("held, M", "step MACs, M", "sent, MB", "extra, MB", *timed)
-    table.add_column("method", no_wrap=True)
-    for heading in (*headings, "paper's count", "printed"):
-        table.add_column(heading, justify="right")
+    head = ("method", "held, M", "step MACs, M", "sent, MB", "extra, MB", *timed)
+    lines = []
     for row in rows:
         paper, printed = row["paper_convention"], row["printed"]
-        table.add_row(
+        line = (
             row["method"],
             f"{row['parameters'] / 1e6:.2f}",
             f"{row['training_macs'] / 1e6:.1f}",
@@ -101,6 +98,8 @@ def _table(rows: list[dict[str, Any]], title: str, images: int) -> Table:
             f"{row['extra_bytes'] / 1e6:.2f}",
             *([f"{row['seconds']:.2f}"] if images else []),
             f"{paper['parameters'] / 1e6:.2f} / {paper['macs'] / 1e6:.1f}",
-            f"{printed['parameters']} / {printed['macs']}" if printed else "–",
+            f"{printed['parameters']} / {printed['macs']}" if printed else None,
         )
-    return table
+        lines.append(line)
+    caption = f"Cost of a client's training: {title}"
+    return make_table((*head, "paper's count", "printed"), lines, caption)

@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    DownloadColumn,
-)
-from rich.table import Table
+from rich.progress import DownloadColumn
 
+from fedbb._util.table import make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json, progress_bar
 from fedbb.data.download import cache_folder
 from fedbb.data.registry import (
@@ -39,7 +37,8 @@ def list_data(as_json: Json = False, quiet: Quiet = False) -> None:
         print_json(rows)
     elif not quiet:
         console = Console()
-        console.print(_table(rows))
+        head = ("data set", "task", "what it is", "origin", "here")
+        console.print(to_rich(make_table(head, map(_shown, rows), words=5)))
         console.print(f"Downloads are kept in {cache_folder()} (FEDBB_DATA chooses another).")
 
 
@@ -109,15 +108,9 @@ def _row(name: str) -> dict[str, Any]:
     }
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table()
-    for heading in ("data set", "task", "what it is", "origin", "here"):
-        table.add_column(heading)
-    for row in rows:
-        yours = row["origin"] == "your files"
-        here = "–" if yours else "yes" if row["here"] else "no"
-        table.add_row(row["name"], row["task"] or "either", row["about"], row["origin"], here)
-    return table
+def _shown(row: dict[str, Any]) -> tuple[str, ...]:
+    here = "–" if row["origin"] == "your files" else "yes" if row["here"] else "no"
+    return row["name"], row["task"] or "either", row["about"], row["origin"], here
 
 
 def _tell(held: CacheStatus, what: str, as_json: bool, quiet: bool) -> None:

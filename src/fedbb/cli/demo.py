@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +14,8 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from fedbb.cli.common import Json, Quiet, print_json, progress_bar
-from fedbb.recipes.demonstration import demo_recipes
+from fedbb.recipes.reader import make_recipe
+from fedbb.recipes.spec import Recipe
 from fedbb.report.groups import gather
 from fedbb.report.method_comparison import as_json, as_markdown
 from fedbb.report.output import write_text
@@ -76,3 +79,21 @@ def _run(jobs: list[RunJob], workers: int | None, console: Console) -> None:
             progress(done, len(jobs))
             if not console.is_terminal:
                 console.print(f"finished {path.name}", markup=False, highlight=False)
+
+
+DATA = ("digits", "digit-mosaic")
+METHODS = ("fedavg", "fedavg-scaled", "fedbb")
+
+
+def demo_recipes(seeds: int) -> list[Recipe]:
+    """Return the recipes of the demo, the seeds of one method beside each other."""
+    folder = resources.files("fedbb.recipes") / "demo"
+    recipes = []
+    for data in DATA:
+        values = tomllib.loads((folder / f"{data}.toml").read_text(encoding="utf-8"))
+        for method in METHODS:
+            for seed in range(seeds):
+                name = f"{data}-{method}-seed{seed}"
+                chosen = {**values, "name": name, "seed": seed, "method": {"name": method}}
+                recipes.append(make_recipe(chosen, f"demo recipe {name}"))
+    return recipes

@@ -4,34 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json
-from fedbb.cli.flower_run import Settings, need_flower, run
-from fedbb.cli.flower_up import join, up
+from fedbb.cli.flower_run import Settings, join, need_flower, run, up
 from fedbb.errors import RunError
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 from fedbb.recipes.privacy import need_libraries
 from fedbb.recipes.reader import read_recipe
 
+if TYPE_CHECKING:
+    from fedbb.flower.admin.certificates import Piece
+
 app = typer.Typer(help="Run recipes across real sites, on Flower.", no_args_is_help=True)
 
-STYLES = {
+COLORS = {
     "ok": "green",
     "warn": "yellow",
-    "bad": "bold red",
+    "bad": "red",
     "online": "green",
     "offline": "yellow",
     "not registered": "yellow",
     "dismissed": "dim",
     "completed": "green",
-    "failed": "bold red",
+    "failed": "red",
 }
+LONGEST = 1000
+"""Most letters of a finding or its advice."""
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the federation.")]
 
@@ -95,26 +98,23 @@ def certs(
         pieces = make_certificates(
             FederationFolder(path), host or [], days, keys=None if keys else 0
         )
-    if as_json:
-        print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in pieces])
-    elif not quiet:
-        for piece in pieces:
-            typer.echo(f"{'made' if piece.made else 'kept'}  {piece.path}  {piece.what}")
+    _print_files(pieces, as_json, quiet)
 
 
 @app.command("status")
 def status(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
     """Show the sites that are online, the runs and their progress."""
     need_flower()
-    from fedbb.flower.admin.status import describe
+    from fedbb.flower.admin.run_monitor import describe
 
     state = describe(FederationFolder(path))
     if as_json:
         print_json(state)
     elif not quiet:
         console = Console()
-        for part in status_tables(state):
-            console.print(part)
+        for part in status_parts(state):
+            shown = to_rich(part) if isinstance(part, Table) else part
+            console.print(shown, markup=False, highlight=False)
 
 
 @app.command("doctor")
@@ -133,7 +133,8 @@ def doctor(
     if as_json:
         print_json([vars(finding) for finding in findings])
     elif not quiet:
-        Console().print(findings_table([vars(finding) for finding in findings]))
+        table = findings_table([vars(finding) for finding in findings])
+        Console().print(to_rich(table, length=LONGEST))
     if any(finding.level == "bad" for finding in findings):
         raise typer.Exit(1)
 
@@ -142,9 +143,8 @@ def doctor(
 def admit(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
     """Register the keys of new sites while the server is running."""
     need_flower()
-    from fedbb.flower.admin.control import Control
-    from fedbb.flower.admin.membership import NEW_KEY, dismissed
-    from fedbb.flower.admin.membership import admit as register
+    from fedbb.flower.admin.control import NEW_KEY, Control, dismissed
+    from fedbb.flower.admin.control import admit as register
 
     folder = FederationFolder(path)
     folder.check()
@@ -168,7 +168,7 @@ def dismiss(
     """Remove a site from the federation immediately; its key is never accepted again."""
     need_flower()
     from fedbb.flower.admin.control import Control
-    from fedbb.flower.admin.membership import dismiss as unregister
+    from fedbb.flower.admin.control import dismiss as unregister
 
     folder = FederationFolder(path)
     folder.check()
@@ -214,11 +214,7 @@ def enrol(
     else:
         chosen = read_recipe(recipe, settings or [])
         pieces = sign_up(FederationFolder(path), chosen, keys=keys)
-    if as_json:
-        print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in pieces])
-    elif not quiet:
-        for piece in pieces:
-            typer.echo(f"{'made' if piece.made else 'kept'}  {piece.path}  {piece.what}")
+    _print_files(pieces, as_json, quiet)
 
 
 app.command("up")(up)
@@ -226,50 +222,50 @@ app.command("join")(join)
 app.command("run")(run)
 
 
+def _print_files(files: Sequence[Piece], as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in files])
+    elif not quiet:
+        for file in files:
+            typer.echo(f"{'made' if file.made else 'kept'}  {file.path}  {file.what}")
+
+
 def findings_table(findings: Sequence[dict[str, Any]]) -> Table:
-    """Return a row for each finding: its level, its subject, and advice."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column()
+    """Return a row for each finding, its level and its subject, and one for its advice."""
+    rows: list[tuple[Entry, ...]] = []
     for finding in findings:
-        told = Text(finding["told"])
+        rows.append((_colored(finding["level"]), finding["subject"], finding["told"]))
         if finding["advice"]:
-            told.append(f"\n→ {finding['advice']}", style="bold")
-        table.add_row(_colored(finding["level"]), Text(finding["subject"]), told)
-    return table
+            rows.append(("", "", Cell(f"→ {finding['advice']}", strong=True)))
+    return make_table(("", "", ""), rows, words=3)
 
 
-def status_tables(state: dict[str, Any]) -> Iterator[Table | Text | str]:
+def status_parts(state: dict[str, Any]) -> Iterator[Table | str]:
     """Yield the server's address, its sites and its runs."""
-    yield Text(f"server {state['server']}")
-    sites = Table(title="Sites", title_justify="left")
-    for name in ("site", "status", "last came online (UTC)"):
-        sites.add_column(name)
-    for site in state["sites"]:
-        sites.add_row(site["site"], _colored(site["status"]), _moment(site["since"]))
-    yield sites
+    yield f"server {state['server']}"
+    sites = [(s["site"], _colored(s["status"]), _moment(s["since"])) for s in state["sites"]]
+    yield make_table(("site", "status", "last came online (UTC)"), sites, "Sites", words=3)
     if not state["runs"]:
         yield "no runs yet"
         return
-    runs = Table(title="Runs, newest first", title_justify="left")
-    for name in ("begun (UTC)", "status", "rounds", "MB to / from", "folder"):
-        runs.add_column(name, overflow="fold")
-    for entry in state["runs"]:
-        runs.add_row(
+    runs = [
+        (
             _moment(entry["begun"])[:16],
             _colored(entry["status"].removeprefix("finished:")),
             f"{entry['done']} of {entry['rounds'] or '?'}",
             f"{entry['bytes_to_sites'] / 1e6:.1f} / {entry['bytes_from_sites'] / 1e6:.1f}",
-            Text(Path(entry["folder"]).name),
+            Path(entry["folder"]).name,
         )
-    yield runs
+        for entry in state["runs"]
+    ]
+    head = ("begun (UTC)", "status", "rounds", "MB to / from", "folder")
+    yield make_table(head, runs, "Runs, newest first", words=5)
     if state["runs"][0]["details"]:
-        yield Text(f"the newest run ended with: {state['runs'][0]['details']}")
+        yield f"the newest run ended with: {state['runs'][0]['details']}"
 
 
-def _colored(word: str) -> Text:
-    return Text(word, style=STYLES.get(word, ""))
+def _colored(word: str) -> Cell:
+    return Cell(word, color=COLORS.get(word, ""))
 
 
 def _moment(text: str) -> str:

@@ -7,32 +7,44 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
-from fedbb.cli.common import format_duration, print_json, progress_bar, stoppable
+from fedbb._util.table import Cell as TableCell
+from fedbb._util.table import Column, Table, make_table, to_rich
+from fedbb._util.text import counted
+from fedbb.cli.common import format_duration, print_json, progress_bar, say, stoppable
 from fedbb.cli.screens import open_sweep_screen
 from fedbb.errors import RecipeError
 from fedbb.paper.tables import Printed
-from fedbb.recipes.grid.grid import Cell, Grid
-from fedbb.recipes.grid.select import select
-from fedbb.runs.cost_estimate import Estimate, Forecast, estimate
+from fedbb.recipes.grid.grid import Cell, Grid, select
+from fedbb.runs.cost_estimate import Estimate, RemainingTime, estimate
 from fedbb.runs.scheduler import prepare
 from fedbb.runs.sweep import CellStatus, State, run_grid, statuses
 from fedbb.simulation.pool.process_start import usable_cores
 
+Seeds = Annotated[
+    str | None, typer.Option("--seeds", help="Seeds instead of the file's, as in 0,1,2.")
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="TEXT", help='Only cells of this label, or "FedBB & seed 0".'),
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Cells at a time; one per core if not given.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="List the cells and what they will cost, run nothing.")
+]
 RUNS = "runs"
 """The folder within a grid's own that its cells' folders are in."""
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How a grid is run and told of."""
+class SweepOptions:
+    """Which cells of a grid run, on how many workers, and what is printed."""
 
     only: Sequence[str] = ()
     workers: int | None = None
@@ -43,7 +55,7 @@ class Manner:
 
 
 @dataclass(frozen=True)
-class Piece:
+class GridFolder:
     """A grid, the numbers printed for it if it is the paper's, and the folder for all it gives."""
 
     grid: Grid
@@ -56,26 +68,26 @@ class Piece:
         return self.out / RUNS
 
 
-def work_on(piece: Piece, manner: Manner) -> None:
-    """Tell what a grid will cost, run what is missing, and write its tables.
+def run_sweep(folder: GridFolder, options: SweepOptions) -> None:
+    """Print what a grid will cost, run what is missing, and write its tables.
 
     Exits with 1 if cells failed, with 130 if it was stopped.
     """
-    if not piece.grid.cells:
-        raise RecipeError(f"{piece.grid.title!r} has no cells to run")
-    chosen = select(piece.grid, manner.only)
-    console = Console(quiet=manner.quiet or manner.json)
+    if not folder.grid.cells:
+        raise RecipeError(f"{folder.grid.title!r} has no cells to run")
+    chosen = select(folder.grid, options.only)
+    console = Console(quiet=options.quiet or options.json)
     try:
         with stoppable():
-            plan = _plan(chosen, piece, manner, console)
-            if not manner.dry_run:
-                _run(chosen, piece, manner, plan, console)
+            cost = _announce(chosen, folder, options, console)
+            if not options.dry_run:
+                _run(chosen, folder, options, cost, console)
     except KeyboardInterrupt:
-        kept = f"every finished round is kept in {piece.runs}"
+        kept = f"every finished round is kept in {folder.runs}"
         typer.echo(f"stopped; {kept}, and the same command goes on", err=True)
         raise typer.Exit(130) from None
-    if not manner.dry_run:
-        _end(chosen, piece, manner, console)
+    if not options.dry_run:
+        _end(chosen, folder, options, console)
 
 
 def parse_seeds(text: str | None) -> list[int] | None:
@@ -88,24 +100,26 @@ def parse_seeds(text: str | None) -> list[int] | None:
         raise RecipeError(f"--seeds {text!r} must be whole numbers, as in 0,1,2") from None
 
 
-def _plan(chosen: Grid, piece: Piece, manner: Manner, console: Console) -> Estimate:
+def _announce(
+    chosen: Grid, folder: GridFolder, options: SweepOptions, console: Console
+) -> Estimate:
     """List the cells and say what those that are missing will cost."""
-    if not manner.dry_run:
+    if not options.dry_run:
         prepare()
-    plan = _measure(chosen, piece.runs, console, manner.allow_code)
-    found, workers = statuses(chosen, piece.runs), _workers(chosen, manner)
-    console.print(cells_table(chosen, found, plan))
-    _say(console, headline(found, plan, workers))
-    for why in dict.fromkeys(plan.unknown.values()):
-        _say(console, f"cost unknown: {why}")
+    cost = _measure(chosen, folder.runs, console, options.allow_code)
+    found, workers = statuses(chosen, folder.runs), _workers(chosen, options)
+    console.print(to_rich(cells_table(chosen, found, cost)))
+    say(console, headline(found, cost, workers))
+    for why in dict.fromkeys(cost.unknown.values()):
+        say(console, f"cost unknown: {why}")
     for note in chosen.notes:
-        _say(console, f"note: {note}")
-    if manner.json and (manner.dry_run or not manner.quiet):
-        cells = as_json(chosen, found, plan)
-        seconds = plan.wall(workers)
+        say(console, f"note: {note}")
+    if options.json and (options.dry_run or not options.quiet):
+        cells = as_json(chosen, found, cost)
+        seconds = cost.wall(workers)
         plain = {"event": "plan", "workers": workers, "seconds": seconds, "cells": cells}
         print_json(plain, indent=None)
-    return plan
+    return cost
 
 
 def _measure(chosen: Grid, runs: Path, console: Console, allow_code: bool) -> Estimate:
@@ -113,31 +127,33 @@ def _measure(chosen: Grid, runs: Path, console: Console, allow_code: bool) -> Es
         return estimate(chosen, runs, progress, allow_code=allow_code)
 
 
-def _run(chosen: Grid, piece: Piece, manner: Manner, plan: Estimate, console: Console) -> None:
-    workers = _workers(chosen, manner)
-    forecast = Forecast(chosen, plan, workers)
-    grid_events = run_grid(
-        chosen, piece.runs, workers, seconds=plan.seconds, allow_code=manner.allow_code
+def _run(
+    chosen: Grid, folder: GridFolder, options: SweepOptions, cost: Estimate, console: Console
+) -> None:
+    workers = _workers(chosen, options)
+    remaining = RemainingTime(chosen, cost, workers)
+    started = run_grid(
+        chosen, folder.runs, workers, seconds=cost.seconds, allow_code=options.allow_code
     )
-    news = closing(grid_events)
-    screen = open_sweep_screen(console, forecast, as_json=manner.json, quiet=manner.quiet)
-    with news as events, screen as shown:
-        for cell, event in events:
-            forecast.hear(cell, event)
-            shown.hear(cell, event)
+    events = closing(started)
+    screen = open_sweep_screen(console, remaining, as_json=options.json, quiet=options.quiet)
+    with events as happened, screen as shown:
+        for cell, event in happened:
+            remaining.handle(cell, event)
+            shown.handle(cell, event)
 
 
-def _end(chosen: Grid, piece: Piece, manner: Manner, console: Console) -> None:
+def _end(chosen: Grid, folder: GridFolder, options: SweepOptions, console: Console) -> None:
     from fedbb.report.sweep.table_files import write_tables
 
-    found = statuses(chosen, piece.runs)
+    found = statuses(chosen, folder.runs)
     failed = failures(chosen, found)
-    written = write_tables(piece.grid, piece.printed, piece.runs, piece.out)
-    _say(console, headline(found))
+    written = write_tables(folder.grid, folder.printed, folder.runs, folder.out)
+    say(console, headline(found))
     for title, why in failed.items():
         typer.echo(f"failed {title}: {why}", err=True)
-    _say(console, f"table: {written[0]}")
-    if manner.json:
+    say(console, f"table: {written[0]}")
+    if options.json:
         tables = [str(path) for path in written]
         cells = as_json(chosen, found)
         print_json({"event": "end", "cells": cells, "tables": tables}, indent=None)
@@ -145,17 +161,13 @@ def _end(chosen: Grid, piece: Piece, manner: Manner, console: Console) -> None:
         raise typer.Exit(1)
 
 
-def _workers(chosen: Grid, manner: Manner) -> int:
-    return min(manner.workers or usable_cores(), max(1, len(chosen.cells)))
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+def _workers(chosen: Grid, options: SweepOptions) -> int:
+    return min(options.workers or usable_cores(), max(1, len(chosen.cells)))
 
 
 Statuses = Mapping[str, CellStatus]
 
-STYLES = {
+COLORS = {
     State.WAITING: "dim",
     State.UNFINISHED: "yellow",
     State.FINISHED: "green",
@@ -165,34 +177,31 @@ STYLES = {
 
 def headline(found: Statuses, estimate: Estimate | None = None, workers: int = 1) -> str:
     """Return how many cells there are, how far they are, and what the rest will cost."""
-    counted = Counter(status.state for status in found.values())
-    parts = [f"{len(found)} cell{'' if len(found) == 1 else 's'}"]
+    states = Counter(status.state for status in found.values())
+    parts = [counted(len(found), "cell")]
     for state in (State.FINISHED, State.UNFINISHED, State.FAILED):
-        if counted[state]:
-            parts.append(f"{counted[state]} {state}")
+        if states[state]:
+            parts.append(f"{states[state]} {state}")
     if estimate is not None and estimate.per_round:
-        number = f"{workers} worker{'' if workers == 1 else 's'}"
-        parts.append(f"about {format_duration(estimate.wall(workers))} on {number}")
+        bound = "at most about" if estimate.at_most else "about"
+        wall = format_duration(estimate.wall(workers))
+        parts.append(f"{bound} {wall} on {counted(workers, 'worker')}")
     if estimate is not None and estimate.unknown:
         parts.append(f"{len(estimate.unknown)} of unknown cost")
     return ", ".join(parts)
 
 
-def cells_table(grid: Grid, found: Statuses, estimate: Estimate | None = None) -> Group:
-    """Return a title, and a row for each combination with a column for each seed."""
-    table = Table()
-    for axis in grid.axes:
-        table.add_column(escape(axis))
+def cells_table(grid: Grid, found: Statuses, estimate: Estimate | None = None) -> Table:
+    """Return a row for each combination with a column for each seed."""
     seeds = list(dict.fromkeys(cell.seed for cell in grid.cells))
-    for seed in seeds:
-        table.add_column(f"seed {seed}", justify="right", no_wrap=True)
-    if estimate is not None:
-        table.add_column("time left", justify="right", no_wrap=True)
+    head: list[str | Column] = [*map(Column, grid.axes), *(f"seed {seed}" for seed in seeds)]
+    rows = []
     for cells in _combinations(grid):
-        words = {cell.seed: _words(found[cell.name]) for cell in cells}
-        row = [*map(escape, cells[0].at.values()), *(words.get(seed, "") for seed in seeds)]
-        table.add_row(*row, *([] if estimate is None else [_left(cells, estimate)]))
-    return Group(Text(grid.title, style="bold"), table)
+        states = {cell.seed: _state(found[cell.name]) for cell in cells}
+        left = [] if estimate is None else [_left(cells, estimate)]
+        rows.append((*cells[0].at.values(), *(states.get(seed, "") for seed in seeds), *left))
+    head += [] if estimate is None else ["time left"]
+    return make_table(head, rows, grid.title, words=0)
 
 
 def failures(grid: Grid, found: Statuses) -> dict[str, str]:
@@ -229,13 +238,13 @@ def _combinations(grid: Grid) -> list[list[Cell]]:
     return list(groups.values())
 
 
-def _words(status: CellStatus) -> str:
+def _state(status: CellStatus) -> TableCell:
     text = str(status.state)
     if status.state in (State.UNFINISHED, State.FAILED) and status.rounds:
         text = f"{status.rounds} of {status.of}" + (
             ", failed" if status.state is State.FAILED else ""
         )
-    return f"[{STYLES[status.state]}]{text}[/]"
+    return TableCell(text, color=COLORS[status.state])
 
 
 def _left(cells: list[Cell], estimate: Estimate) -> str:

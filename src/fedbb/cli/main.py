@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from fedbb import __version__
+from fedbb._version import __version__
 from fedbb.errors import FedbbError
 from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.process_start import usable_cores
@@ -26,6 +26,9 @@ VERBS = {
     "report": "Write one self-contained HTML page that compares runs.",
     "compare": "Compare two runs or groups of runs by paired differences.",
     "personalize": "Evaluate a run's final model on each client, before and after fine-tuning.",
+    "predict": "Predict with a run's model; scores if the data has labels.",
+    "export": "Write a run's model as ONNX, PyTorch program or state_dict.",
+    "card": "Write a model card: data, method, scores with intervals, limits.",
     "track": "Export runs to TensorBoard, MLflow or Weights & Biases.",
     "flower": "Run recipes across real sites with Flower.",
     "methods": "List the methods a recipe can name, with their parts and defaults.",

@@ -6,8 +6,10 @@ import inspect
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.padding import Padding
+from rich.text import Text
 
+from fedbb._util.text import counted
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.methods import METHODS, build_method, hyper_parameters
 from fedbb.penalties.base import Needs
@@ -20,7 +22,10 @@ def methods(as_json: Json = False, quiet: Quiet = False) -> None:
     if as_json:
         print_json(rows)
     elif not quiet:
-        Console().print(_table(rows))
+        console = Console(highlight=False)
+        for row in rows:
+            console.print(Text(row["name"], style="bold"))
+            console.print(Padding(Text("\n".join(_lines(row))), (0, 0, 1, 4)))
 
 
 def _describe(name: str) -> dict[str, Any]:
@@ -46,20 +51,14 @@ def _cost(needs: Needs) -> str:
     if needs.tail_width is not None:
         parts.append(f"the last stage again at {needs.tail_width:g} of its width")
     if needs.models:
-        parts.append(f"{needs.models} more model{'s' if needs.models > 1 else ''} held")
+        parts.append(f"{counted(needs.models, 'more model')} held")
     return ", ".join(parts) or "as FedAvg"
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 1, 0))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column()
-    for row in rows:
-        slots = f"loss {row['loss']} · weighting {row['weighting']} · merge {row['merge']}"
-        if row["penalties"]:
-            slots += f" · penalties {', '.join(row['penalties'])}"
-        facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"
-        options = "  ".join(f"{key}={value}" for key, value in row["options"].items())
-        lines = [row["about"], slots, facts, f"options {options}" if options else "no options"]
-        table.add_row(row["name"], "\n".join(lines))
-    return table
+def _lines(row: dict[str, Any]) -> list[str]:
+    slots = f"loss {row['loss']} · weighting {row['weighting']} · merge {row['merge']}"
+    if row["penalties"]:
+        slots += f" · penalties {', '.join(row['penalties'])}"
+    facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"
+    options = "  ".join(f"{key}={value}" for key, value in row["options"].items())
+    return [row["about"], slots, facts, f"options {options}" if options else "no options"]

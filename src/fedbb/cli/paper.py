@@ -8,14 +8,24 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from typer.core import TyperGroup
 
-from fedbb.cli.common import Json, Quiet, print_json
-from fedbb.cli.grids import Manner, Piece, cells_table, failures, headline, parse_seeds, work_on
+from fedbb._util.table import Table, make_table, to_rich
+from fedbb.cli.common import Json, Quiet, print_json, say
+from fedbb.cli.grids import (
+    DryRun,
+    GridFolder,
+    Only,
+    Seeds,
+    SweepOptions,
+    Workers,
+    cells_table,
+    failures,
+    headline,
+    parse_seeds,
+    run_sweep,
+)
 from fedbb.cli.grids import as_json as cells_as_json
-from fedbb.cli.sweep import DryRun, Only, Seeds, Workers
 from fedbb.paper.tables import SCALES, paper_grid, paper_tables, printed
 from fedbb.runs.sweep import State, statuses
 
@@ -45,6 +55,8 @@ Out = Annotated[
     typer.Option("--out", "-o", help="Folder for all; paper/<table>/<scale> if not given."),
 ]
 SCALE = "reduced"
+CAPTION = 600
+"""Most letters of a caption in the list of tables."""
 
 
 @app.command("run")
@@ -63,8 +75,8 @@ def run(
 
     Says first what it will cost. Stopped and started again, it goes on where it was.
     """
-    piece = _piece(table, scale, out, seeds)
-    work_on(piece, Manner(only or (), workers, dry_run, as_json, quiet))
+    folder = _folder(table, scale, out, seeds)
+    run_sweep(folder, SweepOptions(only or (), workers, dry_run, as_json, quiet))
 
 
 @app.command("list")
@@ -74,7 +86,7 @@ def list_tables(as_json: Json = False, quiet: Quiet = False) -> None:
     if as_json:
         print_json(rows)
     elif not quiet:
-        Console().print(_overview(rows))
+        Console().print(to_rich(_overview(rows), length=CAPTION))
 
 
 @app.command("status")
@@ -95,19 +107,19 @@ def status(
     console = Console(quiet=quiet)
     if table is None:
         top = out or Path("paper")
-        pieces = {name: _piece(name, scale, top / name / scale, seeds) for name in paper_tables()}
-        rows = {name: _counts(piece) for name, piece in pieces.items()}
-        print_json(rows) if as_json else console.print(_progress(rows, scale))
+        folders = {name: _folder(name, scale, top / name / scale, seeds) for name in paper_tables()}
+        rows = {name: _counts(folder) for name, folder in folders.items()}
+        print_json(rows) if as_json else console.print(to_rich(_progress(rows, scale)))
         return
-    piece = _piece(table, scale, out, seeds)
-    found = statuses(piece.grid, piece.runs)
+    folder = _folder(table, scale, out, seeds)
+    found = statuses(folder.grid, folder.runs)
     if as_json:
-        print_json(cells_as_json(piece.grid, found))
+        print_json(cells_as_json(folder.grid, found))
         return
-    console.print(cells_table(piece.grid, found))
-    lines = [f"failed {title}: {why}" for title, why in failures(piece.grid, found).items()]
+    console.print(to_rich(cells_table(folder.grid, found)))
+    lines = [f"failed {title}: {why}" for title, why in failures(folder.grid, found).items()]
     for line in (headline(found), *lines):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(console, line)
 
 
 @app.command("table")
@@ -122,10 +134,10 @@ def table(
     """Write a table from the runs there are, and show it."""
     from fedbb.report.sweep.table_files import read_table, show_table, write_tables
 
-    piece = _piece(table, scale, out, seeds)
-    written = write_tables(piece.grid, piece.printed, piece.runs, piece.out)
+    folder = _folder(table, scale, out, seeds)
+    written = write_tables(folder.grid, folder.printed, folder.runs, folder.out)
     if not as_json and not quiet:
-        Console().print(show_table(read_table(piece.grid, piece.printed, piece.runs)))
+        Console().print(show_table(read_table(folder.grid, folder.printed, folder.runs)))
     _tell(written, as_json, quiet)
 
 
@@ -141,13 +153,13 @@ def plot(
     """Draw the figures of a table from the runs there are."""
     from fedbb.report.sweep.figures import draw_figures
 
-    piece = _piece(table, scale, out, seeds)
-    _tell(draw_figures(piece.grid, piece.runs, piece.out / "figures"), as_json, quiet)
+    folder = _folder(table, scale, out, seeds)
+    _tell(draw_figures(folder.grid, folder.runs, folder.out / "figures"), as_json, quiet)
 
 
-def _piece(table: str, scale: str, out: Path | None, seeds: str | None) -> Piece:
+def _folder(table: str, scale: str, out: Path | None, seeds: str | None) -> GridFolder:
     grid = paper_grid(table, scale, parse_seeds(seeds))
-    return Piece(grid, out or Path("paper") / table / scale, printed(table))
+    return GridFolder(grid, out or Path("paper") / table / scale, printed(table))
 
 
 def _tell(written: list[Path], as_json: bool, quiet: bool) -> None:
@@ -167,29 +179,26 @@ def _row(table: str) -> dict[str, Any]:
 
 
 def _overview(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="The paper's tables", title_justify="left", show_lines=True)
-    table.add_column("table", no_wrap=True)
-    table.add_column("what it tells")
-    for scale in SCALES:
-        table.add_column(scale, justify="right")
-    for row in rows:
-        words = escape(row["caption"] or row["title"])
-        cells = [str(row["cells"][scale]) for scale in SCALES]
-        name = f"{row['table']}\n[dim]{escape(row['source'] or '')}[/]"
-        table.add_row(name, words, *cells)
-    return table
+    lines = [
+        (
+            row["table"],
+            row["source"] or "",
+            row["caption"] or row["title"],
+            *(row["cells"][scale] for scale in SCALES),
+        )
+        for row in rows
+    ]
+    head = ("table", "in the paper", "what it tells", *SCALES)
+    return make_table(head, lines, "The paper's tables", words=3)
 
 
-def _counts(piece: Piece) -> dict[str, int]:
-    counted = Counter(status.state for status in statuses(piece.grid, piece.runs).values())
+def _counts(folder: GridFolder) -> dict[str, int]:
+    counted = Counter(status.state for status in statuses(folder.grid, folder.runs).values())
     return {str(state): counted[state] for state in State}
 
 
 def _progress(rows: dict[str, dict[str, int]], scale: str) -> Table:
-    table = Table(title=f"Cells at scale {scale}", title_justify="left")
-    table.add_column("table", no_wrap=True)
-    for state in State:
-        table.add_column(str(state), justify="right")
-    for name, counts in rows.items():
-        table.add_row(name, *(str(counts[str(state)] or "") for state in State))
-    return table
+    lines = [
+        (name, *(counts[str(state)] or "" for state in State)) for name, counts in rows.items()
+    ]
+    return make_table(("table", *map(str, State)), lines, f"Cells at scale {scale}")

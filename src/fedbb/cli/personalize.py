@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
+from fedbb._util.text import counted
 from fedbb.cli.common import AllowCode, Json, Quiet, print_json, progress_bar
 from fedbb.cli.screens import percent
 from fedbb.runs.personal import ClientAccuracies
@@ -57,26 +58,26 @@ def personalize(
     if as_json:
         print_json({"epochs": epochs, "clients": [row.as_json() for row in served]})
     elif not quiet:
-        Console().print(_table(served, epochs))
+        Console().print(to_rich(_table(served, epochs)))
 
 
 def _table(served: Sequence[ClientAccuracies], epochs: int) -> Table:
     titles = {
         "shared": "shared model",
-        "adapted": f"+ {epochs} epoch{'s' if epochs > 1 else ''}",
+        "adapted": f"+ {counted(epochs, 'epoch')}",
         "alone": "alone",
         "ceiling": "other run",
     }
     asked = [name for name in titles if getattr(served[0], name) is not None]
-    table = Table(title="Accuracy on data mixed as a client's own, %", title_justify="left")
-    for title in ("client", "images", "classes", *(titles[name] for name in asked)):
-        table.add_column(title, justify="right")
-    for row in served:
-        plain = row.as_json()
-        held = (row.client, row.samples, row.classes)
-        table.add_row(*map(str, held), *(percent(plain[name]) for name in asked))
-    table.add_section()
-    known = [[s for row in served if (s := row.as_json()[name]) is not None] for name in asked]
-    table.add_row("mean", "", "", *(percent(fmean(scores) if scores else None) for scores in known))
-    table.add_row("worst", "", "", *(percent(min(scores, default=None)) for scores in known))
-    return table
+    scores = [[row.as_json()[name] for row in served] for name in asked]
+    known = [[score for score in column if score is not None] for column in scores]
+    means = [percent(fmean(column) if column else None) for column in known]
+    worst = [percent(min(column, default=None)) for column in known]
+    rows: list[Sequence[Entry]] = [
+        (row.client, row.samples, row.classes, *map(percent, accuracies))
+        for row, accuracies in zip(served, zip(*scores, strict=True), strict=True)
+    ]
+    for name, figures in (("mean", means), ("worst", worst)):
+        rows.append([Cell(text, strong=True) for text in (name, "", "", *figures)])
+    head = ("client", "images", "classes", *(titles[name] for name in asked))
+    return make_table(head, rows, "Accuracy on data mixed as a client's own, %", words=0)

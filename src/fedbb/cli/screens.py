@@ -14,13 +14,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
+from rich.table import Table as RichTable
 
-from fedbb.cli.common import format_duration, print_json
+from fedbb._util.table import make_table, to_rich
+from fedbb._util.text import counted
+from fedbb.cli.common import format_duration, print_json, say
 from fedbb.evaluation.metrics import is_collapsed
 from fedbb.recipes.grid.grid import Cell
 from fedbb.recipes.spec import Recipe
-from fedbb.runs.cost_estimate import Forecast
+from fedbb.runs.cost_estimate import RemainingTime
 from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 
 Record = dict[str, Any]
@@ -79,14 +81,14 @@ def open_screen(recipe: Recipe, folder: Path, *, as_json: bool, quiet: bool) -> 
 class SweepScreen(Protocol):
     """Shows the progress of the cells of a sweep."""
 
-    def hear(self, cell: Cell, event: RunEvent) -> None:
+    def handle(self, cell: Cell, event: RunEvent) -> None:
         """Show an event of a cell."""
         ...
 
 
 @contextmanager
 def open_sweep_screen(
-    console: Console, forecast: Forecast, *, as_json: bool, quiet: bool
+    console: Console, remaining: RemainingTime, *, as_json: bool, quiet: bool
 ) -> Iterator[SweepScreen]:
     """Choose the screen that suits the output."""
     if quiet:
@@ -95,9 +97,9 @@ def open_sweep_screen(
         yield JsonLines()
     elif console.is_terminal:
         with _bars(console) as progress:
-            yield SweepBars(progress, forecast)
+            yield SweepBars(progress, remaining)
     else:
-        yield SweepLines(console, forecast)
+        yield SweepLines(console, remaining)
 
 
 class Silence:
@@ -115,7 +117,7 @@ class Silence:
     def finish(self, summary: dict[str, Any]) -> None:
         """Show nothing."""
 
-    def hear(self, cell: Cell, event: RunEvent) -> None:
+    def handle(self, cell: Cell, event: RunEvent) -> None:
         """Show nothing."""
 
 
@@ -133,7 +135,7 @@ class JsonLines(Silence):
         """Print to standard error."""
         typer.echo(text, err=True)
 
-    def hear(self, cell: Cell, event: RunEvent) -> None:
+    def handle(self, cell: Cell, event: RunEvent) -> None:
         """Print an event of a cell."""
         line = {"event": str(event.kind), "cell": cell.name}
         if event.kind is EventKind.ROUND:
@@ -150,8 +152,7 @@ class RunLines:
         self.folder = folder
         self.clock = Clock()
         self.tenths = 0
-        number = f"{self.rounds} round{'s' if self.rounds > 1 else ''}"
-        typer.echo(f"{_title(recipe)}: {number}, kept in {folder}")
+        typer.echo(f"{_title(recipe)}: {counted(self.rounds, 'round')}, kept in {folder}")
 
     def preparing(self, done: int, whole: int) -> None:
         """Print a line for every tenth of the images."""
@@ -208,25 +209,16 @@ class RunTable:
     def finish(self, summary: dict[str, Any]) -> None:
         """Draw the table a last time and print best and final figures below it."""
         if self.recent:
-            self.live.update(self._table(None), refresh=True)
+            self.live.update(self._table(""), refresh=True)
         self.live.stop()
         self.message(ending(summary, self.folder))
 
-    def _table(self, caption: str | None) -> Table:
-        table = Table(title=self.title, caption=caption, title_justify="left")
-        table.add_column("round", justify="right")
-        for name in _figures(self.recent[-1]):
-            table.add_column(COLUMNS[name], justify="right")
-        table.add_column("train loss", justify="right")
-        table.add_column("seconds", justify="right")
-        for record in self.recent:
-            table.add_row(
-                str(record["round"]),
-                *_figures(record).values(),
-                _loss(record),
-                f"{_seconds(record):.1f}",
-            )
-        return table
+    def _table(self, note: str) -> RichTable:
+        head = ("round", *COLUMNS.values(), "train loss", "seconds")
+        rows = [
+            (r["round"], *_figures(r).values(), _loss(r), f"{_seconds(r):.1f}") for r in self.recent
+        ]
+        return to_rich(make_table(head, rows, self.title, words=0, note=note))
 
 
 class Clock:
@@ -295,35 +287,31 @@ def _seconds(record: Record) -> float:
 class SweepLines:
     """A line for each cell that ends."""
 
-    def __init__(self, console: Console, forecast: Forecast) -> None:
+    def __init__(self, console: Console, remaining: RemainingTime) -> None:
         self.console = console
-        self.forecast = forecast
+        self.remaining = remaining
 
-    def hear(self, cell: Cell, event: RunEvent) -> None:
+    def handle(self, cell: Cell, event: RunEvent) -> None:
         """Print a warning or an ending, with the time left."""
         if event.kind is EventKind.WARNING:
-            self._print(f"warning: {cell.title}: {event.message}")
+            say(self.console, f"warning: {cell.title}: {event.message}")
         elif event.kind in ENDINGS:
-            self._print(
-                f"{cell_ending(cell, event)}  left {format_duration(self.forecast.seconds())}"
-            )
-
-    def _print(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            left = format_duration(self.remaining.seconds())
+            say(self.console, f"{cell_ending(cell, event)}  left {left}")
 
 
 class SweepBars:
     """A bar for the whole grid, and one for each cell under way."""
 
-    def __init__(self, progress: Progress, forecast: Forecast) -> None:
+    def __init__(self, progress: Progress, remaining: RemainingTime) -> None:
         self.progress = progress
-        self.forecast = forecast
-        self.rounds = sum(forecast.left.values())
+        self.remaining = remaining
+        self.rounds = sum(remaining.left.values())
         self.whole = progress.add_task("rounds of all cells", total=self.rounds, note="")
         self.cells: dict[str, TaskID] = {}
         self._tell()
 
-    def hear(self, cell: Cell, event: RunEvent) -> None:
+    def handle(self, cell: Cell, event: RunEvent) -> None:
         """Draw an event; what ends is printed above the bars."""
         if event.kind is EventKind.BEGUN:
             title, total = escape(_short(cell.title)), cell.recipe.rounds.number
@@ -332,20 +320,17 @@ class SweepBars:
             note = f"{event.round} of {cell.recipe.rounds.number}"
             self.progress.update(self.cells[cell.name], completed=event.round, note=note)
         elif event.kind is EventKind.WARNING:
-            self._print(f"warning: {cell.title}: {event.message}")
+            say(self.progress.console, f"warning: {cell.title}: {event.message}")
         else:
             self.progress.remove_task(self.cells.pop(cell.name))
-            self._print(cell_ending(cell, event))
+            say(self.progress.console, cell_ending(cell, event))
         self._tell()
 
     def _tell(self) -> None:
-        left = sum(self.forecast.left.values())
-        time_left = format_duration(self.forecast.seconds())
+        left = sum(self.remaining.left.values())
+        time_left = format_duration(self.remaining.seconds())
         note = f"{self.rounds - left} of {self.rounds}, {time_left} left"
         self.progress.update(self.whole, completed=self.rounds - left, note=note)
-
-    def _print(self, text: str) -> None:
-        self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def cell_ending(cell: Cell, event: RunEvent) -> str:

@@ -7,13 +7,12 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.screens import COLUMNS, ending, percent
-from fedbb.errors import RunError
-from fedbb.recipes.reader import make_recipe
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import FederationRecord, read_federation, read_run_recipe
 
 
 def show(
@@ -23,14 +22,12 @@ def show(
 ) -> None:
     """Show a run: its recipe in short, scores by class, weights by client, best and final."""
     folder = RunFolder(path)
-    if not folder.is_run():
-        raise RunError(f"{path} holds no run")
-    recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {path}")
-    federation, records = folder.read_json("federation.json"), folder.records()
+    recipe = read_run_recipe(folder)
+    federation, records = read_federation(folder), folder.records()
     finished = folder.file("summary.json").exists()
     summary = folder.read_json("summary.json") if finished else None
     if as_json:
-        parts = {"recipe": recipe.model_dump(mode="json"), "federation": federation}
+        parts = {"recipe": recipe.model_dump(mode="json"), "federation": federation.to_json()}
         print_json({**parts, "rounds": records, "summary": summary})
     elif not quiet:
         console = Console()
@@ -39,10 +36,10 @@ def show(
             rates = f"{records[0]['lr']:.4g} in round 1, {records[-1]['lr']:.4g} in the last"
             console.print(f"learning rate: {rates}", highlight=False)
         if records:
-            console.print(_classes(federation, records[-1]))
-        if all("samples" in client for client in federation["clients"]):
-            console.print(_clients(federation))
-        for note in federation["notes"]:
+            console.print(to_rich(_classes(federation, records[-1])))
+        if all(client.samples is not None for client in federation.clients):
+            console.print(to_rich(_clients(federation)))
+        for note in federation.notes:
             console.print(f"note: {note}", markup=False)
         if summary:
             console.print(ending(summary, path), markup=False, highlight=False)
@@ -50,41 +47,37 @@ def show(
             console.print(f"unfinished; go on with: fedbb run --resume {path}", markup=False)
 
 
-def _heading(federation: dict[str, Any], method: str, done: int, rounds: int) -> str:
-    scored = "".join(f", {number} {name}" for name, number in federation["scored"].items())
+def _heading(federation: FederationRecord, method: str, done: int, rounds: int) -> str:
+    scored = "".join(f", {number} {name}" for name, number in federation.scored.items())
     return (
-        f"{method} on {federation['data']} ({federation['task']}): {federation['train']} train"
-        f"{scored}; {len(federation['clients'])} clients; {done} of {rounds} rounds"
+        f"{method} on {federation.data} ({federation.task}): {federation.train} train"
+        f"{scored}; {len(federation.clients)} clients; {done} of {rounds} rounds"
     )
 
 
-def _classes(federation: dict[str, Any], record: dict[str, Any]) -> Table:
+def _classes(federation: FederationRecord, record: dict[str, Any]) -> Table:
     per_class = record["scores"]["test"]["per_class"]
-    table = Table(title=f"Classes after round {record['round']}, test data", title_justify="left")
-    table.add_column("class")
-    positives = federation["positives"]
-    if positives is not None:
-        table.add_column("positives", justify="right")
-    for name in per_class:
-        table.add_column(COLUMNS.get(name, name), justify="right")
-    for place, name in enumerate(federation["classes"]):
-        held = [] if positives is None else [f"{positives[place]:g}"]
-        table.add_row(name, *held, *(percent(vector[place]) for vector in per_class.values()))
-    return table
+    scores = [[percent(value) for value in vector] for vector in per_class.values()]
+    columns = [list(federation.classes), *scores]
+    head = ["class", *(COLUMNS.get(name, name) for name in per_class)]
+    if federation.positives is not None:
+        head.insert(1, "positives")
+        columns.insert(1, [f"{number:g}" for number in federation.positives])
+    caption = f"Classes after round {record['round']}, test data"
+    return make_table(head, zip(*columns, strict=True), caption)
 
 
-def _clients(federation: dict[str, Any]) -> Table:
-    table = Table(title="Clients", title_justify="left")
-    for name in ("client", "samples", "dispersion", "weight", "by samples", "loss weight"):
-        table.add_column(name, justify="right")
-    for client in federation["clients"]:
-        spread, scale = client["dispersion"], client["loss_weight"]
-        table.add_row(
-            str(client["client"]),
-            str(client["samples"]),
-            "–" if spread is None else f"{spread:.4f}",
-            f"{client['weight']:.4f}",
-            f"{client['weight_by_samples']:.4f}",
-            "–" if scale is None else f"{scale:.3f}",
+def _clients(federation: FederationRecord) -> Table:
+    rows = [
+        (
+            client.client,
+            client.samples,
+            None if client.dispersion is None else f"{client.dispersion:.4f}",
+            f"{client.weight:.4f}",
+            f"{client.weight_by_samples:.4f}",
+            None if client.loss_weight is None else f"{client.loss_weight:.3f}",
         )
-    return table
+        for client in federation.clients
+    ]
+    head = ("client", "samples", "dispersion", "weight", "by samples", "loss weight")
+    return make_table(head, rows, "Clients", words=0)

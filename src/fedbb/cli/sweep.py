@@ -8,22 +8,18 @@ from typing import Annotated
 import typer
 
 from fedbb.cli.common import AllowCode, Json, Quiet
-from fedbb.cli.grids import Manner, Piece, parse_seeds, work_on
+from fedbb.cli.grids import (
+    DryRun,
+    GridFolder,
+    Only,
+    Seeds,
+    SweepOptions,
+    Workers,
+    parse_seeds,
+    run_sweep,
+)
 from fedbb.recipes.grid.grid import read_grid
 
-Seeds = Annotated[
-    str | None, typer.Option("--seeds", help="Seeds instead of the file's, as in 0,1,2.")
-]
-Only = Annotated[
-    list[str] | None,
-    typer.Option("--only", metavar="TEXT", help='Only cells of this label, or "FedBB & seed 0".'),
-]
-Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Cells at a time; one per core if not given.")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="List the cells and what they will cost, run nothing.")
-]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every cell."),
@@ -53,5 +49,5 @@ def sweep(
     is finished never runs again, and one that fails does not stop the others (exit 1 at the end).
     """
     read = read_grid(grid, overlay or [], seeds=parse_seeds(seeds), settings=settings or [])
-    manner = Manner(only or (), workers, dry_run, as_json, quiet, allow_code)
-    work_on(Piece(read, out or Path("sweeps") / grid.stem), manner)
+    options = SweepOptions(only or (), workers, dry_run, as_json, quiet, allow_code)
+    run_sweep(GridFolder(read, out or Path("sweeps") / grid.stem), options)

@@ -1,1 +1,32 @@
-"""Data sets as one record, whatever their source."""
+"""Data sets: built-in ones, those of files, and those made of torch data sets and arrays."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedbb.data.dataset import Dataset as Dataset
+    from fedbb.data.examples import Examples as Examples
+    from fedbb.data.registry import CATALOGUE as CATALOGUE
+    from fedbb.data.registry import load_dataset as load_dataset
+    from fedbb.data.transforms import Augmentation as Augmentation
+
+_HOMES = {
+    "Augmentation": "fedbb.data.transforms",
+    "CATALOGUE": "fedbb.data.registry",
+    "Dataset": "fedbb.data.dataset",
+    "Examples": "fedbb.data.examples",
+    "load_dataset": "fedbb.data.registry",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: the readers of all data sets need pydantic, Pillow and scikit-learn.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedbb.data' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

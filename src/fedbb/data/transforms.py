@@ -1,4 +1,4 @@
-"""Image arrays: memory layout, channel statistics, random augmentation and normalization."""
+"""Inputs of networks: memory layout of images, statistics, augmentation and normalization."""
 
 from __future__ import annotations
 
@@ -90,30 +90,40 @@ def _spots(draws: Draws, height: int, width: int) -> Tensor:
 
 
 def normalize(
-    images: Tensor | npt.NDArray[Any], mean: tuple[float, ...], std: tuple[float, ...]
+    inputs: Tensor | npt.NDArray[Any], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Tensor:
-    """Return (images − mean) / std per channel as float32; uint8 is scaled to [0, 1] first."""
-    if isinstance(images, Tensor):
-        pixels = images.to(torch.float32, copy=True)
-    else:
-        pixels = torch.from_numpy(np.array(images, dtype=np.float32))
-    if images.dtype in (torch.uint8, np.uint8):
-        pixels.div_(255)
-    center = pixels.new_tensor(mean).view(-1, 1, 1)
-    spread = pixels.new_tensor(std).view(-1, 1, 1)
-    return pixels.sub_(center).div_(spread)
+    """Return (inputs − mean) / std per channel as float32; uint8 is scaled to [0, 1] first.
+
+    Without a mean nothing is subtracted or divided. Whole numbers other than uint8 are token ids
+    and stay as they are.
+    """
+    if not isinstance(inputs, Tensor):
+        inputs = torch.from_numpy(np.array(inputs))
+    if inputs.dtype in (torch.int32, torch.int64):
+        return inputs
+    values = inputs.to(torch.float32, copy=True)
+    if inputs.dtype == torch.uint8:
+        values.div_(255)
+    if not mean:
+        return values
+    one_per_channel = (-1, *(1,) * (values.ndim - 2))
+    center = values.new_tensor(mean).view(one_per_channel)
+    spread = values.new_tensor(std).view(one_per_channel)
+    return values.sub_(center).div_(spread)
 
 
-def channel_statistics(images: npt.NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and population standard deviation per channel (the second axis of images).
+def channel_statistics(inputs: npt.NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and population standard deviation per channel (the second axis of inputs).
 
     uint8 pixels are taken as 0 to 1. A channel that never changes gets the spread 1, so that
     dividing by it leaves the channel finite.
     """
-    pixels = images.size / images.shape[1]
-    mean = sum((chunk.sum(axis=(0, 2, 3)) for chunk in _chunks(images)), np.zeros(1)) / pixels
-    centered = ((chunk - mean[:, None, None]) ** 2 for chunk in _chunks(images))
-    std = np.sqrt(sum((chunk.sum(axis=(0, 2, 3)) for chunk in centered), np.zeros(1)) / pixels)
+    pixels = inputs.size / inputs.shape[1]
+    others = (0, *range(2, inputs.ndim))
+    mean = sum((chunk.sum(axis=others) for chunk in _chunks(inputs)), np.zeros(1)) / pixels
+    middle = mean.reshape(-1, *(1,) * (inputs.ndim - 2))
+    centered = ((chunk - middle) ** 2 for chunk in _chunks(inputs))
+    std = np.sqrt(sum((chunk.sum(axis=others) for chunk in centered), np.zeros(1)) / pixels)
     std[std < 1e-12] = 1.0
     return tuple(mean.tolist()), tuple(std.tolist())
 

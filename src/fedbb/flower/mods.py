@@ -9,7 +9,7 @@ from flwr.app import Context, Message, MessageType, MetricRecord
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor
 
-from fedbb.aggregation.weighting import ClientBalanced
+from fedbb.aggregation.merging import ClientBalanced
 from fedbb.imbalance.clients import Reading
 from fedbb.imbalance.counts import Values, count_labels
 from fedbb.records import LabelCounts, Task

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from torch import nn
 
+from fedbb.errors import RecipeError
 from fedbb.records import FloatArray, LabelCounts, Task
 
 
@@ -40,3 +44,78 @@ class Loss(Protocol):
     def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Return what the owner of these counts should know about this loss on them."""
         return []
+
+
+class Bindable(Protocol):
+    """A spec that has no more than it must: the other methods of `Loss` are a plain loss's."""
+
+    def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
+        """Return the module `(logits, targets) -> Tensor` for a client with these counts."""
+        ...
+
+
+LossLike = Loss | Bindable | nn.Module | Callable[[LabelCounts], nn.Module]
+"""What a method takes for a loss."""
+
+_METHODS = ("supports", "mean_weight", "mean_weights", "diagnostics")
+
+
+def as_loss(loss: LossLike) -> Loss:
+    """Return a loss with all methods of `Loss`.
+
+    Args:
+        loss: A spec, which is returned as it is if it has them all; a module; or a function that
+            makes a module of a client's label counts.
+
+    Raises:
+        RecipeError: It is none of these, or a class in place of an instance.
+    """
+    if isinstance(loss, type) and (issubclass(loss, nn.Module) or hasattr(loss, "bind")):
+        raise RecipeError(
+            f"the loss is the class {loss.__name__}; give an instance, as in {loss.__name__}(), or "
+            "a function of label counts that returns one"
+        )
+    if hasattr(loss, "bind") and all(hasattr(loss, name) for name in _METHODS):
+        return loss  # type: ignore[return-value]  # it has every method of a Loss
+    if hasattr(loss, "bind") or callable(loss):
+        return OwnLoss(loss)
+    raise RecipeError(
+        f"the loss is {loss!r}; allowed are an nn.Module, a function of label counts that returns "
+        "one, and a spec with the method bind(counts, task)"
+    )
+
+
+@dataclass(frozen=True)
+class OwnLoss(Loss):
+    """A loss that is less than a spec; what it lacks is as for a plain loss.
+
+    Attributes:
+        source: A module, a function of label counts that returns one, or a spec that lacks some of
+            the methods of `Loss`.
+    """
+
+    source: Any
+
+    def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
+        """Return the module for a client with these counts, which no other client shares."""
+        if isinstance(self.source, nn.Module):
+            return deepcopy(self.source)
+        made = self.source.bind(counts, task) if self._has("bind") else self.source(counts)
+        if not isinstance(made, nn.Module):
+            raise RecipeError(f"the loss {self.source!r} returns {made!r}, which is no nn.Module")
+        return made
+
+    def supports(self, task: Task) -> bool:
+        """Return what the source says, or True."""
+        return bool(self.source.supports(task)) if self._has("supports") else True
+
+    def mean_weight(self, counts: LabelCounts, task: Task) -> float:
+        """Return what the source says, or 1."""
+        return float(self.source.mean_weight(counts, task)) if self._has("mean_weight") else 1.0
+
+    def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
+        """Return what the source says, or nothing."""
+        return list(self.source.diagnostics(counts, task)) if self._has("diagnostics") else []
+
+    def _has(self, method: str) -> bool:
+        return not isinstance(self.source, nn.Module) and hasattr(self.source, method)

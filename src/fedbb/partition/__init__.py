@@ -1,1 +1,25 @@
-"""Ways to divide examples among clients."""
+"""Ways to divide a data set among clients; each function returns a `Partition`."""
+
+from fedbb.partition.functions import (
+    by_column,
+    dirichlet,
+    from_file,
+    from_owners,
+    iid,
+    pathological,
+    quantity,
+    shards,
+)
+from fedbb.partition.partition import Partition
+
+__all__ = [
+    "Partition",
+    "by_column",
+    "dirichlet",
+    "from_file",
+    "from_owners",
+    "iid",
+    "pathological",
+    "quantity",
+    "shards",
+]

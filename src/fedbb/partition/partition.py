@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedbb.data.dataset import Dataset
 from fedbb.data.download import replacing
 from fedbb.errors import DataError
-from fedbb.records import IntArray
+from fedbb.imbalance.counts import count_groups
+from fedbb.partition.label_distance import measure_skew
+from fedbb.records import FloatArray, IntArray
 
 _FORMAT = "fedbb partition 1"
 
@@ -35,6 +38,21 @@ class Partition:
     samples: int
     fingerprint: str
     rule: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __getitem__(self, client: int) -> IntArray:
+        return self.clients[client]
+
+    def __repr__(self) -> str:
+        sizes, rule = self.sizes or [0], self.rule
+        skew = f"; skew {rule['measured_skew']:.3f}" if "measured_skew" in rule else ""
+        return (
+            f"Partition of {self.samples} samples among {len(self)} clients "
+            f"({rule.get('kind', 'no rule')}): {min(sizes)} to {max(sizes)} each, "
+            f"median {np.median(sizes):g}{skew}"
+        )
 
     @property
     def sizes(self) -> list[int]:
@@ -63,6 +81,45 @@ class Partition:
             "rule": dict(self.rule),
             "clients": [places.tolist() for places in self.clients],
         }
+
+    def counts(self, data: Dataset) -> FloatArray:
+        """Return how many examples of each class the clients have, (clients, classes)."""
+        labels = data.train.labels
+        self.check(labels)
+        counted = count_groups(labels, self.clients, data.task, len(data.classes))
+        return np.stack([count.positive for count in counted])
+
+    def restrict(self, rows: IntArray, labels: npt.NDArray[Any]) -> Partition:
+        """Return the partition of a part of the data, such as what validation data leaves.
+
+        Args:
+            rows: the rows that stay, in ascending order; they are numbered anew from 0.
+            labels: the labels of all rows, for which this partition was made.
+
+        Returns:
+            The partition of the rows that stay; every client keeps its number.
+
+        Raises:
+            DataError: the rows are out of order or outside, the labels are others, or a client
+                loses all of its examples.
+        """
+        self.check(labels)
+        kept = np.asarray(rows, dtype=np.int64)
+        if len(kept) == 0 or kept[0] < 0 or kept[-1] >= self.samples or (np.diff(kept) <= 0).any():
+            raise DataError(
+                f"the rows to keep must ascend within 0 to {self.samples - 1}, each once"
+            )
+        owners = self.owners[kept]
+        for client, size in enumerate(np.bincount(owners, minlength=len(self))):
+            if size == 0:
+                raise DataError(
+                    f"client {client} keeps none of its {self.sizes[client]} samples; give it "
+                    "more, or hold out less"
+                )
+        rest = labels[kept]
+        made = group_owners(owners, len(self), rest, {**self.rule, "kept": len(kept)})
+        skew = round(measure_skew(rest, made.clients), 6)
+        return replace(made, rule={**made.rule, "measured_skew": skew})
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the partition as JSON; a file that was there is replaced at once or not at all."""
@@ -103,7 +160,7 @@ def fingerprint(labels: npt.NDArray[Any]) -> str:
     return hashlib.sha256(f"{labels.shape}".encode() + values.tobytes()).hexdigest()
 
 
-def from_owners(
+def group_owners(
     owners: IntArray, clients: int, labels: npt.NDArray[Any], rule: Mapping[str, Any]
 ) -> Partition:
     """Return the partition in which `owners` names the client of each sample."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,10 @@ from fedbb._util.constraints import STRICT_TABLE, Count, Positive, Seed
 from fedbb._util.names import nearest
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
-from fedbb.partition.dirichlet import dominant_label, label_skew, quantity_skew
-from fedbb.partition.partition import Partition, from_owners
-from fedbb.partition.skew import measure_skew
+from fedbb.partition.class_limits import deal_shards, limit_classes
+from fedbb.partition.dirichlet_shares import dominant_label, label_skew, quantity_skew
+from fedbb.partition.label_distance import measure_skew
+from fedbb.partition.partition import Partition, group_owners
 from fedbb.records import IntArray, Task
 from fedbb.rng import stream
 
@@ -29,7 +30,9 @@ class Rule:
     """How to divide the samples among clients: the section `data.partition` of a recipe.
 
     Each kind takes some of the fields: the skews `clients`, `concentration` and `min_samples`; even
-    `clients`; column a `column`, and `clients` to assign its values to that many; file a `path`.
+    `clients`; pathological `clients` and `classes_per_client`; shards `clients` and
+    `shards_per_client`; column a `column`, and `clients` to assign its values to that many; file a
+    `path`.
 
     Attributes:
         kind: One of `KINDS`, or "file".
@@ -40,6 +43,8 @@ class Rule:
         seed: Seed of the draw; 0 if None, or the seed of the recipe in a run.
         column: Column of the data whose values tell the clients apart.
         path: File of a saved partition.
+        classes_per_client: Number of classes of each client.
+        shards_per_client: Number of shards of each client.
     """
 
     __pydantic_config__: ClassVar = STRICT_TABLE
@@ -51,6 +56,8 @@ class Rule:
     seed: Seed | None = None
     column: str | None = None
     path: str | None = None
+    classes_per_client: Count | None = None
+    shards_per_client: Count | None = None
 
     def resolve(self, seed: int = 0) -> Rule:
         """Return the rule with a seed and a minimum of samples in place of None.
@@ -90,15 +97,21 @@ def divide(rule: Rule, examples: Examples, task: Task) -> Partition:
     _check_fields(rule, kind.needs, kind.takes)
     if len(examples) == 0:
         raise DataError("there are no samples to divide")
-    owners = kind.owners(rule, examples, task)
-    made = from_owners(owners, int(owners.max()) + 1, examples.labels, _record(rule, kind))
-    skew = round(measure_skew(examples.labels, made.clients), 6)
-    return replace(made, rule={**made.rule, "measured_skew": skew})
+    return measured(kind.owners(rule, examples, task), examples.labels, _record(rule, kind))
+
+
+def measured(
+    owners: IntArray, labels: npt.NDArray[Any], rule: Mapping[str, str | int | float]
+) -> Partition:
+    """Return the partition of these owners, with the measured skew beside its rule."""
+    made = group_owners(owners, int(owners.max()) + 1, labels, rule)
+    skew = round(measure_skew(labels, made.clients), 6)
+    return replace(made, rule={**rule, "measured_skew": skew})
 
 
 def _check_fields(rule: Rule, needs: tuple[str, ...], takes: tuple[str, ...]) -> None:
     """Refuse a rule that lacks a field of its kind, or has one that its kind would ignore."""
-    for name in ("clients", "concentration", "column", "path"):
+    for name in _FIELDS:
         given = getattr(rule, name) is not None
         if name in needs and not given:
             raise DataError(f"partition {rule.kind} needs {name}")
@@ -114,10 +127,14 @@ def _record(rule: Rule, kind: Kind) -> dict[str, str | int | float]:
 
 
 def _by_labels(rule: Rule, examples: Examples, task: Task) -> IntArray:
-    labels = examples.labels
+    return label_skew(_one_label(rule, examples, task), *_skew(rule))
+
+
+def _one_label(rule: Rule, examples: Examples, task: Task) -> IntArray:
+    """Return the class by which each example is assigned."""
     if task is Task.MULTILABEL:
-        labels = dominant_label(labels, _seed(rule))
-    return label_skew(labels, *_skew(rule))
+        return dominant_label(examples.labels, _seed(rule))
+    return examples.labels
 
 
 def _by_quantity(rule: Rule, examples: Examples, task: Task) -> IntArray:
@@ -141,6 +158,20 @@ def _evenly(rule: Rule, examples: Examples, task: Task) -> IntArray:
     return even_parts(len(examples), rule.clients, _seed(rule))
 
 
+def _by_classes(rule: Rule, examples: Examples, task: Task) -> IntArray:
+    assert rule.clients is not None
+    assert rule.classes_per_client is not None
+    labels = _one_label(rule, examples, task)
+    return limit_classes(labels, rule.clients, rule.classes_per_client, _seed(rule))
+
+
+def _by_shards(rule: Rule, examples: Examples, task: Task) -> IntArray:
+    assert rule.clients is not None
+    assert rule.shards_per_client is not None
+    labels = _one_label(rule, examples, task)
+    return deal_shards(labels, rule.clients, rule.shards_per_client, _seed(rule))
+
+
 def _by_column(rule: Rule, examples: Examples, task: Task) -> IntArray:
     assert rule.column is not None
     if rule.column not in examples.columns:
@@ -157,8 +188,13 @@ KINDS: Mapping[str, Kind] = {
     "label-skew": Kind(("clients", "concentration"), ("min_samples",), _by_labels),
     "quantity-skew": Kind(("clients", "concentration"), ("min_samples",), _by_quantity),
     "even": Kind(("clients",), (), _evenly),
+    "pathological": Kind(("clients", "classes_per_client"), (), _by_classes),
+    "shards": Kind(("clients", "shards_per_client"), (), _by_shards),
     "column": Kind(("column",), ("clients",), _by_column),
 }
+
+# `min_samples` is never None here: `resolve` sets it for every kind.
+_FIELDS = ("clients", "concentration", "column", "path", "classes_per_client", "shards_per_client")
 
 
 def even_parts(samples: int, clients: int, seed: int) -> IntArray:

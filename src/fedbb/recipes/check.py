@@ -9,6 +9,7 @@ from fedbb.methods import Method, build_method, with_robust_merge
 from fedbb.models.registry import MODELS, check_name
 from fedbb.partition.registry import KINDS, Rule
 from fedbb.recipes.privacy import check_privacy
+from fedbb.recipes.reader import refuse_python
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import Task
 from fedbb.rounds.loop import chosen_number
@@ -29,13 +30,30 @@ def check_recipe(recipe: Recipe) -> Method:
     Raises:
         RecipeError: A name is unknown, or two settings contradict each other.
     """
+    refuse_python(recipe)
     method = build_method(recipe.method.name, recipe.method.options)
     task = find_entry(recipe.data.name).task
     if task is not None:
         _check_task(method, task)
     _check_model(recipe.model, method)
-    check_optimizer(method, recipe.local)
     _check_partition(recipe)
+    return check_settings(recipe, method)
+
+
+def check_settings(recipe: Recipe, method: Method) -> Method:
+    """Return the method as a run uses it if the settings of a recipe suit it and each other.
+
+    Args:
+        recipe: A recipe, of which the names of data, model and method are not looked at.
+        method: The method of the run.
+
+    Returns:
+        The method; under a robust rule that merges models itself, with that merge.
+
+    Raises:
+        RecipeError: Two settings contradict each other, or one does not suit the method.
+    """
+    check_optimizer(method, recipe.local)
     _check_stopping(recipe)
     _check_defense(recipe)
     if recipe.data.partition.clients is not None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fedbb._util.validation import explain_validation_error
 from fedbb.errors import RecipeError
-from fedbb.recipes.spec import EVERY_KEY, Recipe
+from fedbb.recipes.spec import EVERY_KEY, PythonRecipe, Recipe
 
 
 def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
@@ -44,11 +44,25 @@ def read_values(settings: Sequence[str], values: dict[str, Any] | None = None) -
 
 def make_recipe(values: Mapping[str, Any], where: str = "recipe") -> Recipe:
     """Return the recipe of these values, or say what is wrong with each of them."""
+    kind = PythonRecipe if "python" in values else Recipe
     try:
-        return Recipe.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
-        problems = explain_validation_error(error, Recipe)
+        problems = explain_validation_error(error, kind)
         raise RecipeError(f"{where}: {problems}") from error
+
+
+def refuse_python(recipe: Recipe) -> None:
+    """Refuse a recipe whose data, network or method exist in a Python program only.
+
+    Raises:
+        RecipeError: It is the record of such a run.
+    """
+    if isinstance(recipe, PythonRecipe):
+        raise RecipeError(
+            "the run was made from Python, and its data and network are known there only; to go on "
+            "with it call fedbb.simulate(..., out=folder, resume=True) with the same arguments"
+        )
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:

@@ -20,11 +20,12 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     model_serializer,
 )
+from pydantic_core.core_schema import no_info_before_validator_function
 
 from fedbb._util.constraints import Count, Fraction, Seed
 from fedbb.partition.registry import Rule
 from fedbb.rounds.loop import Schedule
-from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import RoundPolicy
 from fedbb.training.config import LocalConfig
 
 
@@ -36,7 +37,11 @@ def _read_table(source: Any, handler: GetCoreSchemaHandler) -> Any:
 
 
 def _loosen(schema: Any, handler: GetCoreSchemaHandler) -> None:
-    """Let tables stand for dataclasses, and arrays for tuples, here and in all fields."""
+    """Let tables stand for dataclasses, and arrays for tuples, here and in all fields.
+
+    Where a field takes a record or the name of its kind, a name becomes a table with that `kind`;
+    so messages speak of one form only.
+    """
     schema = handler.resolve_ref_schema(schema)
     if schema["type"] in ("dataclass", "tuple"):
         schema["strict"] = False
@@ -44,10 +49,16 @@ def _loosen(schema: Any, handler: GetCoreSchemaHandler) -> None:
         for field in schema["schema"]["fields"]:
             _loosen(field["schema"], handler)
     elif schema["type"] == "union":
-        for choice in schema["choices"]:
-            _loosen(choice, handler)
+        table = schema["choices"][0]
+        _loosen(table, handler)
+        schema.clear()
+        schema.update(no_info_before_validator_function(_table_of_kind, table))
     elif schema["type"] in ("default", "nullable"):
         _loosen(schema["schema"], handler)
+
+
+def _table_of_kind(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
 
 
 TABLE = GetPydanticSchema(_read_table)
@@ -191,3 +202,29 @@ class Recipe(Section):
                 if getattr(section, key) == getattr(default, key):
                     written.pop(key, None)
         return values
+
+
+class PythonSpec(Section):
+    """What a recipe cannot say of a run that was made from Python, so that a resume can check it.
+
+    Attributes:
+        data: SHA-256 of the training, test and validation examples.
+        partition: SHA-256 of the places of each client's examples.
+        model: Name of the network's class.
+        weights: SHA-256 of the weights that the run began with.
+    """
+
+    data: str
+    partition: str
+    model: str
+    weights: str
+
+
+class PythonRecipe(Recipe):
+    """The record of a run that was made from Python; it can be read and compared, not run.
+
+    Attributes:
+        python: What tells its data and network from others.
+    """
+
+    python: PythonSpec

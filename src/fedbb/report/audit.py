@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedbb.errors import RunError
-from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
+from fedbb.records import Task
 from fedbb.runs.folder import Record, RunFolder
+from fedbb.runs.metadata import ClientRecord, FederationRecord, read_federation, read_run_recipe
 from fedbb.secagg.audit import solve_weights
 
 EXAMPLES = 5
@@ -46,36 +47,34 @@ class Audit:
 def audit_run(path: Path) -> Audit:
     """Return the audit of the run in this folder."""
     folder = RunFolder(path)
-    if not folder.is_run():
-        raise RunError(f"{path} is no run folder: it has no recipe.json")
-    recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {path}")
+    recipe = read_run_recipe(folder)
     try:
         if recipe.privacy != "none":
             audit = folder.read_json("audit.json")
             return _private(path.name, recipe, audit, simulated=folder.file("parties").is_dir())
-        return _plain(path.name, recipe, folder.read_json("federation.json"), folder.records())
+        return _plain(path.name, recipe, read_federation(folder), folder.records())
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise RunError(f"run folder {path} is damaged or of another kind: {reason}") from error
 
 
 def _plain(
-    name: str, recipe: Recipe, federation: Mapping[str, Any], records: Sequence[Record]
+    name: str, recipe: Recipe, federation: FederationRecord, records: Sequence[Record]
 ) -> Audit:
     if recipe.engine == "central":
         unseen = ("There are no clients: training is central.",)
         return Audit(name, "none", (), (), unseen)
-    seen = [*_client_info(federation["clients"]), *_updates(records)]
+    seen = [*_client_info(federation.clients), *_updates(records)]
     unseen = ("Labels, class counts and images do not leave the clients.",)
     return Audit(name, "none", tuple(seen), tuple(_plain_follows(federation, records)), unseen)
 
 
-def _client_info(clients: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
+def _client_info(clients: Sequence[ClientRecord]) -> Iterator[Seen]:
     for client in clients:
-        whose = f"client {client['client']}"
-        yield Seen(whose, "before round 1", "samples", client["samples"])
-        if client["dispersion"] is not None:
-            yield Seen(whose, "before round 1", "dispersion R", client["dispersion"])
+        whose = f"client {client.client}"
+        yield Seen(whose, "before round 1", "samples", client.samples)
+        if client.dispersion is not None:
+            yield Seen(whose, "before round 1", "dispersion R", client.dispersion)
 
 
 def _updates(records: Sequence[Record]) -> Iterator[Seen]:
@@ -88,16 +87,16 @@ def _updates(records: Sequence[Record]) -> Iterator[Seen]:
             yield Seen(whose, when, "training loss", client["train_loss"])
 
 
-def _plain_follows(federation: Mapping[str, Any], records: Sequence[Record]) -> Iterator[str]:
-    clients = federation["clients"]
-    weights = [f"client {c['client']} {c['weight']:.4f}" for c in clients]
+def _plain_follows(federation: FederationRecord, records: Sequence[Record]) -> Iterator[str]:
+    clients = federation.clients
+    weights = [f"client {client.client} {client.weight:.4f}" for client in clients]
     yield f"The weight of each client: {_some(weights)}."
-    if all(client["dispersion"] is not None for client in clients):
+    if all(client.dispersion is not None for client in clients):
         yield (
             "The label imbalance of each client. R is 0 for equally frequent classes, and together "
             "with the size it limits which class counts a client can have."
         )
-        single = [f"client {c['client']}" for c in clients if _holds_one(c, federation)]
+        single = [f"client {c.client}" for c in clients if _holds_one(c, federation)]
         if single:
             yield f"Clients that hold one class only: {_some(single)}."
     trained = {client["client"] for record in records for client in record["clients"]}
@@ -109,11 +108,13 @@ def _plain_follows(federation: Mapping[str, Any], records: Sequence[Record]) -> 
         )
 
 
-def _holds_one(client: Mapping[str, Any], federation: Mapping[str, Any]) -> bool:
+def _holds_one(client: ClientRecord, federation: FederationRecord) -> bool:
     """Return whether R alone reveals that a multi-class client holds one class."""
-    classes = len(federation["classes"])
+    classes, spread = len(federation.classes), client.dispersion
     largest = math.sqrt(classes - 1) / classes
-    return bool(federation["task"] == "multiclass" and abs(client["dispersion"] - largest) < 1e-9)
+    if federation.task is not Task.MULTICLASS or spread is None:
+        return False
+    return abs(spread - largest) < 1e-9
 
 
 def _private(name: str, recipe: Recipe, audit: Mapping[str, Any], *, simulated: bool) -> Audit:

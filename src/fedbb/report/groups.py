@@ -13,8 +13,9 @@ from fedbb.methods import METHODS
 from fedbb.recipes.reader import flatten
 from fedbb.recipes.spec import Recipe
 from fedbb.report.labels import CLASS_METRIC, data_title, method_title, settings_text
-from fedbb.report.results import FederationFacts, RunResult, find_runs, read_run, summary_of
+from fedbb.report.results import RunResult, find_runs, read_run, summary_of
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import FederationRecord
 from fedbb.runs.sweep import read_failure
 
 BASE = "fedavg"
@@ -61,7 +62,7 @@ class Comparison:
     methods: tuple[MethodRuns, ...]
 
     @property
-    def federation(self) -> FederationFacts:
+    def federation(self) -> FederationRecord:
         """The federation of the first seed."""
         return self.first.federation
 
@@ -197,7 +198,8 @@ def settings_of(recipe: Recipe, *, method: bool = False) -> dict[str, Any]:
         recipe: The resolved recipe of a run.
         method: Whether the method and its options belong to them.
     """
-    excluded = {"name", "seed"} if method else {"name", "seed", "method"}
+    # Fingerprints of the partition and of the first weights differ with the seed.
+    excluded = {"name", "seed", "python"} | (set() if method else {"method"})
     return dict(flatten(recipe.decisive.model_dump(exclude=excluded)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,45 +14,12 @@ from fedbb.errors import FedbbError, RunError
 from fedbb.evaluation.metrics import Scores
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import FloatArray, Task
+from fedbb.records import FloatArray
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import FEDERATION, FederationRecord
 
 # A run that lost its recipe is reported as damaged, not overlooked.
-RUN_FILES = frozenset({"recipe.json", "federation.json", "rounds.jsonl"})
-
-
-@dataclass(frozen=True)
-class ClientShare:
-    """What one client held and how much it counted; `positives` has one entry per class."""
-
-    client: int
-    samples: int
-    dispersion: float | None
-    weight: float
-    weight_by_samples: float
-    positives: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class FederationFacts:
-    """The data as the clients shared it; `train` counts samples, `positives` cases per class.
-
-    With secure aggregation, cases are NaN and clients are `hidden`: only their number is known.
-    """
-
-    data: str
-    task: Task
-    classes: tuple[str, ...]
-    train: int
-    positives: tuple[float, ...]
-    clients: tuple[ClientShare, ...]
-    notes: tuple[str, ...] = ()
-    hidden: int = 0
-
-    @property
-    def number(self) -> int:
-        """How many clients there are, hidden or not."""
-        return len(self.clients) + self.hidden
+RUN_FILES = frozenset({"recipe.json", FEDERATION, "rounds.jsonl"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +48,7 @@ class RunResult:
 
     path: Path
     recipe: Recipe
-    federation: FederationFacts
+    federation: FederationRecord
     rounds: tuple[ScoredRound, ...]
     summary: Summary | None
     environment: Mapping[str, str]
@@ -156,7 +122,7 @@ def scores_by_round(runs: Sequence[RunResult], metric: str) -> FloatArray:
 
 def class_counts(runs: Iterable[RunResult]) -> FloatArray:
     """Return the training cases of each class, mean over runs; NaN where they are unknown."""
-    return np.asarray(np.mean([run.federation.positives for run in runs], axis=0))
+    return np.asarray(np.mean([run.federation.class_counts for run in runs], axis=0))
 
 
 def _unpack(folder: RunFolder) -> RunResult:
@@ -165,42 +131,10 @@ def _unpack(folder: RunFolder) -> RunResult:
     return RunResult(
         path=folder.path,
         recipe=make_recipe(folder.read_json("recipe.json"), where="recipe.json"),
-        federation=_federation(folder.read_json("federation.json")),
+        federation=FederationRecord.from_json(folder.read_json(FEDERATION)),
         rounds=tuple(_round(record) for record in folder.records()),
         summary=_summary(folder.read_json("summary.json")) if finished else None,
         environment={str(name): str(value) for name, value in environment.items()},
-    )
-
-
-def _federation(plain: Mapping[str, Any]) -> FederationFacts:
-    known = [
-        client
-        for client in plain["clients"]
-        # A server in the field knows sizes, but no cases.
-        if client.keys() != {"client"} and client["positives"] is not None
-    ]
-    cases = plain["positives"]
-    return FederationFacts(
-        data=str(plain["data"]),
-        task=Task(plain["task"]),
-        classes=tuple(str(name) for name in plain["classes"]),
-        train=int(plain["train"]),
-        positives=_floats([math.nan] * len(plain["classes"]) if cases is None else cases),
-        clients=tuple(_client(client) for client in known),
-        notes=tuple(str(note) for note in plain.get("notes", ())),
-        hidden=len(plain["clients"]) - len(known),
-    )
-
-
-def _client(plain: Mapping[str, Any]) -> ClientShare:
-    spread = plain["dispersion"]
-    return ClientShare(
-        client=int(plain["client"]),
-        samples=int(plain["samples"]),
-        dispersion=None if spread is None else float(spread),
-        weight=float(plain["weight"]),
-        weight_by_samples=float(plain["weight_by_samples"]),
-        positives=_floats(plain["positives"]),
     )
 
 
@@ -220,15 +154,11 @@ def _summary(plain: Mapping[str, Any]) -> Summary:
     )
 
 
-def _floats(values: Sequence[Any]) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
-
-
 def _check(result: RunResult) -> None:
     """Refuse files that contradict each other, as after a copy that stopped half-way."""
     classes = len(result.federation.classes)
-    parts = [client.positives for client in result.federation.clients]
-    for positives in (result.federation.positives, *parts):
+    parts = [client.positives for client in result.federation.known]
+    for positives in (result.federation.class_counts, *parts):
         if len(positives) != classes:
             raise RunError(f"federation.json counts {len(positives)} of {classes} classes")
     if [finished.number for finished in result.rounds] != list(range(1, len(result.rounds) + 1)):

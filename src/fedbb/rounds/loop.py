@@ -16,7 +16,7 @@ from fedbb.methods import Method
 from fedbb.records import ClientReport, IntArray, ModelState
 from fedbb.rng import stream
 from fedbb.rounds.round import FederatedRound, PlainRound, RoundResult, train_all
-from fedbb.simulation.base import Engine
+from fedbb.simulation.inline import Engine
 
 StoppedBy = Literal["target", "patience"]
 """Why a run stopped before its last round."""

@@ -15,7 +15,7 @@ from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
 from fedbb.models.registry import AllowedCode
 from fedbb.recipes.check import check_data, check_recipe
@@ -41,7 +41,7 @@ FIRST, MOST = 4, 256
 LONG_ENOUGH = 0.5
 """Seconds of work after which a measurement is believed."""
 
-PACED = (
+TIMED_SETTINGS = (
     "batch_size",
     "nesterov",
     "drop_last",
@@ -64,13 +64,14 @@ Progress = Callable[[int, int], None]
 class Estimate:
     """What unfinished cells still ask for, by name: seconds of a round, and rounds left at most.
 
-    A cell that stops early has fewer rounds, which nobody knows before.
-    `unknown` says why some have no seconds.
+    `unknown` says why some have no seconds. `at_most` tells that some cells may stop early, after
+    fewer rounds.
     """
 
     per_round: Mapping[str, float]
     left: Mapping[str, int]
     unknown: Mapping[str, str]
+    at_most: bool = False
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -102,6 +103,7 @@ def estimate(
         per_round={name: known[kind] for name, kind in kinds.items() if kind in known},
         left={name: found[name].of - found[name].rounds for name in kinds},
         unknown={name: unknown[kind] for name, kind in kinds.items() if kind in unknown},
+        at_most=any(cell.recipe.rounds.stops_early for cell in missing),
     )
 
 
@@ -166,15 +168,15 @@ class Meter:
         self.allow_code = allow_code
         self.data = ""
         self.federation: Federation | None = None
-        self.paces: dict[str, Pace] = {}
+        self.timed: dict[str, SecondsPerImage] = {}
 
     def round_of(self, recipe: Recipe) -> float:
         """Return the seconds that a round of this recipe takes."""
         federation = self._load(recipe)
-        pace = self._pace(recipe, federation)
+        taken = self._seconds_per_image(recipe, federation)
         images = len(federation.dataset.train) * recipe.rounds.participation * recipe.local.epochs
         scored = sum(len(examples) for examples in federation.scored.values())
-        return images * pace.train + scored * pace.score
+        return images * taken.train + scored * taken.score
 
     def _load(self, recipe: Recipe) -> Federation:
         if self.federation is None or self.data != data_of(recipe):
@@ -182,16 +184,16 @@ class Meter:
             self.federation, self.data = prepare(recipe), data_of(recipe)
         return self.federation
 
-    def _pace(self, recipe: Recipe, federation: Federation) -> Pace:
-        local = {name: getattr(recipe.local, name) for name in PACED}
+    def _seconds_per_image(self, recipe: Recipe, federation: Federation) -> SecondsPerImage:
+        local = {name: getattr(recipe.local, name) for name in TIMED_SETTINGS}
         parts = [data_of(recipe), recipe.model.model_dump_json(), recipe.method.name]
         key = " ".join([*parts, json.dumps(local)])
-        if key not in self.paces:
-            self.paces[key] = measure_pace(recipe, federation, allow_code=self.allow_code)
-        return self.paces[key]
+        if key not in self.timed:
+            self.timed[key] = time_images(recipe, federation, allow_code=self.allow_code)
+        return self.timed[key]
 
 
-class Forecast:
+class RemainingTime:
     """Remaining time of a grid, from an estimate that finished rounds of the same kind improve.
 
     Cells of unknown cost count for nothing until one of them has finished a round.
@@ -201,14 +203,14 @@ class Forecast:
         self.workers = workers
         self.left = dict(estimate.left)
         self.kinds = {cell.name: kind_of(cell.recipe) for cell in grid.cells}
-        self.guessed = {self.kinds[name]: seconds for name, seconds in estimate.per_round.items()}
-        self.heard: dict[str, list[float]] = {}
+        self.estimated = {self.kinds[name]: seconds for name, seconds in estimate.per_round.items()}
+        self.measured: dict[str, list[float]] = {}
 
-    def hear(self, cell: Cell, event: RunEvent) -> None:
+    def handle(self, cell: Cell, event: RunEvent) -> None:
         """Take account of what happened to a cell."""
         if event.kind is EventKind.ROUND:
             self.left[cell.name] = cell.recipe.rounds.number - event.round
-            self.heard.setdefault(self.kinds[cell.name], []).append(event.seconds)
+            self.measured.setdefault(self.kinds[cell.name], []).append(event.seconds)
         elif event.kind in ENDINGS:
             self.left.pop(cell.name, None)
 
@@ -218,21 +220,21 @@ class Forecast:
         return wall_time(pieces, self.workers)
 
     def _round(self, kind: str) -> float:
-        heard = self.heard.get(kind)
-        return sum(heard) / len(heard) if heard else self.guessed.get(kind, 0.0)
+        measured = self.measured.get(kind)
+        return sum(measured) / len(measured) if measured else self.estimated.get(kind, 0.0)
 
 
 @dataclass(frozen=True)
-class Pace:
+class SecondsPerImage:
     """Seconds for an image that is trained on, and for one that is scored."""
 
     train: float
     score: float
 
 
-def measure_pace(
+def time_images(
     recipe: Recipe, federation: Federation, *, allow_code: AllowedCode = False
-) -> Pace:
+) -> SecondsPerImage:
     """Train and score for about a second as the recipe says, on some of its own images."""
     method, dataset = check_recipe(recipe), federation.dataset
     check_device(recipe.local.device)
@@ -246,7 +248,7 @@ def measure_pace(
         check_network(network, dataset, method)
         train = _per_image(_training(network, dataset, method, local), len(dataset.train))
         score = _per_image(_scoring(network, federation, recipe), _longest(federation))
-    return Pace(train, score)
+    return SecondsPerImage(train, score)
 
 
 def _per_image(work: Callable[[int], None], most: int) -> float:

@@ -19,11 +19,12 @@ from fedbb.imbalance.counts import count_labels
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule, divide
+from fedbb.recipes.reader import refuse_python
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import LabelCounts
 from fedbb.rng import stream
 from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients
-from fedbb.simulation.base import make_client_infos
+from fedbb.simulation.inline import make_client_infos
 from fedbb.training.client_dataset import ClientDataset, make_client_datasets
 
 SHOWN = 1000
@@ -62,8 +63,10 @@ def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
 
     Raises:
         DataError: The data cannot be read, or not be divided by the recipe's rule.
-        RecipeError: The recipe asks for more images than there are.
+        RecipeError: The recipe asks for more images than there are, or only records a run that
+            was made from Python.
     """
+    refuse_python(recipe)
     dataset, scored = _load(recipe.data, recipe.seed, progress)
     rule = EVERYTHING if recipe.engine == "central" else recipe.data.partition
     partition = divide(rule.resolve(recipe.seed), dataset.train, dataset.task)
@@ -111,6 +114,10 @@ def describe_private(federation: Federation) -> FederationRecord:
         positives=None,
         clients=tuple(ClientRecord(client) for client in range(len(federation.partition.clients))),
         notes=dataset.notes,
+        scored_cases={
+            name: count_labels(examples.labels, dataset.task, len(dataset.classes))
+            for name, examples in federation.scored.items()
+        },
     )
 
 

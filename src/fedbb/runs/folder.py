@@ -6,17 +6,21 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from fedbb._util.files import TEMPORARY, remove_leftovers, replacing
 from fedbb.errors import RunError
+from fedbb.recipes.spec import Recipe
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint, save_checkpoint
+from fedbb.runs.model_info import MODEL_INFO, as_metadata
+from fedbb.simulation.inline import ClientStateStore, InMemoryStore
 
 Record = dict[str, Any]
 
@@ -35,6 +39,7 @@ FILES = (
     "partition.json",
     "federation.json",
     "environment.json",
+    MODEL_INFO,
     "rounds.jsonl",
     "summary.json",
     "best.safetensors",
@@ -102,7 +107,7 @@ class RunFolder:
         """
         try:
             if best:
-                save_checkpoint(self.file("best.safetensors"), checkpoint)
+                self.save_model("best.safetensors", checkpoint)
             with self.file("rounds.jsonl").open("ab") as lines:
                 lines.write((json.dumps(record) + "\n").encode())
                 lines.flush()
@@ -114,6 +119,18 @@ class RunFolder:
                 f"round {checkpoint.round} could not be saved in {self.path}: {error}; "
                 "the rounds before it are kept, and --resume goes on from there"
             ) from error
+
+    def save_model(self, name: str, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint with what the model needs outside the run."""
+        path = self.file(MODEL_INFO)
+        # A run folder of an older version has no description.
+        described = as_metadata(self.read_json(MODEL_INFO)) if path.exists() else None
+        save_checkpoint(self.file(name), checkpoint, described)
+
+    def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
+        """Write the final model and the summary, which close the run."""
+        self.save_model("final.safetensors", last)
+        self.write_json("summary.json", summary)
 
     def latest(self) -> Checkpoint | None:
         """Return the newest checkpoint that is intact, with a warning for each that is not."""
@@ -204,6 +221,62 @@ def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
         raise
     finally:
         lock.release()
+
+
+@dataclass(frozen=True)
+class MemoryStore:
+    """What a run without a folder keeps: nothing but the clients' states, while it lasts.
+
+    Attributes:
+        client_states: What clients keep between rounds.
+    """
+
+    client_states: ClientStateStore
+
+    def commit(self, record: Record, checkpoint: Checkpoint, *, best: bool) -> None:
+        """Keep nothing: whoever consumes the rounds keeps what it wants."""
+
+    def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
+        """Keep nothing."""
+
+    def latest(self) -> Checkpoint | None:
+        """Return no checkpoint."""
+        return None
+
+    def rewind(self, rounds: int) -> list[Record]:
+        """Return no records."""
+        return []
+
+
+@contextmanager
+def open_store(
+    recipe: Recipe, path: Path | None, workers: int
+) -> Iterator[RunFolder | MemoryStore]:
+    """Open what keeps a run: its folder, or memory.
+
+    Without a folder, temporary files hold what worker processes share, and what the parties of a
+    private run keep.
+
+    Args:
+        recipe: The settings of the run.
+        path: Folder of the run; None for none.
+        workers: Number of worker processes.
+
+    Raises:
+        RunError: The folder cannot be written, or another process uses it.
+    """
+    states = STATES if recipe.privacy == "none" else PRIVATE_STATES
+    with ExitStack() as stack:
+        if path is None and recipe.privacy == "none" and not workers:
+            yield MemoryStore(InMemoryStore())
+        elif path is None:
+            path = Path(stack.enter_context(TemporaryDirectory()))
+            if recipe.privacy == "none":
+                yield MemoryStore(ClientStateFiles(path))
+            else:
+                yield stack.enter_context(hold(path / "run", states=states))
+        else:
+            yield stack.enter_context(hold(path, states=states))
 
 
 def check_foreign(path: Path) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-import numpy
+import numpy as np
 import torch
 
-import fedbb
-from fedbb.aggregation.weighting import BySamples
+from fedbb._version import __version__
+from fedbb.aggregation.merging import BySamples
+from fedbb.data.dataset import Dataset
 from fedbb.errors import RunError
 from fedbb.methods import Method
+from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, Task
+from fedbb.records import ClientInfo, LabelCounts, Task
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.model_info import MODEL_INFO, ModelInfo
 
 FEDERATION = "federation.json"
 ENVIRONMENT = "environment.json"
@@ -36,7 +41,7 @@ DECISIVE = ("numerics", "torch", "numpy", "machine")
 class ClientRecord:
     """One client as federation.json describes it.
 
-    Attributes:
+    Args:
         client: Its number.
         samples: Size of its training data; None, like everything below, if the server of a private
             run does not know it.
@@ -65,16 +70,36 @@ class ClientRecord:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ClientRecord:
         """Return the record of an entry of federation.json."""
-        positives = content.get("positives")
-        values = {**content, "positives": None if positives is None else tuple(positives)}
-        return cls(**values)
+        if content.keys() == {"client"}:
+            return cls(int(content["client"]))
+        spread, scale = content["dispersion"], content["loss_weight"]
+        positives = content["positives"]
+        return cls(
+            client=int(content["client"]),
+            samples=int(content["samples"]),
+            dispersion=None if spread is None else float(spread),
+            weight=float(content["weight"]),
+            weight_by_samples=float(content["weight_by_samples"]),
+            loss_weight=None if scale is None else float(scale),
+            positives=None if positives is None else tuple(float(number) for number in positives),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownClient(ClientRecord):
+    """A client whose size, weight and class counts are known."""
+
+    samples: int
+    weight: float
+    weight_by_samples: float
+    positives: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class FederationRecord:
     """A federation as federation.json describes it.
 
-    Attributes:
+    Args:
         data: Name of the data set.
         task: Multi-class or multi-label.
         classes: Names of the classes.
@@ -83,6 +108,8 @@ class FederationRecord:
         positives: Training samples of each class; None where the server cannot know them.
         clients: The clients, in order.
         notes: Remarks on data and method for the log of a run.
+        scored_cases: Label counts of the examples that rounds are scored on, by name; empty in
+            run folders of older versions.
     """
 
     data: str
@@ -93,6 +120,22 @@ class FederationRecord:
     positives: tuple[float, ...] | None
     clients: tuple[ClientRecord, ...]
     notes: tuple[str, ...] = ()
+    scored_cases: Mapping[str, LabelCounts] = field(default_factory=dict)
+
+    @cached_property
+    def known(self) -> tuple[KnownClient, ...]:
+        """The clients whose class counts are known."""
+        return tuple(KnownClient(**vars(c)) for c in self.clients if c.positives is not None)
+
+    @property
+    def hidden(self) -> int:
+        """Number of clients whose class counts the server cannot know."""
+        return len(self.clients) - len(self.known)
+
+    @property
+    def class_counts(self) -> tuple[float, ...]:
+        """Training samples of each class; NaN where the server cannot know them."""
+        return (math.nan,) * len(self.classes) if self.positives is None else self.positives
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as federation.json holds it."""
@@ -105,6 +148,14 @@ class FederationRecord:
             "positives": None if self.positives is None else list(self.positives),
             "clients": [client.to_json() for client in self.clients],
             "notes": list(self.notes),
+            "scored_cases": {
+                name: {
+                    "positive": counts.positive.tolist(),
+                    "negative": counts.negative.tolist(),
+                    "samples": counts.samples,
+                }
+                for name, counts in self.scored_cases.items()
+            },
         }
 
     @classmethod
@@ -119,15 +170,35 @@ class FederationRecord:
             return cls(
                 data=str(content["data"]),
                 task=Task(content["task"]),
-                classes=tuple(content["classes"]),
+                classes=tuple(str(name) for name in content["classes"]),
                 train=int(content["train"]),
                 scored=dict(content["scored"]),
-                positives=None if positives is None else tuple(positives),
+                positives=None if positives is None else tuple(float(n) for n in positives),
                 clients=tuple(ClientRecord.from_json(client) for client in content["clients"]),
-                notes=tuple(content["notes"]),
+                notes=tuple(str(note) for note in content.get("notes", ())),
+                scored_cases={
+                    name: LabelCounts(
+                        np.array(counts["positive"], dtype=np.float64),
+                        np.array(counts["negative"], dtype=np.float64),
+                        int(counts["samples"]),
+                    )
+                    for name, counts in content.get("scored_cases", {}).items()
+                },
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise RunError(f"{FEDERATION} is damaged: {error!r}") from error
+
+
+def read_run_recipe(folder: RunFolder) -> Recipe:
+    """Return the recipe of the run in a folder.
+
+    Raises:
+        RunError: The folder holds no run.
+        RecipeError: The recipe is damaged.
+    """
+    if not folder.is_run():
+        raise RunError(f"{folder.path} is no run folder: it has no recipe.json")
+    return make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
 
 
 def read_federation(folder: RunFolder) -> FederationRecord:
@@ -158,10 +229,10 @@ def describe_clients(infos: Sequence[ClientInfo], method: Method) -> list[Client
 def describe_environment() -> dict[str, Any]:
     """Return versions and machine, as far as results may depend on them."""
     return {
-        "fedbb": fedbb.__version__,
+        "fedbb": __version__,
         "numerics": NUMERICS,
         "torch": torch.__version__,
-        "numpy": numpy.__version__,
+        "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "system": platform.platform(),
@@ -189,8 +260,37 @@ def check_environment(before: Mapping[str, Any]) -> None:
         raise RunError("the run was started with other software; " + "; ".join(changed))
 
 
+def model_info_of(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInfo:
+    """Return what the model of a run needs outside it.
+
+    Args:
+        recipe: The recipe, which names the network.
+        method: The method, which may ask for a projection head.
+        dataset: The data, which gives classes and inputs.
+    """
+    wanted = recipe.model.projection
+    return ModelInfo(
+        network=recipe.model.name,
+        options=recipe.model.options,
+        projection=method.needs.projection if wanted is None else wanted,
+        task=str(dataset.task),
+        classes=dataset.classes,
+        input_shape=tuple(dataset.train.inputs.shape[1:]),
+        input_dtype=str(dataset.train.inputs.dtype),
+        mean=dataset.mean,
+        std=dataset.std,
+        data=dataset.name,
+        method=method.name,
+        version=__version__,
+        recipe=recipe.model_dump(mode="json"),
+    )
+
+
 def set_up_folder(
-    folder: RunFolder, recipe: Recipe, describe: Callable[[], FederationRecord]
+    folder: RunFolder,
+    recipe: Recipe,
+    describe: Callable[[], FederationRecord],
+    model: ModelInfo | None = None,
 ) -> None:
     """Write what a run folder begins with; recipe.json comes last, for it makes it a run.
 
@@ -199,12 +299,15 @@ def set_up_folder(
         recipe: The recipe of the run.
         describe: Returns the description of the federation, after it has written the files that
             only runs of its kind have.
+        model: What the model needs outside the run; None if this process does not know the data.
 
     Raises:
         RunError: The folder cannot be written.
     """
     try:
         federation = describe()
+        if model is not None:
+            folder.write_json(MODEL_INFO, model.to_json())
         folder.write_json(FEDERATION, federation.to_json())
         folder.write_json(ENVIRONMENT, describe_environment())
         folder.write_json("recipe.json", recipe.model_dump(mode="json"))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
@@ -15,13 +19,19 @@ from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import Task
+from fedbb.records import ModelState, Task
 from fedbb.rounds.loop import Round, Start, StoppedBy, run_rounds
 from fedbb.rounds.round import FederatedRound
-from fedbb.runs.checkpoint import Checkpoint, save_checkpoint
+from fedbb.runs.checkpoint import Checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
-from fedbb.runs.folder import PRIVATE_STATES, STATES, Record, RunFolder, check_foreign, hold
-from fedbb.runs.metadata import ENVIRONMENT, FederationRecord, check_environment, set_up_folder
+from fedbb.runs.folder import MemoryStore, Record, RunFolder, check_foreign, open_store
+from fedbb.runs.metadata import (
+    ENVIRONMENT,
+    FederationRecord,
+    check_environment,
+    model_info_of,
+    set_up_folder,
+)
 from fedbb.runs.partition_file import PARTITION, is_same_partition, save_partition_digest
 from fedbb.runs.runtime import (
     MakeRound,
@@ -32,13 +42,30 @@ from fedbb.runs.runtime import (
     open_runtime,
     plain_round,
 )
-from fedbb.simulation.base import make_client_infos
-from fedbb.simulation.inline import Inline
+from fedbb.simulation.inline import Inline, make_client_infos
 from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import digest
 from fedbb.training.checks import check_device, check_network
 from fedbb.training.threads import threads
+
+
+@dataclass(frozen=True, eq=False)
+class RunParts:
+    """What a run is made of, besides its settings: the method, the data, and the first network."""
+
+    method: Method
+    federation: Federation
+    network: nn.Module
+
+
+@dataclass(frozen=True, eq=False)
+class CommittedRound:
+    """A finished round: its record, the model after it, and whether it is the best so far."""
+
+    record: Record
+    state: ModelState
+    leads: bool
 
 
 def run(
@@ -72,41 +99,93 @@ def run(
     """
     method = check_recipe(recipe)
     check_code(recipe.model.name, allow_code)
-    check_device(recipe.local.device)
-    check_foreign(path)
-    if RunFolder(path).is_run() and not resume:
-        raise RunError(f"{path} holds a run already; --resume goes on with it, or choose another")
-    number = choose_workers(recipe, workers)
-    if number:
-        process_start.prepare()
-    states = STATES if recipe.privacy == "none" else PRIVATE_STATES
-    with hold(path, states=states) as folder, threads(recipe.local.threads):
-        if folder.is_run():
-            check_resume(folder, recipe)
+
+    def load(device: str | None) -> RunParts:
         federation = prepare(recipe, progress)
-        check_data(recipe, method, federation.dataset, len(federation.partition.clients))
-        # Workers place their networks themselves; here it is only a model to begin with.
-        device = "cpu" if number else None
         network = network_of(
             recipe, method, federation.dataset, device=device, allow_code=allow_code
         )
-        check_network(network, federation.dataset, method)
-        if not folder.is_run():
-            _set_up(folder, recipe, federation, method)
-        elif not is_same_partition(folder, federation.partition):
-            raise RunError(f"{path}: the recipe now divides the data in another way")
-        task, make_round = federation.dataset.task, _make_round(recipe, folder)
-        store = folder.client_states
-        opened = open_runtime(
-            recipe, federation, network, method, store, number, make_round=make_round
-        )
-        del federation, network
+        return RunParts(method, federation, network)
+
+    for finished in run_parts(recipe, load, path, resume=resume, workers=workers):
+        yield finished.record
+
+
+def run_parts(
+    recipe: Recipe,
+    load: Callable[[str | None], RunParts],
+    path: Path | None,
+    *,
+    resume: bool = False,
+    workers: int | None = None,
+) -> Iterator[CommittedRound]:
+    """Train what `load` returns by the settings of a recipe: the way of every run on one machine.
+
+    Args:
+        recipe: Checked settings; its data, model and method are only written down.
+        load: Returns data, network and method. Its argument is the device to place the network on,
+            None for that of the recipe.
+        path: Folder of the run; None to keep everything in memory.
+        resume: Whether an unfinished run in the folder continues.
+        workers: Number of worker processes; follows the cores if None.
+
+    Yields:
+        Each round once it is committed.
+
+    Raises:
+        RecipeError: The recipe contradicts the data or this machine.
+        RunError: The folder cannot be used, or holds another run.
+    """
+    check_device(recipe.local.device)
+    if path is not None:
+        check_foreign(path)
+        if RunFolder(path).is_run() and not resume:
+            raise RunError(
+                f"{path} holds a run already; --resume (in Python resume=True) goes on with it, or "
+                "choose another"
+            )
+    number = choose_workers(recipe, workers)
+    if number:
+        process_start.prepare()
+    with open_store(recipe, path, number) as store, threads(recipe.local.threads):
+        if isinstance(store, RunFolder) and store.is_run():
+            check_resume(store, recipe)
+        # Workers place their networks themselves; here it is only a model to begin with.
+        parts = load("cpu" if number else None)
+        task = parts.federation.dataset.task
+        opened = _open(store, recipe, parts, number)
+        del parts  # the pool has its own copies
         with opened as runtime:
-            yield from go_on(folder, recipe, task, runtime)
+            yield from commit_rounds(store, recipe, task, runtime)
+
+
+def _open(
+    store: RunFolder | MemoryStore, recipe: Recipe, parts: RunParts, workers: int
+) -> AbstractContextManager[RunRuntime]:
+    """Check that the parts of a run suit each other, write its first files, and open its rounds."""
+    method, federation, network = parts.method, parts.federation, parts.network
+    check_data(recipe, method, federation.dataset, len(federation.partition.clients))
+    check_network(network, federation.dataset, method)
+    if isinstance(store, RunFolder):
+        if not store.is_run():
+            _set_up(store, recipe, federation, method)
+        elif not is_same_partition(store, federation.partition):
+            raise RunError(f"{store.path}: the recipe now divides the data in another way")
+    make_round = _make_round(recipe, store)
+    states = store.client_states
+    return open_runtime(recipe, federation, network, method, states, workers, make_round=make_round)
 
 
 def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) -> Iterator[Record]:
-    """Yield the rounds that a folder still lacks, each once it is committed, and close the run."""
+    """Yield the records of the rounds that a folder still lacks, and close the run."""
+    for finished in commit_rounds(folder, recipe, task, runtime):
+        yield finished.record
+
+
+def commit_rounds(
+    folder: RunFolder | MemoryStore, recipe: Recipe, task: Task, runtime: RunRuntime
+) -> Iterator[CommittedRound]:
+    """Yield the rounds that a run still lacks, each once it is committed, and close the run."""
     checkpoint = folder.latest() or Checkpoint(0, runtime.first)
     records = folder.rewind(checkpoint.round)
     runtime.state_rounds.update(checkpoint.state_rounds)
@@ -123,8 +202,8 @@ def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) ->
         best = record if leads else best
         records.append(record)
         stopped = stopped_by(recipe, records, metric)
-        yield record
-    _finish(folder, checkpoint, records, metric, stopped)
+        yield CommittedRound(record, finished.state, leads)
+    folder.finish(checkpoint, summarize(records, checkpoint.state, metric, stopped))
 
 
 def stopped_by(recipe: Recipe, records: Sequence[Record], metric: str) -> StoppedBy | None:
@@ -188,12 +267,13 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
         return describe_private(federation)
 
     is_plain = recipe.privacy == "none"
-    set_up_folder(folder, recipe, describe_plain if is_plain else describe_enrolled)
+    described = model_info_of(recipe, method, federation.dataset)
+    set_up_folder(folder, recipe, describe_plain if is_plain else describe_enrolled, described)
 
 
-def _make_round(recipe: Recipe, folder: RunFolder) -> MakeRound:
+def _make_round(recipe: Recipe, folder: RunFolder | MemoryStore) -> MakeRound:
     """Return how a run in this folder aggregates what its clients train."""
-    if recipe.privacy == "none":
+    if recipe.privacy == "none" or isinstance(folder, MemoryStore):
         return plain_round
     from fedbb.secagg.simulated import open_round
 
@@ -218,31 +298,24 @@ def check_same_recipe(folder: RunFolder, recipe: Recipe) -> None:
         raise RunError(f"{folder.path} was started with another recipe; " + "; ".join(changed))
 
 
-def _finish(
-    folder: RunFolder,
-    last: Checkpoint,
-    records: list[Record],
-    metric: str,
-    stopped: StoppedBy | None,
-) -> None:
-    best = best_record(records, metric)
+def summarize(
+    records: Sequence[Record], last: ModelState, metric: str, stopped: StoppedBy | None = None
+) -> dict[str, Any]:
+    """Return the summary of a run of these rounds, as summary.json holds it."""
+    best, final = best_record(records, metric), records[-1]
     assert best is not None
-    save_checkpoint(folder.file("final.safetensors"), last)
-    folder.write_json(
-        "summary.json",
-        {
-            "rounds": last.round,
-            **({} if stopped is None else {"stopped": stopped}),
-            "metric": metric,
-            "best": {
-                "round": best["round"],
-                "chosen_on": judged_on(best),
-                "scores": best["scores"],
-            },
-            "final": {"round": last.round, "scores": records[-1]["scores"]},
-            "sha256": digest(last.state),
+    return {
+        "rounds": final["round"],
+        **({} if stopped is None else {"stopped": stopped}),
+        "metric": metric,
+        "best": {
+            "round": best["round"],
+            "chosen_on": judged_on(best),
+            "scores": best["scores"],
         },
-    )
+        "final": {"round": final["round"], "scores": final["scores"]},
+        "sha256": digest(last),
+    }
 
 
 DEFAULT_METRIC = {Task.MULTICLASS: "balanced_accuracy", Task.MULTILABEL: "auroc"}

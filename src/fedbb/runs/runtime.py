@@ -11,7 +11,7 @@ from torch import nn
 
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RecipeError, RunError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
 from fedbb.models.build import ModelSource, finish_model, resolve_model
 from fedbb.models.registry import MODELS, AllowedCode
@@ -21,8 +21,7 @@ from fedbb.records import ModelState
 from fedbb.rounds.loop import Score, chosen_number
 from fedbb.rounds.round import FederatedRound, PlainRound, train_all
 from fedbb.runs.federation import Federation
-from fedbb.simulation.client_state import ClientStateStore
-from fedbb.simulation.inline import Inline
+from fedbb.simulation.inline import ClientStateStore, Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import snapshot
 from fedbb.training.config import CentralConfig, LocalConfig

@@ -20,7 +20,7 @@ from fedbb.secagg.cbr import Agreement
 
 if TYPE_CHECKING:
     from fedbb.secagg.client_secrets import RosterKeys
-    from fedbb.secagg.statistics_round import StatisticsResult
+    from fedbb.secagg.round import StatisticsResult
 
 AUDIT = "audit.json"
 FORMAT = "fedbb audit 1"

@@ -16,9 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbb.aggregation.merging import Merge, average, normalized_average
-from fedbb.aggregation.validation import clip_update
-from fedbb.aggregation.weighting import BySamples, ClientBalanced, Weighting
+from fedbb.aggregation.merging import (
+    BySamples,
+    ClientBalanced,
+    Merge,
+    Weighting,
+    average,
+    clip_update,
+    normalized_average,
+)
 from fedbb.errors import PrivacyError
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from fedbb.errors import DivergedError, PrivacyError
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState
-from fedbb.rounds.policy import RoundPolicy
+from fedbb.rounds.round import RoundPolicy
 from fedbb.secagg.audit import AuditFile, begin_audit
 from fedbb.secagg.cbr import Agreement, Contributor
 from fedbb.secagg.client_secrets import (
@@ -32,12 +32,24 @@ from fedbb.secagg.client_secrets import (
 from fedbb.secagg.primitives.keys import Identity
 from fedbb.secagg.protocol.replay_guard import FileJournal
 from fedbb.secagg.protocol.roster import Roster, sign_roster
-from fedbb.secagg.protocol.secure_aggregation import SecureAggregationClient, Values
-from fedbb.secagg.protocol.transport import Recorder, RecordingTransport, Transport
-from fedbb.secagg.round import SecureRound
-from fedbb.secagg.schemes import MASKED, sum_client, sum_server
-from fedbb.secagg.statistics_round import COMMIT, CONFIRM, StatisticsClient, StatisticsRound
-from fedbb.simulation.base import Engine
+from fedbb.secagg.protocol.secure_aggregation import (
+    Recorder,
+    RecordingTransport,
+    SecureAggregationClient,
+    Transport,
+    Values,
+)
+from fedbb.secagg.round import (
+    COMMIT,
+    CONFIRM,
+    MASKED,
+    SecureRound,
+    StatisticsClient,
+    StatisticsRound,
+    sum_client,
+    sum_server,
+)
+from fedbb.simulation.inline import Engine
 from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb.parties")

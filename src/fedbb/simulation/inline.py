@@ -1,19 +1,83 @@
-"""The plain engine: one client after another, in this process."""
+"""What every engine offers, the store of client states, and the plain engine: client by client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from torch import nn
 
+from fedbb.aggregation.merging import Weighting
 from fedbb.methods import Method
-from fedbb.records import ClientInfo, ClientUpdate
-from fedbb.simulation.base import make_client_infos
-from fedbb.simulation.client_state import ClientStateStore, InMemoryStore
+from fedbb.records import ClientInfo, ClientState, ClientUpdate
 from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import NO_STATE, train_client
+
+
+class Engine(Protocol):
+    """Runs clients; it holds their data, the method they follow and their local settings."""
+
+    def client_infos(self) -> Sequence[ClientInfo]:
+        """Return the information about every client, in client order."""
+        ...
+
+    def train(self, jobs: Sequence[TrainJob]) -> Iterable[ClientUpdate]:
+        """Yield an update for every job, in the order of the jobs."""
+        ...
+
+
+def make_client_infos(clients: Sequence[ClientDataset], weighting: Weighting) -> list[ClientInfo]:
+    """Return the information about every client: its size, and what the weighting measures."""
+    return [
+        ClientInfo(number, len(client), weighting.measure(client.counts))
+        for number, client in enumerate(clients)
+    ]
+
+
+class ClientStateStore(Protocol):
+    """Holds the states of clients by client and round.
+
+    A run's checkpoint names the round of each client's state, so a store keeps a state until its
+    user drops it. Several processes may use copies of a store that writes files. Implementations:
+    `InMemoryStore`, `ClientStateFiles` in runs/checkpoint.py, and Flower's record of a node.
+    """
+
+    def load(self, client: int, number: int) -> ClientState:
+        """Return what a client kept after round `number`; an error if it is lost."""
+        ...
+
+    def save(self, client: int, number: int, state: ClientState) -> None:
+        """Keep what a client keeps after round `number`."""
+        ...
+
+    def keep_only(self, client: int, rounds: Collection[int]) -> None:
+        """Drop a client's states of all rounds but these."""
+        ...
+
+
+@dataclass(frozen=True)
+class InMemoryStore:
+    """A store in the memory of this process; it holds each client's last state only."""
+
+    states: dict[int, tuple[int, ClientState]] = field(default_factory=dict)
+
+    def load(self, client: int, number: int) -> ClientState:
+        """Return what a client kept after round `number`."""
+        found, state = self.states[client]
+        if found != number:
+            raise KeyError(f"the state of client {client} is of round {found}, not {number}")
+        return state
+
+    def save(self, client: int, number: int, state: ClientState) -> None:
+        """Keep what a client keeps after round `number`."""
+        self.states[client] = (number, state)
+
+    def keep_only(self, client: int, rounds: Collection[int]) -> None:
+        """Drop a client's state unless it is of one of these rounds."""
+        if client in self.states and self.states[client][0] not in rounds:
+            del self.states[client]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""A run's rounds as measures with flat names, handed to a tracker once each and in order."""
+"""A run's rounds as measures with flat names, handed to trackers during the run or later."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import hashlib
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedbb.errors import RunError
-from fedbb.recipes.reader import flatten, make_recipe
+from fedbb.errors import RecipeError, RunError
+from fedbb.recipes.reader import flatten
 from fedbb.runs.folder import Record, RunFolder
-from fedbb.trackers.registry import ROUND, TrackedRun, Tracker
+from fedbb.runs.metadata import read_federation, read_run_recipe
+from fedbb.trackers.registry import FOLDER, ROUND, TrackedRun, Tracker, make_tracker
 
 LONGEST_NAME = 48
 
@@ -37,7 +39,7 @@ class Feed:
     def catch_up(self) -> int:
         """Hand over what the folder holds and the tracker lacks; return how many rounds it was."""
         if self.last is None:
-            self.classes = class_names(self.folder.read_json("federation.json")["classes"])
+            self.classes = class_names(read_federation(self.folder).classes)
             self.last = self.tracker.begin(describe(self.folder, is_new=self.is_new))
         return sum(self._hand(record) for record in self.folder.records())
 
@@ -78,7 +80,7 @@ def export(tracker: Tracker, path: Path) -> int:
 
 def describe(folder: RunFolder, *, is_new: bool = False) -> TrackedRun:
     """Return how a tracker knows a run."""
-    recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
+    recipe = read_run_recipe(folder)
     mark = hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()[:8]
     name = folder.path.resolve().name
     identity = clean(name, LONGEST_NAME)
@@ -163,3 +165,60 @@ def _defined(found: Iterable[tuple[str, float | None]]) -> dict[str, float]:
     return {
         name: float(value) for name, value in found if value is not None and math.isfinite(value)
     }
+
+
+Tell = Callable[[str], None]
+
+
+class Trackers:
+    """The trackers of one run by name; those that failed are dropped."""
+
+    def __init__(self, feeds: dict[str, Feed], tell: Tell) -> None:
+        self.feeds = feeds
+        self.tell = tell
+
+    def record(self, record: Record) -> None:
+        """Hand a finished round to every tracker."""
+        self._each(lambda feed: feed.record(record))
+
+    def end(self, *, is_finished: bool) -> None:
+        """Close the run in every tracker."""
+        self._each(lambda feed: feed.end(is_finished=is_finished))
+
+    def _each(self, step: Callable[[Feed], None]) -> None:
+        for name, feed in list(self.feeds.items()):
+            try:
+                step(feed)
+            except Exception as error:
+                del self.feeds[name]
+                reason = " ".join(str(error).split()) or type(error).__name__
+                self.tell(
+                    f"warning: {name} stopped tracking, the run continues: {reason[:300]}; "
+                    f"later: fedbb track {feed.folder.path} --to {name}"
+                )
+
+
+@contextmanager
+def tracking(wanted: Sequence[str], path: Path, tell: Tell) -> Iterator[Trackers]:
+    """Yield the trackers, as "NAME" or "NAME=FOLDER", of a run that is to begin or to go on.
+
+    They are closed with the run; it counts as finished if the block ends without an error.
+    """
+    is_new = not RunFolder(path).is_run()
+    feeds = {name: Feed(make_tracker(name), path, is_new=is_new) for name in wanted}
+    for name in wanted:
+        _check_place(name, path)
+    trackers = Trackers(feeds, tell)
+    is_finished = False
+    try:
+        yield trackers
+        is_finished = True
+    finally:
+        trackers.end(is_finished=is_finished)
+
+
+def _check_place(wanted: str, path: Path) -> None:
+    """Refuse to write into the run's folder, which is the run's alone."""
+    place = Path(wanted.partition("=")[2] or FOLDER).resolve()
+    if place.is_relative_to(path.resolve()):
+        raise RecipeError(f"tracker {wanted!r} would write into the run folder {path}")

@@ -19,7 +19,7 @@ from fedbb.training.config import LocalConfig, TrainJob
 
 @dataclass(frozen=True, eq=False)
 class ClientDataset:
-    """One client's part of a data set, by row; the images are not copied.
+    """One client's part of a data set, by row; the inputs are not copied.
 
     Args:
         dataset: the data of all clients.
@@ -55,7 +55,7 @@ def make_client_datasets(dataset: Dataset, clients: Sequence[IntArray]) -> list[
 def batches(
     client: ClientDataset, job: TrainJob, local: LocalConfig, epoch: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (images, targets) of one epoch, normalized and, if the settings say so, augmented."""
+    """Yield (inputs, targets) of one epoch, normalized and, if the settings say so, augmented."""
     dataset = client.dataset
     place = (job.round, job.client, epoch)
     order = stream(job.seed, "order", *place).permutation(len(client))
@@ -65,11 +65,11 @@ def batches(
         draws = draw(dataset.augmentation, len(client), rng)
     for positions in _cut(order, local):
         rows = client.indices[positions]
-        images = torch.from_numpy(dataset.train.inputs[rows])
+        inputs = torch.from_numpy(dataset.train.inputs[rows])
         targets = torch.from_numpy(dataset.train.labels[rows])
         if draws is not None:
-            images = apply(images, draws.take(positions))
-        yield normalize(images, dataset.mean, dataset.std), targets
+            inputs = apply(inputs, draws.take(positions))
+        yield normalize(inputs, dataset.mean, dataset.std), targets
 
 
 def _cut(order: IntArray, local: LocalConfig) -> Iterator[IntArray]:

@@ -125,8 +125,8 @@ class _Objective:
             return run_network(self.model, images, embed=embed)
         with torch.autocast(torch.device(self.local.device).type, dtype=torch.bfloat16):
             outputs = run_network(self.model, images, embed=embed)
-        embedding = None if outputs.embedding is None else outputs.embedding.float()
         stages = tuple(stage.float() for stage in outputs.stages)
+        embedding = None if outputs.embedding is None else outputs.embedding.float()
         return Outputs(outputs.logits.float(), embedding, stages)
 
 

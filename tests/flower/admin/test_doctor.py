@@ -12,8 +12,8 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.flower.admin import doctor
 from fedbb.flower.admin.certificates import make_certificates
+from fedbb.flower.admin.control import Health, check_health
 from fedbb.flower.admin.doctor import check_clock, examine
-from fedbb.flower.admin.health import Health, check_health
 from fedbb.flower.admin.local import free_port
 from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.templates import make_federation

@@ -10,11 +10,10 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.flower.admin import processes
 from fedbb.flower.admin.certificates import make_certificates
-from fedbb.flower.admin.control import Control
+from fedbb.flower.admin.control import Control, admit, dismiss, dismissed
 from fedbb.flower.admin.local import LocalFederation, free_port
-from fedbb.flower.admin.membership import admit, dismiss, dismissed
 from fedbb.flower.admin.paths import FederationFolder
-from fedbb.flower.admin.status import describe
+from fedbb.flower.admin.run_monitor import describe
 from fedbb.flower.admin.templates import make_federation
 
 

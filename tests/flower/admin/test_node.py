@@ -9,7 +9,7 @@ import pytest
 from fedbb.errors import RunError
 from fedbb.flower.admin import node
 from fedbb.flower.admin.certificates import make_certificates
-from fedbb.flower.admin.health import Health
+from fedbb.flower.admin.control import Health
 from fedbb.flower.admin.local import free_port
 from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.templates import make_federation

@@ -7,14 +7,19 @@ from flwr.app import Context, Message, RecordDict
 
 from fedbb.errors import DataError, RunError
 from fedbb.flower.app.client import app
-from fedbb.flower.app.client_state import ClientStateRecords, open_client_state
 from fedbb.flower.app.serde import TrainRequest, pack_state, pack_train_request
 from fedbb.flower.app.settings import SiteSettings
-from fedbb.flower.app.site import dataset_of, open_site, outline_of
+from fedbb.flower.app.site import (
+    ClientStateRecords,
+    dataset_of,
+    open_client_state,
+    open_site,
+    outline_of,
+)
 from fedbb.records import ClientState
 from fedbb.runs.federation import prepare
 from fedbb.runs.runtime import network_of
-from fedbb.simulation.base import make_client_infos
+from fedbb.simulation.inline import make_client_infos
 from fedbb.state import digest, snapshot
 from fedbb.training.config import TrainJob
 from helpers.flower_loopback import open_loopback, take_identity

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedbb.errors import RecipeError
-from fedbb.recipes.grid.grid import read_grid
-from fedbb.recipes.grid.select import select
+from fedbb.recipes.grid.grid import read_grid, select
 from helpers.small_grid import write, write_grid
 
 

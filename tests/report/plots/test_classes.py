@@ -19,7 +19,7 @@ from fedbb.report.plots.classes import (
     weighed_part,
 )
 from fedbb.report.plots.rows import class_order, class_rows
-from fedbb.report.results import ClientShare, FederationFacts
+from fedbb.runs.metadata import ClientRecord, FederationRecord
 from helpers.drawn_figures import MANY, compared, texts
 
 
@@ -102,12 +102,12 @@ NIH = {
 def federation(task, *clients):
     """Return a federation of clients given as (samples, positives)."""
     shares = tuple(
-        ClientShare(number, samples, None, 0.5, 0.5, tuple(map(float, positives)))
+        ClientRecord(number, samples, None, 0.5, 0.5, positives=tuple(map(float, positives)))
         for number, (samples, positives) in enumerate(clients)
     )
     whole = tuple(np.sum([client.positives for client in shares], axis=0))
     names = tuple(f"class {place}" for place in range(len(whole)))
-    return FederationFacts("data", task, names, sum(c.samples for c in shares), whole, shares)
+    return FederationRecord("data", task, names, sum(c.samples for c in shares), {}, whole, shares)
 
 
 def test_the_three_panels_of_the_chest_films():
@@ -186,7 +186,7 @@ def test_bars_are_the_shares_from_head_to_tail(tmp_path):
     assert part.method == "fedbb"
     figure = plot_shares(comparison, part, spec)
     shares = loss_shares(part.runs[0].federation, spec)
-    order = np.argsort(-np.mean([run.federation.positives for run in part.runs], axis=0))
+    order = np.argsort(-np.mean([run.federation.class_counts for run in part.runs], axis=0))
     assert len(figure.axes) == 3
     for axes, share in zip(figure.axes, shares, strict=True):
         widths = np.array([bar.get_width() for bar in axes.patches]).reshape(2, -1)

@@ -12,7 +12,7 @@ from helpers.run_builder import Sketch, build_all
 
 def counts_of(comparison):
     order, _ = class_order(comparison)
-    return np.array([client.positives for client in comparison.federation.clients])[:, order]
+    return np.array([client.positives for client in comparison.federation.known])[:, order]
 
 
 def test_cells_are_stronger_the_more_cases_they_hold_and_empty_without(tmp_path):
@@ -52,7 +52,7 @@ def test_bars_are_the_weights_by_size_and_by_cbr_from_even_to_uneven(tmp_path):
     comparison = compared(tmp_path, clients=7)
     part = balanced_part(comparison)
     assert part.method == "fedbb"
-    clients = sorted(part.runs[0].federation.clients, key=lambda client: client.dispersion)
+    clients = sorted(part.runs[0].federation.known, key=lambda client: client.dispersion)
     figure = plot_weights(comparison, part)
     (axes,) = figure.axes
     bars = np.array([bar.get_width() for bar in axes.patches]).reshape(2, -1)
@@ -70,7 +70,7 @@ def test_of_very_many_clients_those_that_change_most_are_drawn_and_it_says_so(tm
     part = balanced_part(comparison)
     figure = plot_weights(comparison, part)
     assert any(f"{MOST_CLIENTS} of 30 clients" in text for text in texts(figure))
-    clients = part.runs[0].federation.clients
+    clients = part.runs[0].federation.known
     changes = sorted((abs(c.weight - c.weight_by_samples) for c in clients), reverse=True)
     (axes,) = figure.axes
     bars = np.array([bar.get_width() for bar in axes.patches]).reshape(2, -1) / 100

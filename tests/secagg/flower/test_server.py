@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedbb.errors import QuorumError, RunError
-from fedbb.flower.app.pooling import pool_scores
+from fedbb.flower.app.engine import pool_scores
 from fedbb.flower.app.settings import read_site_settings
 from fedbb.flower.app.site import open_site
 from fedbb.report.audit import audit_run

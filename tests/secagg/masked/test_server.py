@@ -13,8 +13,8 @@ from fedbb.errors import PrivacyError, TooFewError
 from fedbb.records import ClientFailure
 from fedbb.secagg.masked.client import STAGES
 from fedbb.secagg.masked.server import MaskedSumServer
+from fedbb.secagg.primitives.fixed_point import add_masks
 from fedbb.secagg.primitives.keys import Identity
-from fedbb.secagg.primitives.masks import add_masks
 from fedbb.secagg.primitives.shamir import combine
 from fedbb.secagg.protocol.key_derivation import self_mask_key
 from fedbb.secagg.protocol.messages import AttemptId, SignedMessage, sign_message, verify_message

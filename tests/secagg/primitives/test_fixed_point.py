@@ -4,8 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbb.errors import RefusedError
-from fedbb.secagg.primitives.fixed_point import from_limbs, from_ring, to_limbs, to_ring
-from fedbb.secagg.primitives.masks import CHUNK, add_masks
+from fedbb.secagg.primitives.fixed_point import (
+    CHUNK,
+    add_masks,
+    from_limbs,
+    from_ring,
+    to_limbs,
+    to_ring,
+)
 
 
 def there_and_back(values: np.ndarray, *, whole: bool) -> np.ndarray:

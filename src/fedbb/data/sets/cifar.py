@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.data.dataset import Dataset, Examples, check_examples
+from fedbb.data.dataset import Dataset
 from fedbb.data.download import Downloader, Progress, RemoteFile, download, replacing, sha256_of
+from fedbb.data.examples import Examples, check_examples
 from fedbb.data.sets.cifar_archive import (
     CIFAR10,
     CIFAR100,

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.names import nearest
-from fedbb.data.dataset import Dataset, Examples, assemble, check_examples
+from fedbb.data.dataset import Dataset, assemble
+from fedbb.data.examples import Examples, check_examples
 from fedbb.data.label_policy import REPLACEMENT, Policy
 from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share, split_by_values

@@ -1,13 +1,19 @@
-"""A client of a running SuperLink: its nodes and its runs."""
+"""A client of a running SuperLink: its health, its nodes and its runs."""
 
 from __future__ import annotations
 
 import hashlib
+import http.client
+import socket
+import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 from flwr.cli.build import build_fab_from_disk
@@ -30,8 +36,69 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedbb.errors import RunError
-from fedbb.flower.admin.certificates import load_site_key
-from fedbb.flower.admin.paths import Scalar
+from fedbb.flower.admin.certificates import load_site_key, public_bytes
+from fedbb.flower.admin.paths import FederationFolder, Scalar, SiteFolder
+
+Failure = Literal["refused", "unknown", "silent", "untrusted", "other"]
+
+
+@dataclass(frozen=True)
+class Health:
+    """Why a request failed, or by how many seconds our clock is ahead of the server's."""
+
+    failure: Failure | None
+    details: str = ""
+    ahead: float | None = None
+
+
+def check_health(host: str, port: int, ca: Path, timeout: float = 5.0) -> Health:
+    """Ask a SuperLink for its health over TLS.
+
+    Args:
+        host: the server's name or address.
+        port: the server's port.
+        ca: the certificate of the federation's authority.
+        timeout: seconds to wait for the response.
+    """
+    try:
+        trust = ssl.create_default_context(cafile=str(ca))
+        connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=trust)
+        try:
+            connection.request("GET", "/health")
+            response = connection.getresponse()
+        finally:
+            connection.close()
+    except ssl.SSLCertVerificationError as error:
+        return Health("untrusted", f"its certificate is not accepted: {error.verify_message}")
+    except ssl.SSLError as error:
+        return Health("other", f"no TLS there, or a certificate of ours is damaged: {error.reason}")
+    except socket.gaierror:
+        return Health("unknown", "no machine of this name is known")
+    except ConnectionRefusedError:
+        return Health("refused", "no program listens there")
+    except TimeoutError:
+        return Health("silent", f"no response within {timeout:.0f} s")
+    except (OSError, http.client.HTTPException) as error:
+        return Health("other", str(error) or type(error).__name__)
+    if response.status != http.client.OK:
+        return Health("other", f"responds with status {response.status}")
+    date = response.headers.get("date")
+    if date is None:
+        return Health(None)
+    # The server sends whole seconds, so half a second has passed on average.
+    ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds() - 0.5
+    return Health(None, ahead=ahead)
+
+
+def wait_until_healthy(host: str, port: int, ca: Path, seconds: float) -> bool:
+    """Wait for a SuperLink to respond, and tell whether it does."""
+    limit = time.monotonic() + seconds
+    while not (healthy := check_health(host, port, ca).failure is None):
+        if time.monotonic() >= limit:
+            break
+        time.sleep(0.1)
+    return healthy
+
 
 COMPLETED = "finished:completed"
 DISMISSED = "unregistered"
@@ -196,3 +263,50 @@ def _reason(error: httpx.HTTPStatusError) -> str:
     if found is None:
         return f"status {error.response.status_code}"
     return " ".join(filter(None, [f"[code: {found.code}]", found.message, found.public_details]))
+
+
+NEW_KEY = (
+    "to admit it again, delete node.key and node.pub in {folder} and make a new key with "
+    "`fedbb flower certs`"
+)
+
+
+def admit(folder: FederationFolder, control: Control) -> list[str]:
+    """Register the key of every site that has one and is not registered; return their names.
+
+    A site that was dismissed stays out: Flower accepts no key twice.
+    """
+    known = {node.key for node in control.all_nodes()}
+    admitted = []
+    for site in folder.sites():
+        if not site.public_key.exists():
+            continue
+        key = public_bytes(site.public_key)
+        if key not in known:
+            control.register(key, site.path.name)
+            admitted.append(site.path.name)
+    return admitted
+
+
+def dismissed(folder: FederationFolder, control: Control) -> list[str]:
+    """Return the names of sites with a folder here whose key was dismissed."""
+    gone = {node.key for node in control.all_nodes() if node.status == DISMISSED}
+    keyed = [site for site in folder.sites() if site.public_key.exists()]
+    return [site.path.name for site in keyed if public_bytes(site.public_key) in gone]
+
+
+def dismiss(control: Control, name: str) -> None:
+    """Remove a site from the federation."""
+    nodes = control.nodes()
+    for node in nodes:
+        if node.name == name:
+            control.unregister(node.identity)
+            return
+    names = ", ".join(node.name for node in nodes) or "none"
+    raise RunError(f"no site {name} is registered at {control.address}; registered: {names}")
+
+
+def find_node(control: Control, site: SiteFolder) -> Node | None:
+    """Return the node of a site, None if its key is not registered."""
+    key = public_bytes(site.public_key)
+    return next((node for node in control.nodes() if node.key == key), None)

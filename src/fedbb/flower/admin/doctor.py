@@ -16,7 +16,7 @@ from cryptography.x509 import Certificate
 
 from fedbb.errors import FedbbError, RunError
 from fedbb.flower.admin.certificates import named_hosts, public_bytes, read_certificate
-from fedbb.flower.admin.health import Health, check_health
+from fedbb.flower.admin.control import Health, check_health
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder, split_address
 from fedbb.flower.admin.processes import OFFLINE
 from fedbb.recipes.privacy import need_libraries

@@ -13,9 +13,7 @@ from typing import Self
 from fedbb.errors import RunError
 from fedbb.flower.admin import superlink as superlink_script
 from fedbb.flower.admin.certificates import check_server, make_certificates
-from fedbb.flower.admin.control import Control, Run
-from fedbb.flower.admin.health import wait_until_healthy
-from fedbb.flower.admin.membership import NEW_KEY, admit, find_node
+from fedbb.flower.admin.control import NEW_KEY, Control, Run, admit, find_node, wait_until_healthy
 from fedbb.flower.admin.paths import FederationFolder, Scalar, SiteFolder, join_address, toml_line
 from fedbb.flower.admin.processes import Group, Program, environment, program
 from fedbb.flower.admin.templates import make_federation

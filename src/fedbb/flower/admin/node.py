@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 
 from fedbb.errors import RunError
+from fedbb.flower.admin.control import Health, check_health
 from fedbb.flower.admin.doctor import check_clock
-from fedbb.flower.admin.health import Health, check_health
 from fedbb.flower.admin.local import LOOPBACK, free_port, node_command
 from fedbb.flower.admin.paths import SiteFolder, split_address
 from fedbb.flower.admin.processes import Group, Program, environment

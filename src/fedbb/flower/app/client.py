@@ -10,7 +10,6 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
 from fedbb.errors import DataError, FedbbError, RunError
-from fedbb.flower.app.client_state import open_client_state
 from fedbb.flower.app.serde import (
     pack_client_info,
     pack_scores,
@@ -19,10 +18,9 @@ from fedbb.flower.app.serde import (
     unpack_train_request,
 )
 from fedbb.flower.app.settings import SiteSettings, read_recipe_text, read_site_settings
-from fedbb.flower.app.site import Site, open_site
+from fedbb.flower.app.site import Site, open_client_state, open_site
 from fedbb.recipes.spec import Recipe
-from fedbb.simulation.pool.process_start import keep_freed_memory
-from fedbb.training.threads import threads
+from fedbb.training.threads import keep_freed_memory, threads
 
 log = logging.getLogger("fedbb")
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-import fedbb
 from fedbb._util.text import quote, shorten
+from fedbb._version import __version__
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Task
@@ -35,7 +35,7 @@ NUMPY = "numpy.ndarray"
 NEVER = -1
 """Stands for "no round" where Flower's records need an integer."""
 
-VERSIONS = f"fedbb {fedbb.__version__}, torch {torch.__version__}"
+VERSIONS = f"fedbb {__version__}, torch {torch.__version__}"
 """The software on which the last bits of results depend."""
 
 Kind = TypeVar("Kind")

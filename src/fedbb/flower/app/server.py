@@ -13,10 +13,10 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedbb.aggregation.weighting import Weighting
+from fedbb.aggregation.merging import Weighting
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RunError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.flower.app.engine import FlowerEngine
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.run_metadata import RunMetadata, load_run_metadata, name_run, set_up
@@ -29,8 +29,7 @@ from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import LabelCounts
 from fedbb.rounds.loop import Score
-from fedbb.rounds.policy import accept_all
-from fedbb.rounds.round import PlainRound
+from fedbb.rounds.round import PlainRound, accept_all
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.runner import check_resume, go_on

@@ -7,7 +7,7 @@ from typing import get_args
 
 from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
-from fedbb.recipes.grid.file import GridSheet, OverlaySheet, SkipSheet
+from fedbb.recipes.grid.file import GridSpec, OverlaySpec, SkipSpec
 from fedbb.recipes.grid.layers import labels_of
 from fedbb.recipes.spec import EvaluationSpec
 
@@ -16,24 +16,24 @@ METRICS = get_args(get_args(EvaluationSpec.model_fields["metric"].annotation)[0]
 Labels = Mapping[str, Sequence[str]]
 
 
-def check_sheet(sheet: GridSheet) -> None:
+def check_grid(spec: GridSpec) -> None:
     """Refuse a grid whose axes, table and exceptions do not fit each other."""
-    labels = labels_of(sheet)
-    _check_once("axis", [axis.name for axis in sheet.axis])
+    labels = labels_of(spec)
+    _check_once("axis", [axis.name for axis in spec.axis])
     for name, known in labels.items():
         _check_once(f"label of axis {name}", known)
-    check_seeds(sheet.seeds)
-    _check_table(sheet, labels)
-    if sheet.seeds:
-        for metric in sheet.metrics:
+    check_seeds(spec.seeds)
+    _check_table(spec, labels)
+    if spec.seeds:
+        for metric in spec.metrics:
             if metric not in METRICS:
                 raise RecipeError(f"metric {metric!r} is unknown{nearest(metric, METRICS)}")
-    _check_skips(sheet.skip, labels)
+    _check_skips(spec.skip, labels)
 
 
-def check_overlay(overlay: OverlaySheet, sheet: GridSheet) -> None:
+def check_overlay(overlay: OverlaySpec, spec: GridSpec) -> None:
     """Refuse an overlay that names axes or labels the grid does not have."""
-    labels = labels_of(sheet)
+    labels = labels_of(spec)
     _check_once("axis", [axis.name for axis in overlay.axis])
     for axis in overlay.axis:
         for value in axis.value:
@@ -57,8 +57,8 @@ def check_seeds(seeds: Sequence[int]) -> None:
     _check_once("seed", [str(seed) for seed in seeds])
 
 
-def _check_table(sheet: GridSheet, labels: Labels) -> None:
-    shown = [sheet.rows, *sheet.columns]
+def _check_table(spec: GridSpec, labels: Labels) -> None:
+    shown = [spec.rows, *spec.columns]
     for axis in shown:
         if axis not in labels:
             raise RecipeError(f"axis {axis!r} of rows or columns is unknown{nearest(axis, labels)}")
@@ -68,7 +68,7 @@ def _check_table(sheet: GridSheet, labels: Labels) -> None:
         raise RecipeError(f"axis {hidden[0]} must be among rows or columns")
 
 
-def _check_skips(skips: Iterable[SkipSheet], labels: Labels) -> None:
+def _check_skips(skips: Iterable[SkipSpec], labels: Labels) -> None:
     for skip in skips:
         check_place(skip.where, labels)
 

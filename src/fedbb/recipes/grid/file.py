@@ -16,36 +16,36 @@ from fedbb.recipes.spec import Section
 Text = Annotated[str, Field(min_length=1)]
 
 
-class ValueSheet(Section):
+class AxisValueSpec(Section):
     """One value of an axis: what tables call it, and the settings it stands for."""
 
     label: Text
     set: dict[str, Any] = Field(default_factory=dict)
 
 
-class AxisSheet(Section):
+class AxisSpec(Section):
     """One axis of a grid, with its values in the order tables show them."""
 
     name: Text
-    value: Annotated[list[ValueSheet], Field(min_length=1)]
+    value: Annotated[list[AxisValueSpec], Field(min_length=1)]
 
 
-class SkipSheet(Section):
+class SkipSpec(Section):
     """Combinations that do not exist, by axis and label, and the reason."""
 
     where: Annotated[dict[str, str], Field(min_length=1)]
     why: Text
 
 
-class Sheet(Section):
+class LayerSpec(Section):
     """What a grid and an overlay have in common."""
 
     recipe: dict[str, Any] = Field(default_factory=dict)
-    axis: list[AxisSheet] = Field(default_factory=list)
-    skip: list[SkipSheet] = Field(default_factory=list)
+    axis: list[AxisSpec] = Field(default_factory=list)
+    skip: list[SkipSpec] = Field(default_factory=list)
 
 
-class GridSheet(Sheet):
+class GridSpec(LayerSpec):
     """A grid as its file writes it."""
 
     title: Text
@@ -58,7 +58,7 @@ class GridSheet(Sheet):
     chosen: Literal["best", "final"] = "best"
 
 
-class OverlaySheet(Sheet):
+class OverlaySpec(LayerSpec):
     """What an overlay changes; its `set` comes after the axes, over every cell.
 
     `equal_cells` allows cells of different labels to be the same run, as when a small scale
@@ -73,7 +73,7 @@ class OverlaySheet(Sheet):
     equal_cells: bool = False
 
 
-class NumberSheet(Section):
+class PrintedNumber(Section):
     """One printed number, in percent as printed, at the labels of its grid."""
 
     at: dict[str, str]
@@ -83,17 +83,17 @@ class NumberSheet(Section):
     note: str | None = None
 
 
-class NumbersSheet(Section):
+class PrintedNumbers(Section):
     """The printed numbers of a table."""
 
-    number: list[NumberSheet]
+    number: list[PrintedNumber]
 
 
-Form = TypeVar("Form", bound=BaseModel)
+Spec = TypeVar("Spec", bound=BaseModel)
 
 
-def read_sheet(path: Path, form: type[Form]) -> Form:
-    """Return what a TOML file holds, in this form, or say all that is wrong with it."""
+def read_spec(path: Path, kind: type[Spec]) -> Spec:
+    """Return what a TOML file holds, checked against this kind of specification."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -101,7 +101,7 @@ def read_sheet(path: Path, form: type[Form]) -> Form:
     except ValueError as error:
         raise RecipeError(f"{path} is no valid TOML: {error}") from error
     try:
-        return form.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
-        problems = explain_validation_error(error, form, separator=" ")
+        problems = explain_validation_error(error, kind, separator=" ")
         raise RecipeError(f"{path}: {problems}") from error

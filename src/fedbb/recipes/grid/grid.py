@@ -16,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
+from fedbb._util.names import nearest
 from fedbb.errors import FedbbError, RecipeError
 from fedbb.recipes.cell_name import cell_name
 from fedbb.recipes.check import check_recipe
-from fedbb.recipes.grid.check import check_overlay, check_seeds, check_sheet
-from fedbb.recipes.grid.file import GridSheet, OverlaySheet, read_sheet
+from fedbb.recipes.grid.check import check_grid, check_overlay, check_seeds
+from fedbb.recipes.grid.file import GridSpec, OverlaySpec, read_spec
 from fedbb.recipes.grid.layers import Combination, Layers
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
@@ -78,20 +80,20 @@ def read_grid(
     `seeds` replace those of the files; `settings` such as "local.lr=0.02" go into every cell.
     """
     layers = _read_layers(path, overlays, settings)
-    sheet, over = layers.sheet, layers.overlays
+    spec, over = layers.spec, layers.overlays
     with _where(f"grid {path}"):
         check_seeds(seeds or ())
         cells = tuple(_cells(layers, layers.seeds(seeds)))
         if not any(overlay.equal_cells for overlay in over):
             _check_equal(cells)
     return Grid(
-        title=[sheet.title, *(overlay.title for overlay in over if overlay.title)][-1],
-        caption=[sheet.caption, *(overlay.caption for overlay in over if overlay.caption)][-1],
-        source=sheet.source,
-        rows=sheet.rows,
-        columns=tuple(sheet.columns),
-        metrics=tuple(sheet.metrics),
-        chosen=sheet.chosen,
+        title=[spec.title, *(overlay.title for overlay in over if overlay.title)][-1],
+        caption=[spec.caption, *(overlay.caption for overlay in over if overlay.caption)][-1],
+        source=spec.source,
+        rows=spec.rows,
+        columns=tuple(spec.columns),
+        metrics=tuple(spec.metrics),
+        chosen=spec.chosen,
         notes=tuple(overlay.note for overlay in over if overlay.note),
         axes=layers.labels(),
         cells=cells,
@@ -100,16 +102,16 @@ def read_grid(
 
 
 def _read_layers(path: Path, overlays: Sequence[Path], settings: Sequence[str]) -> Layers:
-    sheet = read_sheet(path, GridSheet)
+    spec = read_spec(path, GridSpec)
     with _where(f"grid {path}"):
-        check_sheet(sheet)
+        check_grid(spec)
     over = []
     for place in overlays:
-        overlay = read_sheet(place, OverlaySheet)
+        overlay = read_spec(place, OverlaySpec)
         with _where(f"overlay {place}"):
-            check_overlay(overlay, sheet)
+            check_overlay(overlay, spec)
         over.append(overlay)
-    return Layers(sheet, over, settings)
+    return Layers(spec, over, settings)
 
 
 def _cells(layers: Layers, seeds: Sequence[int]) -> Iterator[Cell]:
@@ -149,3 +151,34 @@ def _where(place: str) -> Iterator[None]:
         yield
     except FedbbError as error:
         raise RecipeError(f"{place}: {error}") from error
+
+
+def select(grid: Grid, only: Sequence[str]) -> Grid:
+    """Return the grid with the cells that any of these texts chooses; without texts, all.
+
+    A text that is a label chooses that label alone; any other, what contains it in labels, seed or
+    name; with * or ?, the names of that pattern. "FedBB & seed 0" chooses what both parts choose.
+    """
+    if not only:
+        return grid
+    chosen = {cell.name for text in only for cell in _matching(grid, text)}
+    return replace(grid, cells=tuple(cell for cell in grid.cells if cell.name in chosen))
+
+
+def _matching(grid: Grid, text: str) -> Sequence[Cell]:
+    cells: Sequence[Cell] = grid.cells
+    for part in text.split("&"):
+        cells = [cell for cell in cells if _chooses(part.strip().casefold(), cell, grid)]
+    if not cells:
+        labels = [label for known in grid.axes.values() for label in known]
+        raise RecipeError(f"no cell matches {text!r}{nearest(text, labels)}")
+    return cells
+
+
+def _chooses(text: str, cell: Cell, grid: Grid) -> bool:
+    labels = {label.casefold() for known in grid.axes.values() for label in known}
+    if text in labels:
+        return text in {label.casefold() for label in cell.at.values()}
+    if "*" in text or "?" in text:
+        return fnmatch(cell.name.casefold(), text)
+    return text in f"{cell.title} {cell.name}".casefold()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedbb.errors import RecipeError
-from fedbb.recipes.grid.file import AxisSheet, GridSheet, OverlaySheet
+from fedbb.recipes.grid.file import AxisSpec, GridSpec, OverlaySpec
 from fedbb.recipes.reader import read_values
 
 Values = dict[str, Any]
@@ -22,13 +22,13 @@ OWN = ("seed", "name")
 class Layers:
     """A grid, what is laid over it, and settings laid over every cell."""
 
-    sheet: GridSheet
-    overlays: Sequence[OverlaySheet]
+    spec: GridSpec
+    overlays: Sequence[OverlaySpec]
     settings: Sequence[str] = ()
 
     def labels(self) -> dict[str, tuple[str, ...]]:
         """Return the labels of each axis."""
-        return labels_of(self.sheet)
+        return labels_of(self.spec)
 
     def combinations(self) -> Iterator[dict[str, str]]:
         """Yield a label for every axis, in the grid's order."""
@@ -38,7 +38,7 @@ class Layers:
 
     def skipped(self) -> dict[Combination, str]:
         """Return why each combination that does not exist is left out."""
-        skips = [skip for sheet in (self.sheet, *self.overlays) for skip in sheet.skip]
+        skips = [skip for spec in (self.spec, *self.overlays) for skip in spec.skip]
         return {
             frozenset(at.items()): skip.why
             for at in self.combinations()
@@ -48,19 +48,19 @@ class Layers:
 
     def seeds(self, asked: Sequence[int] | None) -> Sequence[int]:
         """Return the seeds of the cells; a grid that has none of its own stays without."""
-        if not self.sheet.seeds:
+        if not self.spec.seeds:
             return ()
         given = [overlay.seeds for overlay in self.overlays if overlay.seeds is not None]
-        return [self.sheet.seeds, *given][-1] if asked is None else asked
+        return [self.spec.seeds, *given][-1] if asked is None else asked
 
     def values(self, at: Mapping[str, str], seed: int) -> Values:
         """Return the settings of a cell."""
         values: Values = {}
-        for sheet in (self.sheet, *self.overlays):
-            values = merge(values, sheet.recipe)
-        for axis in self.sheet.axis:
-            for sheet in (self.sheet, *self.overlays):
-                values = put(values, _settings(sheet.axis, axis.name, at[axis.name]))
+        for spec in (self.spec, *self.overlays):
+            values = merge(values, spec.recipe)
+        for axis in self.spec.axis:
+            for spec in (self.spec, *self.overlays):
+                values = put(values, _settings(spec.axis, axis.name, at[axis.name]))
         for overlay in self.overlays:
             values = put(values, overlay.set)
         values = read_values(self.settings, values)
@@ -72,12 +72,12 @@ class Layers:
         return {**values, "seed": seed}
 
 
-def labels_of(sheet: GridSheet) -> dict[str, tuple[str, ...]]:
+def labels_of(spec: GridSpec) -> dict[str, tuple[str, ...]]:
     """Return the labels of each axis of a grid."""
-    return {axis.name: tuple(value.label for value in axis.value) for axis in sheet.axis}
+    return {axis.name: tuple(value.label for value in axis.value) for axis in spec.axis}
 
 
-def _settings(axes: Sequence[AxisSheet], name: str, label: str) -> Values:
+def _settings(axes: Sequence[AxisSpec], name: str, label: str) -> Values:
     found = (
         value.set
         for axis in axes

@@ -9,9 +9,8 @@ import numpy as np
 from fedbb.records import FloatArray
 from fedbb.report.groups import BASE, Comparison, MethodRuns
 from fedbb.report.labels import TASK_METRICS, metric_title
-from fedbb.report.page.fairness import class_scores, client_scores
+from fedbb.report.page.tables import class_scores, client_scores
 from fedbb.report.results import (
-    ClientShare,
     RunResult,
     class_counts,
     score_on_test,
@@ -19,6 +18,7 @@ from fedbb.report.results import (
     summary_of,
 )
 from fedbb.report.statistics import class_order, spread_columns, spread_of, subtract_by_seed
+from fedbb.runs.metadata import KnownClient
 
 DECIMALS = 2
 MOST_CLIENTS = 100
@@ -52,7 +52,7 @@ def classes(comparison: Comparison) -> dict[str, Any]:
     return {
         "metric": metric_title(comparison.class_metric),
         "names": [facts.classes[index] for index in order],
-        "cases": [_number(facts.positives[index], 1) for index in order],
+        "cases": [_number(facts.class_counts[index], 1) for index in order],
         "scores": [_both(scores[part.label]) for part in comparison.methods],
         "gains": [
             None
@@ -67,7 +67,7 @@ def is_reweighed(part: MethodRuns) -> bool:
     """Tell whether a method weighs the clients of its first run otherwise than by size."""
     return any(
         abs(client.weight - client.weight_by_samples) > 1e-9
-        for client in part.runs[0].federation.clients
+        for client in part.runs[0].federation.known
     )
 
 
@@ -88,7 +88,7 @@ def partition(run: RunResult) -> dict[str, Any]:
     chosen = largest(run)
     return {
         "seed": run.recipe.seed,
-        "of": run.federation.number,
+        "of": len(run.federation.clients),
         "classes": list(run.federation.classes),
         "clients": [client.client for client in chosen],
         "samples": [client.samples for client in chosen],
@@ -101,7 +101,7 @@ def clients(comparison: Comparison, part: MethodRuns) -> list[float | None]:
     run = part.runs[0]
     shown = {client.client for client in largest(run)}
     scores = client_scores(run, class_scores(comparison, part)[0])
-    pairs = zip(run.federation.clients, scores, strict=True)
+    pairs = zip(run.federation.known, scores, strict=True)
     return [_points(score) for client, score in pairs if client.client in shown]
 
 
@@ -113,9 +113,9 @@ def cost(comparison: Comparison, part: MethodRuns) -> list[float | None]:
     return [_number(seconds, 3), _points(scores.mean), _points(scores.deviation)]
 
 
-def largest(run: RunResult) -> list[ClientShare]:
+def largest(run: RunResult) -> list[KnownClient]:
     """Return the clients a figure shows, in their own order."""
-    ranked = sorted(run.federation.clients, key=lambda client: -client.samples)[:MOST_CLIENTS]
+    ranked = sorted(run.federation.known, key=lambda client: -client.samples)[:MOST_CLIENTS]
     return sorted(ranked, key=lambda client: client.client)
 
 

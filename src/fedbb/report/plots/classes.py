@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from fedbb._util.table import elide
 from fedbb.losses.pnb import PNB, weigh
 from fedbb.methods import build_method
+from fedbb.recipes.spec import PythonRecipe
 from fedbb.records import FloatArray, IntArray, LabelCounts, Task
 from fedbb.report.groups import BASE, Comparison, MethodRuns
 from fedbb.report.labels import capitalize, metric_title
@@ -30,8 +31,9 @@ from fedbb.report.plots.canvas import (
 )
 from fedbb.report.plots.marks import Mark, marks_of, point_look
 from fedbb.report.plots.rows import class_rows, label_rows
-from fedbb.report.results import ClientShare, FederationFacts, RunResult, summary_of
+from fedbb.report.results import RunResult, summary_of
 from fedbb.report.statistics import spread_columns, subtract_by_seed
+from fedbb.runs.metadata import FederationRecord, KnownClient
 
 SIZE = 5.0
 PANEL_WIDTH = 7.0
@@ -114,13 +116,15 @@ def weighed_part(comparison: Comparison) -> tuple[MethodRuns, PNB] | None:
     found = []
     for part in comparison.methods:
         method = part.runs[0].recipe.method
+        if isinstance(part.runs[0].recipe, PythonRecipe):
+            continue  # its method may be one that has no name here
         loss = build_method(method.name, method.options).loss
         if isinstance(loss, PNB) and not part.runs[0].federation.hidden:
             found.append((part, loss))
     return min(found, key=lambda pair: pair[0].method != "fedbb", default=None)
 
 
-def loss_shares(federation: FederationFacts, spec: PNB) -> list[Shares]:
+def loss_shares(federation: FederationRecord, spec: PNB) -> list[Shares]:
     """Return the shares before PNB, after its factor between cases, and after both its factors.
 
     Each entry counts as if its plain loss were one. Clients weigh by their own counts, and are
@@ -128,7 +132,7 @@ def loss_shares(federation: FederationFacts, spec: PNB) -> list[Shares]:
     """
     single = federation.task is Task.MULTICLASS
     total = np.zeros((3, 2, len(federation.classes)))
-    for client in federation.clients:
+    for client in federation.known:
         counts = _counts(client)
         weights = weigh(spec, counts, federation.task)
         held = np.stack([counts.positive, 0 * counts.negative if single else counts.negative])
@@ -169,7 +173,7 @@ def plot_shares(comparison: Comparison, part: MethodRuns, spec: PNB) -> Figure:
     return figure
 
 
-def _counts(client: ClientShare) -> LabelCounts:
+def _counts(client: KnownClient) -> LabelCounts:
     positive = np.array(client.positives, dtype=np.float64)
     # A folder does not tell which labels are unknown; they count as negative here.
     return LabelCounts(positive, np.maximum(client.samples - positive, 0.0), client.samples)

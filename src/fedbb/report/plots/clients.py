@@ -16,7 +16,7 @@ from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.plots.canvas import BLUE, INK, MUTED, SURFACE, Heading, new_figure, themed
 from fedbb.report.plots.marks import marks_of
 from fedbb.report.plots.rows import Rows, class_order, label_rows
-from fedbb.report.results import ClientShare
+from fedbb.runs.metadata import KnownClient
 
 MOST_COLUMNS = 14
 MOST_ROWS = 24
@@ -29,7 +29,7 @@ def plot_partition(comparison: Comparison) -> Figure:
     """Draw clients against classes for the first seed; a cell without cases stays empty."""
     order, _ = class_order(comparison)
     federation = comparison.federation
-    counts = np.array([client.positives for client in federation.clients])[:, order]
+    counts = np.array([client.positives for client in federation.known])[:, order]
     names = [elide(federation.classes[index], 14) for index in order]
     is_small = len(names) <= MOST_COLUMNS and len(counts) <= MOST_ROWS
     note = f"{elide(comparison.title, 54)}; seed {comparison.first.recipe.seed}\n"
@@ -39,7 +39,7 @@ def plot_partition(comparison: Comparison) -> Figure:
     _draw_cells(axes, counts, lines=is_small)
     if is_small:
         _write_counts(axes, counts)
-    _label_map(axes, [f"client {client.client}" for client in federation.clients], names)
+    _label_map(axes, [f"client {client.client}" for client in federation.known], names)
     return figure
 
 
@@ -83,7 +83,7 @@ def balanced_part(comparison: Comparison) -> MethodRuns | None:
         part
         for part in comparison.methods
         if not part.runs[0].federation.hidden
-        and all(client.dispersion is not None for client in part.runs[0].federation.clients)
+        and all(client.dispersion is not None for client in part.runs[0].federation.known)
     ]
     return min(fitting, key=lambda part: part.method != "fedbb", default=None)
 
@@ -92,7 +92,7 @@ def balanced_part(comparison: Comparison) -> MethodRuns | None:
 def plot_weights(comparison: Comparison, part: MethodRuns) -> Figure:
     """Draw each client's weight by size beside its weight by CBR, the most even client on top."""
     run = part.runs[0]
-    clients = _choose(run.federation.clients)
+    clients = _choose(run.federation.known)
     mark = marks_of(comparison.methods)[comparison.methods.index(part)]
     keys = [
         Patch(color=MUTED, alpha=0.55, label="by size, as FedAvg"),
@@ -100,7 +100,7 @@ def plot_weights(comparison: Comparison, part: MethodRuns) -> Figure:
     ]
     title = "Client weights before and after CBR"
     note = f"{elide(comparison.title, 54)}; seed {run.recipe.seed}\n"
-    note += _weights_note(clients, run.federation.clients)
+    note += _weights_note(clients, run.federation.known)
     figure, axes = new_figure(Heading(title, note, keys), 0.36 * len(clients) + 0.45)
     before = np.array([client.weight_by_samples for client in clients])
     after = np.array([client.weight for client in clients])
@@ -112,19 +112,19 @@ def plot_weights(comparison: Comparison, part: MethodRuns) -> Figure:
     return figure
 
 
-def _choose(clients: Sequence[ClientShare]) -> list[ClientShare]:
+def _choose(clients: Sequence[KnownClient]) -> list[KnownClient]:
     """Return the clients from even to uneven; of very many, those whose weight changes most."""
     changed = sorted(clients, key=lambda client: -abs(client.weight - client.weight_by_samples))
     return sorted(changed[:MOST_CLIENTS], key=lambda client: client.dispersion or 0.0)
 
 
-def _weights_note(shown: Sequence[ClientShare], clients: Sequence[ClientShare]) -> str:
+def _weights_note(shown: Sequence[KnownClient], clients: Sequence[KnownClient]) -> str:
     if len(shown) == len(clients):
         return "R: dispersion of labels, small if even"
     return f"R: dispersion of labels; the {len(shown)} of {len(clients)} clients that change most"
 
 
-def _facts(clients: Sequence[ClientShare]) -> list[str]:
+def _facts(clients: Sequence[KnownClient]) -> list[str]:
     return [f"{client.samples:,} samples, R {client.dispersion:.3f}" for client in clients]
 
 

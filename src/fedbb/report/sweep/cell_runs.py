@@ -52,10 +52,10 @@ def count_images(run: RunResult, records: list[Record]) -> int:
     federation = run.federation
     if federation.hidden:
         took_part = sum(len(record["clients"]) for record in records)
-        return run.recipe.local.epochs * took_part * federation.train // federation.number
+        return run.recipe.local.epochs * took_part * federation.train // len(federation.clients)
     per_epoch = {
         client.client: _whole_batches(client.samples, run.recipe.local)
-        for client in federation.clients
+        for client in federation.known
     }
     known = [int(client["client"]) for record in records for client in record["clients"]]
     return run.recipe.local.epochs * sum(per_epoch[client] for client in known)
@@ -96,11 +96,11 @@ def _check_numbers(run: RunResult) -> None:
     for scored in (*run.rounds, *ends):
         if not (_are_shares(scored) and 0 <= scored.seconds <= LARGEST):
             raise RunError(f"round {scored.number} holds a number out of range")
-    if not run.federation.number:
+    if not run.federation.clients:
         raise RunError("federation.json names no client")
-    for client in run.federation.clients:
+    for client in run.federation.known:
         weights = (client.weight, client.weight_by_samples, client.dispersion or 0.0)
-        counts = (client.samples, *client.positives, *run.federation.positives)
+        counts = (client.samples, *client.positives, *run.federation.class_counts)
         if not all(0 <= number <= LARGEST for number in (*weights, *counts)):
             raise RunError(f"client {client.client} holds a number out of range")
 

@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedbb.errors import PrivacyError, ReplyError
 from fedbb.evaluation.metrics import Scores
-from fedbb.flower.app.pooling import pool_scores
+from fedbb.flower.app.engine import pool_scores
 from fedbb.flower.app.serde import (
     FACTS,
     NEVER,

@@ -41,9 +41,14 @@ from fedbb.secagg.flower.serde import (
     scores_length,
 )
 from fedbb.secagg.protocol.secure_aggregation import SumRequest
-from fedbb.secagg.round import SecureRound
-from fedbb.secagg.schemes import MASKED, sum_server
-from fedbb.secagg.statistics_round import COMMIT, StatisticsResult, StatisticsRound
+from fedbb.secagg.round import (
+    COMMIT,
+    MASKED,
+    SecureRound,
+    StatisticsResult,
+    StatisticsRound,
+    sum_server,
+)
 
 log = logging.getLogger("fedbb")
 

@@ -13,10 +13,9 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedbb.errors import DivergedError, RefusedError, RunError
-from fedbb.flower.app.client_state import open_client_state, run_folder
 from fedbb.flower.app.serde import TrainRequest
 from fedbb.flower.app.settings import SiteSettings
-from fedbb.flower.app.site import Site, open_site
+from fedbb.flower.app.site import Site, open_client_state, open_site, run_folder
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
@@ -34,8 +33,14 @@ from fedbb.secagg.flower.serde import (
 from fedbb.secagg.protocol.messages import AttemptId, verify_message
 from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import Values
-from fedbb.secagg.schemes import MASKED, sum_client
-from fedbb.secagg.statistics_round import COMMIT, CONFIRM, STATISTICS_ROUND, StatisticsClient
+from fedbb.secagg.round import (
+    COMMIT,
+    CONFIRM,
+    MASKED,
+    STATISTICS_ROUND,
+    StatisticsClient,
+    sum_client,
+)
 from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb")

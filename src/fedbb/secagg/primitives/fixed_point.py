@@ -5,8 +5,13 @@ For BFV a number of the ring is split into 16-bit limbs, whose sums fit a BFV pl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from fedbb.errors import RefusedError
 from fedbb.records import FloatArray, IntArray
@@ -81,3 +86,30 @@ def _check_range(within: bool, limit: str, cohort: int) -> None:
             f"a number to be summed is larger than {limit}/{cohort}, so that a sum over "
             f"{cohort} clients could overflow"
         )
+
+
+CHUNK = 2**14
+"""Numbers masked at a time; together with the key stream they fit into a core's cache."""
+
+_START = bytes(16)  # each key is used for one stream only, so the counter may start at zero
+_BLOCK = 16
+
+
+def add_masks(vector: RingArray, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
+    """Add the AES-256-CTR streams of some keys to a vector and subtract those of others, in place.
+
+    A stream is a mask: as many numbers of the ring as the vector has.
+    """
+    streams = [
+        *((Cipher(AES256(key), CTR(_START)).encryptor(), np.add) for key in plus),
+        *((Cipher(AES256(key), CTR(_START)).encryptor(), np.subtract) for key in minus),
+    ]
+    zeros = memoryview(bytes(CHUNK * WORD.itemsize))
+    buffer = bytearray(CHUNK * WORD.itemsize + _BLOCK - 1)
+    for start in range(0, len(vector), CHUNK):
+        piece = vector[start : start + CHUNK]
+        plaintext = zeros[: piece.nbytes]
+        mask = np.frombuffer(buffer, WORD, len(piece))
+        for stream, combine in streams:
+            stream.update_into(plaintext, buffer)
+            combine(piece, mask, out=piece)

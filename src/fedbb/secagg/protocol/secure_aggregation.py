@@ -1,19 +1,137 @@
-"""The interface of secure aggregation, whichever scheme implements it: a sum over clients."""
+"""Secure aggregation: its interface, the exchange of stages, and what all schemes share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
-from fedbb.errors import PrivacyError
+from fedbb.errors import PrivacyError, RefusedError, TooFewError
 from fedbb.records import ClientFailure, FloatArray, IntArray
-from fedbb.secagg.primitives.fixed_point import RingArray, from_ring
+from fedbb.secagg.primitives.fixed_point import RingArray, from_ring, to_ring
 from fedbb.secagg.primitives.keys import Entropy, Identity
-from fedbb.secagg.protocol.messages import AttemptId
-from fedbb.secagg.protocol.roster import Roster
-from fedbb.secagg.protocol.transport import StageExchange, Transport
+from fedbb.secagg.protocol.canonical import read_integer
+from fedbb.secagg.protocol.messages import (
+    AttemptId,
+    Part,
+    SignedMessage,
+    check_group,
+    sign_message,
+    verify_message,
+)
+from fedbb.secagg.protocol.replay_guard import Journal, ReplayGuard
+from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
+
+
+class Transport(Protocol):
+    """Carries bytes without reading or changing them; a client that does not answer dropped out.
+
+    At the other end, each message goes to `answer` of the client's side. A client that refuses
+    (any `PrivacyError`) gives no answer. An attempt begins with a stage that every client starts
+    afresh, so that the transport need not distinguish attempts.
+    """
+
+    def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """Send each client its message; yield (client, answer) as answers arrive.
+
+        The iterator ends when no further answer is accepted. Answers may be large: the server
+        keeps none when it asks for the next one.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TranscriptEntry:
+    """A message between the server and a client, in direction `to` the client or `from` it."""
+
+    direction: str
+    client: int
+    stage: str
+    message: bytes
+
+
+Recorder = Callable[[TranscriptEntry], None]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordingTransport:
+    """A transport that shows every byte the server sends or receives to a recorder."""
+
+    transport: Transport
+    record: Recorder
+
+    def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """Carry the messages of a stage and record them and the answers."""
+        for client, message in messages.items():
+            self.record(TranscriptEntry("to", client, stage, message))
+        for client, answer in self.transport.exchange(stage, messages):
+            self.record(TranscriptEntry("from", client, stage, answer))
+            yield client, answer
+
+
+Accept = Callable[[SignedMessage, bytes], None]
+"""Accepts a verified answer (also as bytes, to be shown to other clients), or refuses it."""
+
+
+@dataclass(eq=False)
+class StageExchange:
+    """The server's side of the stages of one attempt: what it sends, and which clients failed."""
+
+    roster: Roster
+    identity: Identity
+    attempt_id: AttemptId
+    transport: Transport
+    failures: list[ClientFailure] = field(default_factory=list)
+
+    def broadcast(
+        self,
+        stage: str,
+        clients: Iterable[int],
+        accept: Accept,
+        facts: Mapping[str, Any],
+        parts: Sequence[Part] = (),
+    ) -> tuple[int, ...]:
+        """Send these clients the same message; return whose answers were accepted, ascending."""
+        message = self.message(stage, facts, parts)
+        return self.collect_stage(stage, dict.fromkeys(clients, message), accept)
+
+    def collect_stage(
+        self, stage: str, messages: Mapping[int, bytes], accept: Accept
+    ) -> tuple[int, ...]:
+        """Send each client its message; return whose answers were accepted, in ascending order."""
+        accepted: set[int] = set()
+        refused: dict[int, str] = {}
+        for client, data in self.transport.exchange(stage, messages):
+            if client in messages and client not in accepted and client not in refused:
+                try:
+                    accept(verify_message(data, self.roster, stage, client, self.attempt_id), data)
+                    accepted.add(client)
+                except RefusedError as error:
+                    refused[client] = f"its answer in stage {stage} was refused: {error}"
+        silent = f"gave no answer in stage {stage}"
+        self.failures += [
+            ClientFailure(client, refused.get(client, silent))
+            for client in sorted(messages.keys() - accepted)
+        ]
+        return tuple(sorted(accepted))
+
+    def message(self, stage: str, facts: Mapping[str, Any], parts: Sequence[Part] = ()) -> bytes:
+        """Return a message of the server, signed."""
+        message = SignedMessage(self.attempt_id, stage, AGGREGATOR, facts, parts)
+        return sign_message(message, self.roster, self.identity)
+
+    def require(self, stage: str, clients: Sequence[int], needed: int) -> None:
+        """Raise `TooFewError` if too few clients are left after a stage."""
+        if len(clients) < needed:
+            reasons = "; ".join(f"client {gone.client} {gone.reason}" for gone in self.failures)
+            raise TooFewError(
+                f"{self.attempt_id}: {len(clients)} clients are left after stage {stage} of a "
+                f"secure sum and {needed} are needed ({reasons}); nothing was revealed"
+            )
+
 
 Values = Callable[[], FloatArray | IntArray]
 """Computes a client's vector."""
@@ -102,35 +220,102 @@ class CohortChangedError(Exception):
         self.remaining = remaining
 
 
-CohortSum = Callable[[SumRequest, tuple[int, ...], StageExchange], tuple[RingArray, Sequence[int]]]
-"""One attempt with one cohort: returns the sum and its clients, or raises CohortChangedError."""
+@dataclass(frozen=True, eq=False)
+class SumServer(ABC):
+    """The server's side that all schemes share.
+
+    Args:
+        roster: the clients and the terms of the sum.
+        identity: the private key of the roster's aggregator.
+        entropy: the source of random bytes.
+    """
+
+    roster: Roster
+    identity: Identity
+    entropy: Entropy = os.urandom
+
+    def __post_init__(self) -> None:
+        self.roster.check_identity(AGGREGATOR, self.identity)
+
+    @abstractmethod
+    def sum_once(
+        self, request: SumRequest, cohort: tuple[int, ...], exchange: StageExchange
+    ) -> tuple[RingArray, Sequence[int]]:
+        """Return the sum of one attempt with one cohort and its clients.
+
+        Raises:
+            CohortChangedError: the attempt starts again with the remaining clients.
+        """
+
+    def __call__(
+        self, request: SumRequest, clients: Sequence[int], transport: Transport
+    ) -> SumResult:
+        """Return the sum over those of the clients who stay to the end.
+
+        Each attempt has fresh keys, and the cohort shrinks until all of it stays.
+        """
+        cohort = tuple(sorted(set(clients)))
+        for client in cohort:
+            self.roster.key_of(client)
+        failures: list[ClientFailure] = []
+        for attempt in count(1):
+            attempt_id = AttemptId.draw(request.run, request.round, attempt, self.entropy)
+            exchange = StageExchange(self.roster, self.identity, attempt_id, transport, failures)
+            try:
+                total, survivors = self.sum_once(request, cohort, exchange)
+                break
+            except CohortChangedError as changed:
+                cohort = changed.remaining
+        values = from_ring(total, whole=request.whole, scale_bits=self.roster.scale_bits)
+        # A client that dropped out after its vector was added is part of the sum.
+        missing = sorted(
+            (gone for gone in failures if gone.client not in survivors),
+            key=lambda gone: gone.client,
+        )
+        return SumResult(values, tuple(survivors), tuple(missing), attempt)
 
 
-def sum_over_cohort(
-    attempt_sum: CohortSum,
-    request: SumRequest,
-    clients: Sequence[int],
-    transport: Transport,
-    server: tuple[Roster, Identity, Entropy],
-) -> SumResult:
-    """Return a sum; each attempt has fresh keys, and the cohort shrinks until all of it stays."""
-    roster, identity, entropy = server
-    cohort = tuple(sorted(set(clients)))
-    for client in cohort:
-        roster.key_of(client)
-    failures: list[ClientFailure] = []
+@dataclass(eq=False, repr=False)
+class SumClient:
+    """The client's side that all schemes share.
 
-    for attempt in count(1):
-        attempt_id = AttemptId.draw(request.run, request.round, attempt, entropy)
-        exchange = StageExchange(roster, identity, attempt_id, transport, failures)
-        try:
-            total, survivors = attempt_sum(request, cohort, exchange)
-            break
-        except CohortChangedError as changed:
-            cohort = changed.remaining
-    values = from_ring(total, whole=request.whole, scale_bits=roster.scale_bits)
-    # A client that dropped out after its vector was added is part of the sum.
-    missing = sorted(
-        (gone for gone in failures if gone.client not in survivors), key=lambda gone: gone.client
-    )
-    return SumResult(values, tuple(survivors), tuple(missing), attempt)
+    Args:
+        client: its number in the roster.
+        identity: its private key.
+        roster: the roster pinned at this client.
+        journal: where its decisions are kept.
+        run: the only run it takes part in; None for any.
+    """
+
+    client: int
+    identity: Identity
+    roster: Roster
+    journal: Journal
+    run: str | None = None
+
+    def __post_init__(self) -> None:
+        self.roster.check_identity(self.client, self.identity)
+        self._guard = ReplayGuard(self.client, self.identity, self.journal)
+
+    def _check_run(self, attempt_id: AttemptId) -> None:
+        if self.run is not None and attempt_id.run != self.run:
+            raise RefusedError(f"client {self.client} takes part in {self.run}, in no other run")
+
+    def _check_cohort(self, message: SignedMessage) -> tuple[int, ...]:
+        """Return the cohort of a message; refuse one that is too small or not in the roster."""
+        cohort = message.clients("cohort")
+        check_group(self.client, cohort, self.roster.members.keys(), self.roster.least)
+        return cohort
+
+    def _vector(
+        self, message: SignedMessage, values: Values, cohort: int, *, whole: bool
+    ) -> RingArray:
+        """Return this client's vector, which must have the length that the message requests."""
+        length = read_integer(message.facts.get("length"), "the vector's length", 1)
+        vector = to_ring(values(), cohort=cohort, whole=whole, scale_bits=self.roster.scale_bits)
+        if len(vector) != length:
+            raise RefusedError(f"a vector of {length} numbers is requested, not of {len(vector)}")
+        return vector
+
+    def _reply(self, to: SignedMessage, facts: Mapping[str, Any], *parts: Part) -> SignedMessage:
+        return SignedMessage(to.attempt_id, to.stage, self.client, facts, parts)

@@ -14,22 +14,20 @@ import torch
 from fedbb.data.dataset import Examples
 from fedbb.errors import RunError
 from fedbb.evaluation import metrics
-from fedbb.evaluation.evaluator import score_logits
-from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.metrics import Scores, score_logits
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState
-from fedbb.simulation.base import make_client_infos
-from fedbb.simulation.inline import Inline
+from fedbb.simulation.inline import Inline, make_client_infos
 from fedbb.simulation.pool.process_start import usable_cores
 from fedbb.simulation.pool.protocol import (
     PredictTask,
     ReplyKind,
+    SpillBuffer,
     TrainTask,
     WorkerTask,
     pack_state,
     unpack,
     unpack_update,
 )
-from fedbb.simulation.pool.reorder_buffer import SpillBuffer
 from fedbb.simulation.pool.worker import TrainingSetup, share_data, without_examples
 from fedbb.simulation.pool.worker_pool import WorkerPool
 from fedbb.training.config import LocalConfig, TrainJob

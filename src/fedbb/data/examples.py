@@ -1,0 +1,107 @@
+"""Labelled examples, and what must hold of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedbb.errors import DataError
+from fedbb.records import IntArray, Task
+
+TYPES = (np.uint8, np.float32, np.int32, np.int64)
+"""The types of inputs: pixels, numbers, and token ids."""
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Labelled inputs of a network.
+
+    Attributes:
+        inputs: (N, …), uint8, float32, int32 or int64, such as images (N, channels, height, width).
+        labels: (N,) int64 class numbers for a multi-class task; (N, C) float32 of 0, 1 and NaN for
+            a multi-label task, where NaN is an unknown label.
+        columns: further facts of each example as text (N,), such as its site or patient.
+    """
+
+    inputs: npt.NDArray[Any]
+    labels: npt.NDArray[Any]
+    columns: Mapping[str, npt.NDArray[np.str_]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: IntArray) -> Examples:
+        """Return the examples at these places, in this order."""
+        columns = {name: values[indices] for name, values in self.columns.items()}
+        return Examples(self.inputs[indices], self.labels[indices], columns)
+
+
+def check_examples(examples: Examples, task: Task, classes: int, where: str) -> None:
+    """Refuse an empty set, unequal lengths, inputs not finite, labels outside the classes."""
+    if len(examples.inputs) == 0:
+        raise DataError(f"{where} set is empty")
+    lengths = {"labels": len(examples.labels)}
+    lengths |= {f"column {name}": len(values) for name, values in examples.columns.items()}
+    for what, length in lengths.items():
+        if length != len(examples.inputs):
+            raise DataError(f"{where} has {len(examples.inputs)} inputs but {length} {what}")
+    _check_inputs(examples, where)
+    if task is Task.MULTICLASS:
+        _check_class_numbers(examples, classes, where)
+    else:
+        _check_label_rows(examples, classes, where)
+
+
+def _check_inputs(examples: Examples, where: str) -> None:
+    inputs = examples.inputs
+    if inputs.ndim < 2 or 0 in inputs.shape:
+        raise DataError(
+            f"{where} inputs have shape {inputs.shape}; expected are examples of at least one "
+            "axis, such as (N, features) or (N, channels, height, width)"
+        )
+    if inputs.dtype not in TYPES:
+        allowed = ", ".join(str(np.dtype(kind)) for kind in TYPES)
+        raise DataError(f"{where} inputs are {inputs.dtype}; allowed are {allowed}")
+    if inputs.dtype == np.float32:
+        finite = np.isfinite(inputs).all(axis=tuple(range(1, inputs.ndim)))
+        if not finite.all():
+            raise DataError(
+                f"{where} input {int(np.argmin(finite))} holds NaN or infinity "
+                f"({int((~finite).sum())} such inputs)"
+            )
+
+
+def _check_class_numbers(examples: Examples, classes: int, where: str) -> None:
+    labels = examples.labels
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataError(
+            f"{where} labels are {labels.dtype} of shape {labels.shape}; "
+            "multi-class labels are one whole number per example"
+        )
+    outside = (labels < 0) | (labels >= classes)
+    if outside.any():
+        place = int(np.argmax(outside))
+        raise DataError(
+            f"{where} label {place} is {int(labels[place])}; allowed are 0 to {classes - 1} "
+            f"({int(outside.sum())} labels outside)"
+        )
+
+
+def _check_label_rows(examples: Examples, classes: int, where: str) -> None:
+    labels = examples.labels
+    if labels.ndim != 2 or labels.shape[1] != classes or labels.dtype.kind != "f":
+        raise DataError(
+            f"{where} labels are {labels.dtype} of shape {labels.shape}; "
+            f"multi-label ones are float32 of shape (N, {classes})"
+        )
+    outside = ~((labels == 0) | (labels == 1) | np.isnan(labels))
+    if outside.any():
+        row, column = (int(index) for index in np.argwhere(outside)[0])
+        raise DataError(
+            f"{where} label {row} of class {column} is {labels[row, column]:g}; "
+            "allowed are 0, 1 and NaN (unknown)"
+        )

@@ -1,0 +1,119 @@
+"""Run folders for Python: one as a `Result`, many as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from fedbb.errors import RunError
+from fedbb.recipes.check import check_recipe
+from fedbb.recipes.reader import flatten
+from fedbb.recipes.spec import PythonRecipe
+from fedbb.report import results
+from fedbb.report.results import RunResult, find_runs
+from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.federation import prepare
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.result import Result, RoundRecord, make_frame
+from fedbb.runs.runner import DEFAULT_METRIC, best_record, judged_on
+from fedbb.runs.runtime import network_of
+from fedbb.runs.simulate import fill
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OwnModel = nn.Module | Callable[[], nn.Module]
+
+
+def read_run(folder: str | PathLike[str], *, model: OwnModel | None = None) -> Result:
+    """Return the run in a folder, also an unfinished one, as far as it got.
+
+    Args:
+        folder: A run folder.
+        model: For `Result.model` of a run that was made from Python with a network of its own:
+            that network, or the function that made it.
+
+    Raises:
+        RunError: The folder holds no run, is damaged, or has no finished round yet.
+    """
+    found = results.read_run(Path(folder))
+    kept = RunFolder(found.path)
+    records = kept.records()
+    if not records:
+        raise RunError(f"{found.path} has no finished round yet")
+    metric = found.recipe.evaluation.metric or DEFAULT_METRIC[found.federation.task]
+    best = best_record(records, metric)
+    assert best is not None
+
+    def load(name: str) -> nn.Module:
+        path = kept.file(f"{name}.safetensors")
+        if not path.exists():
+            raise RunError(f"{found.path} is unfinished and has no {name} model yet")
+        return fill(_network(found, model), load_checkpoint(path).state)
+
+    return Result(
+        recipe=found.recipe,
+        history=tuple(RoundRecord.from_record(record) for record in records),
+        metric=metric,
+        chosen_on=judged_on(best),
+        best_round=best["round"],
+        sha256=None if found.summary is None else found.summary.sha256,
+        folder=found.path,
+        _load=load,
+    )
+
+
+def read_runs(folder: str | PathLike[str]) -> pd.DataFrame:
+    """Return all runs at or below a folder as a pandas DataFrame, a row for each.
+
+    The columns are `run` (its folder), `finished`, `rounds`, `seed`, `data`, `method`, `model`, the
+    scores on test data as `final_accuracy`, `best_accuracy` and so on, `best_round`, `seconds`,
+    `sha256`, and every setting of its recipe as `recipe.local.lr` and the like.
+
+    Args:
+        folder: A run folder, or one that holds run folders at any depth.
+
+    Raises:
+        RunError: There is no run, or one is damaged.
+        ImportError: pandas is not installed.
+    """
+    found = list(find_runs(Path(folder)))
+    if not found:
+        raise RunError(f"{folder} holds no runs")
+    return make_frame(_row(results.read_run(path)) for path in found)
+
+
+def _row(run: RunResult) -> dict[str, Any]:
+    recipe = run.recipe
+    row: dict[str, Any] = {
+        "run": str(run.path),
+        "finished": run.summary is not None,
+        "rounds": len(run.rounds),
+        "seed": recipe.seed,
+        "data": run.federation.data,
+        "method": recipe.method.name,
+        "model": recipe.model.name,
+    }
+    if run.rounds:
+        row |= {f"final_{key}": value for key, value in run.rounds[-1].scores["test"].macro.items()}
+    if run.summary is not None:
+        best = run.summary.best
+        row |= {f"best_{key}": value for key, value in best.scores["test"].macro.items()}
+        row |= {"best_round": best.number, "sha256": run.summary.sha256}
+    row["seconds"] = run.seconds
+    return row | {f"recipe.{key}": value for key, value in flatten(recipe.model_dump(mode="json"))}
+
+
+def _network(run: RunResult, model: OwnModel | None) -> nn.Module:
+    if model is not None:
+        return model if isinstance(model, nn.Module) else model()
+    if isinstance(run.recipe, PythonRecipe):
+        raise RunError(
+            f"{run.path} was made from Python with the network {run.recipe.model.name}; hand it "
+            "over, as in fedbb.read_run(folder, model=...)"
+        )
+    return network_of(run.recipe, check_recipe(run.recipe), prepare(run.recipe).dataset)

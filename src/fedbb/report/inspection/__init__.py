@@ -1,1 +1,0 @@
-"""An inspection as a terminal screen, CSV files, a recipe's fragment and a page."""

@@ -1,0 +1,278 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbb.errors import PrivacyError, RefusedError, TooFewError
+from fedbb.secagg.protocol.canonical import canonical_json
+from fedbb.secagg.protocol.messages import SignedMessage, sign_message, verify_message
+from fedbb.secagg.protocol.roster import AGGREGATOR
+from fedbb.secagg.protocol.secure_aggregation import SumResult
+from helpers.secagg_clients import (
+    SERVER,
+    LocalTransport,
+    MemoryJournal,
+    identity_of,
+    make_roster,
+    masked_client,
+    masked_sum,
+    request,
+)
+
+pytest.importorskip("tenseal", reason="BFV needs fedbb[he]")
+
+from fedbb.secagg.bfv import cipher as bfv
+from fedbb.secagg.bfv.sums import BfvSumClient, BfvSumServer
+
+FIVE = make_roster(5)
+
+
+def open_transport(vectors: dict[int, np.ndarray] | None = None) -> LocalTransport:
+    rng = np.random.default_rng(0)
+    rows = vectors or {client: rng.integers(-(2**58), 2**58, 3) for client in range(5)}
+    parties = {
+        client: BfvSumClient(client, identity_of(client), FIVE, MemoryJournal())
+        for client in range(5)
+    }
+    return LocalTransport(parties, rows)
+
+
+def total_of(transport: LocalTransport, clients: range = range(5), number: int = 0) -> SumResult:
+    length = len(next(iter(transport.vectors.values())))
+    return BfvSumServer(FIVE, SERVER)(request(length, number, whole=True), clients, transport)
+
+
+def plain_sum(transport: LocalTransport, clients: tuple[int, ...]) -> list[int]:
+    return [
+        sum(column)
+        for column in zip(*(transport.vectors[c].tolist() for c in clients), strict=True)
+    ]
+
+
+def masked_transport(vectors: dict[int, np.ndarray]) -> LocalTransport:
+    return LocalTransport({client: masked_client(client, FIVE) for client in range(5)}, vectors)
+
+
+def test_encrypted_and_masked_sums_agree_to_the_last_digit() -> None:
+    transport = open_transport()
+    total = total_of(transport)
+    masked = masked_sum(FIVE)(
+        request(3, whole=True), range(5), masked_transport(dict(transport.vectors))
+    )
+    assert total.values.dtype == masked.values.dtype == np.int64
+    assert total.values.tolist() == masked.values.tolist() == plain_sum(transport, total.clients)
+    assert total.clients == masked.clients == (0, 1, 2, 3, 4)
+
+
+@settings(deadline=None, max_examples=5)
+@given(
+    st.lists(st.lists(st.integers(-(2**59), 2**59), min_size=2, max_size=2), min_size=5, max_size=5)
+)
+def test_they_agree_on_any_whole_numbers(rows: list[list[int]]) -> None:
+    vectors = {client: np.array(row) for client, row in enumerate(rows)}
+    total = total_of(open_transport(vectors))
+    masked = masked_sum(FIVE)(request(2, whole=True), range(5), masked_transport(vectors))
+    assert total.values.tolist() == masked.values.tolist()
+
+
+def test_a_vector_longer_than_a_ciphertext_is_cut_into_several() -> None:
+    length = 2 * bfv.NUMBERS + 7
+    transport = open_transport({client: np.arange(length) * (client - 2) for client in range(5)})
+    assert total_of(transport).values.tolist() == plain_sum(transport, tuple(range(5)))
+    assert bfv.ciphertexts(length) == 3
+
+
+def test_the_largest_pieces_of_the_most_clients_fit_the_plaintext() -> None:
+    assert bfv.MOST_CLIENTS * (2**16 - 1) <= (bfv.MODULUS - 1) // 2
+    assert bfv.MOST_CLIENTS > 8000
+    assert bfv.MODULUS % (2 * bfv.DEGREE) == 1
+
+
+@pytest.mark.parametrize("client", range(5))
+@pytest.mark.parametrize("stage", ["context", "encrypt"])
+def test_one_of_five_may_fall_silent_before_the_sum_is_decrypted(stage: str, client: int) -> None:
+    """The first holds the keys; if it goes, the next one does."""
+    transport = open_transport()
+    transport.silent = {(stage, client)}
+    transport.restart = True
+    total = total_of(transport)
+    gone = stage == "encrypt" or client == 0
+    assert total.clients == tuple(other for other in range(5) if not (gone and other == client))
+    assert total.attempts == (2 if client == 0 else 1)
+    assert total.values.tolist() == plain_sum(transport, total.clients)
+    assert [absence.client for absence in total.failures] == ([client] if gone else [])
+
+
+def test_without_the_key_holder_there_is_no_sum() -> None:
+    transport = open_transport()
+    transport.silent = {("decrypt", 0)}
+    with pytest.raises(TooFewError, match="client 0 gave no answer in stage decrypt"):
+        total_of(transport)
+
+
+def test_too_few_clients_are_not_decrypted() -> None:
+    transport = open_transport()
+    transport.silent = {("encrypt", 1), ("encrypt", 2)}
+    with pytest.raises(TooFewError, match="3 clients are left after stage encrypt"):
+        total_of(transport)
+    assert "decrypt" not in {stage for stage, _, _, _ in transport.seen}
+
+
+def test_numbers_that_are_not_whole_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="BFV sums integers"):
+        BfvSumServer(FIVE, SERVER)(request(3), range(5), open_transport())
+    transport = open_transport({client: np.zeros(3) for client in range(5)})
+    with pytest.raises(TooFewError):
+        total_of(transport)
+    assert "flat and of int64" in transport.refusals[0][2]
+
+
+def test_no_message_to_or_from_the_server_holds_the_secret_key() -> None:
+    transport = open_transport()
+    contexts: list[bytes] = []
+
+    def watch(stage: str, client: int, message: bytes) -> bytes:
+        if (stage, client) == ("encrypt", 0):
+            saved = json.loads(transport.clients[0].save())
+            contexts.append(bytes.fromhex(saved["context"]))
+        return message
+
+    transport.change = watch
+    total_of(transport)
+    (secret,) = contexts
+    context = next(a for stage, _, _, a in transport.seen if stage == "context")
+    public = bytes(verify_message(context, FIVE, "context", 0).parts[0])
+    with pytest.raises(PrivacyError, match="the secret key, which is not here"):
+        bfv.decrypt(public, [])
+    with pytest.raises(RefusedError, match="contains its secret key"):
+        bfv.encrypt(secret, np.zeros(1, np.uint64))
+    # A run of bytes that is in the whole context and not in its public part is of the secret key.
+    runs = (secret[at : at + 64] for at in range(0, len(secret) - 64, 64))
+    hidden = [run for run in runs if run not in public]
+    assert len(hidden) > 100
+    carried = b"".join(m + a for _, _, m, a in transport.seen)
+    assert not any(run in carried for run in hidden[:: len(hidden) // 50])
+
+
+def test_after_decrypting_the_key_is_forgotten() -> None:
+    transport = open_transport()
+    total_of(transport)
+    assert transport.clients[0].save() == b""
+
+
+def asked_to_decrypt(transport: LocalTransport, facts: dict[str, object], drop: int = 0) -> str:
+    """Return why the key-holder refuses a sum that the server has changed."""
+
+    def change(stage: str, client: int, message: bytes) -> bytes:
+        if stage != "decrypt":
+            return message
+        signed = verify_message(message, FIVE, stage, AGGREGATOR)
+        told = SignedMessage(
+            signed.attempt_id, stage, AGGREGATOR, dict(signed.facts) | facts, signed.parts[drop:]
+        )
+        return sign_message(told, FIVE, SERVER)
+
+    transport.change = change
+    with pytest.raises(TooFewError):
+        total_of(transport)
+    ((stage, client, reason),) = transport.refusals
+    assert (stage, client) == ("decrypt", 0)
+    return reason
+
+
+def test_a_key_holder_decrypts_no_sum_over_too_few() -> None:
+    reason = asked_to_decrypt(open_transport(), {"survivors": [0, 1, 2]}, drop=2)
+    assert reason == "3 clients are too few for a sum; 4 are needed"
+
+
+def test_a_key_holder_wants_everybodys_receipt() -> None:
+    assert "are missing" in asked_to_decrypt(open_transport(), {}, drop=1)
+    reason = asked_to_decrypt(open_transport(), {"survivors": [0, 1, 2, 3]}, drop=1)
+    assert "client 4 signed and is not among the survivors" in reason
+
+
+def test_a_key_holder_decrypts_a_round_once_but_for_the_same_sum() -> None:
+    transport = open_transport()
+    first = total_of(transport)
+    again = LocalTransport(transport.clients, transport.vectors)
+    assert total_of(again).values.tolist() == first.values.tolist()
+    fewer = LocalTransport(transport.clients, transport.vectors, silent={("encrypt", 3)})
+    with pytest.raises(TooFewError):
+        total_of(fewer)
+    assert "only for the same survivors and vectors" in fewer.refusals[0][2]
+    other = LocalTransport(transport.clients, {**transport.vectors, 3: transport.vectors[3] + 1})
+    with pytest.raises(TooFewError):
+        total_of(other)
+    assert "only for the same survivors and vectors" in other.refusals[0][2]
+
+
+def test_a_message_is_encrypted_for_a_member_of_the_cohort_only() -> None:
+    """The server cannot be the key-holder: it would have to sign as a client."""
+    transport = open_transport()
+
+    def usurp(stage: str, client: int, message: bytes) -> bytes:
+        if (stage, client) != ("encrypt", 2):
+            return message
+        signed = verify_message(message, FIVE, stage, AGGREGATOR)
+        _, public = bfv.draw_context()
+        facts = {"cohort": [0, 1, 2, 3, 4]}
+        own = sign_message(
+            SignedMessage(signed.attempt_id, "context", 0, facts, (public,)), FIVE, SERVER
+        )
+        return sign_message(
+            SignedMessage(signed.attempt_id, stage, AGGREGATOR, signed.facts, (own,)), FIVE, SERVER
+        )
+
+    transport.change = usurp
+    assert total_of(transport).clients == (0, 1, 3, 4)
+    assert transport.refusals == [
+        ("encrypt", 2, "a message of stage context has an invalid signature")
+    ]
+
+
+def test_a_client_encrypts_once_in_an_attempt() -> None:
+    transport = open_transport()
+    total_of(transport)
+    message = next(m for stage, client, m, _ in transport.seen if (stage, client) == ("encrypt", 1))
+    with pytest.raises(RefusedError, match="has begun this attempt before"):
+        transport.ask("encrypt", 1, message)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_context_or_ciphertext_are_refused(content: bytes) -> None:
+    _, public = CONTEXT
+    with pytest.raises(RefusedError):
+        bfv.encrypt(content, np.zeros(1, np.uint64))
+    with pytest.raises(RefusedError):
+        bfv.BfvTotal(public, 1).add([content])
+    party = BfvSumClient(0, identity_of(0), FIVE, MemoryJournal())
+    for stage in ("context", "encrypt", "decrypt", "masked"):
+        with pytest.raises(RefusedError):
+            party.answer(stage, content, lambda: np.zeros(1, np.int64))
+    if content:
+        with pytest.raises(RefusedError):
+            party.restore(content)
+
+
+CONTEXT = bfv.draw_context()
+
+
+def test_a_saved_key_holder_of_the_wrong_kind_is_refused() -> None:
+    record = {"run": "r", "round": 0, "attempt": 1, "token": "00" * 16, "cohort": [0, 1, 2]}
+    party = BfvSumClient(0, identity_of(0), FIVE, MemoryJournal())
+    party.restore(canonical_json(record | {"context": "00"}))
+    for wrong in ({"context": 7}, {"cohort": [1, 0], "context": "00"}, {}):
+        with pytest.raises(RefusedError):
+            party.restore(canonical_json(record | wrong))
+
+
+def test_a_cut_ciphertext_is_no_vector() -> None:
+    _, public = CONTEXT
+    (part,) = bfv.encrypt(public, np.zeros(2, np.uint64))
+    with pytest.raises(RefusedError, match="another number of values"):
+        bfv.BfvTotal(public, 3).add([part])
+    with pytest.raises(RefusedError):
+        bfv.BfvTotal(public, 2).add([part[: len(part) // 2]])
