@@ -65,6 +65,7 @@ TABLE = GetPydanticSchema(_read_table)
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "model": ("options", "weights", "freeze", "classifier"),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
     "rounds": ("patience", "target"),
 }
