@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
+# Processes that cannot keep bytecode compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow test-extras coverage test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
 
@@ -13,8 +15,8 @@ demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write de
 test: $(TOOLS) ## run the tests (a few minutes on two cores)
 	$(BIN)/python -m pytest
 
-test-slow: $(TOOLS) ## run the slow tests as well
-	$(BIN)/python -m pytest -m "not flower"
+test-slow: $(TOOLS) ## run the slow tests as well, and laws with twice as many examples
+	$(BIN)/python -m pytest -m "not flower" --hypothesis-profile=thorough --timeout=900
 
 test-extras: $(READY) ## build the wheel and run a recipe with each extra installed alone (some minutes)
 	$(PYTHON) tests/extras.py $(EXTRAS)
@@ -64,7 +66,7 @@ bench-growth: $(READY) ## time and memory by clients and by samples
 	$(BIN)/python -m benchmarks.page
 
 clean: ## remove the environment, caches and the demo's output
-	rm -rf $(VENV) .bench-envs demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench-envs demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets

@@ -20,7 +20,7 @@ from benchmarks import results
 from benchmarks.child import ROOT
 from benchmarks.page import table
 from fedbb.errors import DivergedError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe

@@ -343,6 +343,13 @@ def test_what_the_page_on_data_shows_is_what_happens(tmp_path, monkeypatch):
     walk(DATA, {}, monkeypatch)
 
 
+def test_what_the_page_on_trained_models_shows_is_what_happens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "trained-models.md").read_text("utf-8")
+    walk(page, {}, monkeypatch)
+    assert len(Path("predictions.csv").read_text("utf-8").splitlines()) == 1 + 359
+
+
 class Rows(list):
     """Rows, and facts about them."""
 

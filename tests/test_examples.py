@@ -1,10 +1,12 @@
-"""The examples run as a user would run them, on their own and without a warning."""
+"""The examples run as scripts, without a warning; one of them in a process of its own."""
 
 import ast
-import os
+import io
 import re
+import runpy
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -14,17 +16,30 @@ import fedbb
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
-def run(name: str) -> str:
-    script = next(path for path in EXAMPLES if path.name == name)
-    command = [sys.executable, "-W", "error", "-X", "utf8", str(script)]
-    # One thread each: the tests themselves already run on every core.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, encoding="utf-8", timeout=240, check=False
-    )
+def path_of(name: str) -> str:
+    return next(str(path) for path in EXAMPLES if path.name == name)
+
+
+def start(name: str, *, quiet: bool = True) -> str:
+    """Run an example as a user would; return what it printed.
+
+    `quiet` forbids warnings, which other libraries may have.
+    """
+    strict = ["-W", "error"] if quiet else []
+    command = [sys.executable, *strict, "-X", "utf8", path_of(name)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert done.stderr == "" or not quiet
     return done.stdout
+
+
+def run(name: str) -> str:
+    """Run an example in this process, which has torch loaded already; return what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        runpy.run_path(path_of(name), run_name="__main__")
+    assert err.getvalue() == ""
+    return out.getvalue()
 
 
 def results(output: str) -> dict[str, list[float]]:
@@ -54,11 +69,32 @@ def test_multilabel_loop_finds_more_rare_digits_with_pnb_and_says_what_that_cost
 
 
 def test_own_loss_trains_a_federation_in_another_way_than_the_plain_loss():
-    figures = results(run("own_loss.py"))
+    figures = results(start("own_loss.py"))
     assert list(figures) == ["FedAvg", "RootBalanced"]
     (plain,), (own,) = figures.values()
     assert plain != own
     assert min(plain, own) > 0.3
+
+
+def test_segmentation_mask_finds_more_of_the_rare_class_than_cross_entropy():
+    figures = results(run("segmentation_mask.py"))
+    assert list(figures) == ["CE", "PNB", "logit adjustment"]
+    (plain,), (pnb,), (adjusted,) = figures.values()
+    assert min(pnb, adjusted) > plain + 0.1
+
+
+def test_lightning_loop_learns_and_saves_the_network_alone():
+    pytest.importorskip("lightning", reason="the example needs Lightning")
+    output = start("lightning_loop.py", quiet=False)
+    assert results(output)["accuracy"][0] > 0.8
+    saved = next(line for line in output.splitlines() if line.startswith("saved:"))
+    assert saved.split()[1:] == ["net.0.weight", "net.0.bias", "net.2.weight", "net.2.bias"]
+
+
+def test_transformers_trainer_finds_the_rare_class():
+    pytest.importorskip("transformers", reason="the example needs Hugging Face's transformers")
+    pytest.importorskip("accelerate", reason="Hugging Face's Trainer needs accelerate")
+    assert results(start("transformers_trainer.py", quiet=False))["recall"][0] > 0.8
 
 
 def test_fedbb_by_hand_ends_with_the_model_of_the_simulation():
@@ -82,4 +118,12 @@ def test_example_has_fewer_than_fifty_lines(script):
 
 def test_every_example_is_run_above():
     names = [path.stem for path in EXAMPLES]
-    assert names == ["fedbb_by_hand", "multilabel_loop", "own_loss", "plain_loop"]
+    assert names == [
+        "fedbb_by_hand",
+        "lightning_loop",
+        "multilabel_loop",
+        "own_loss",
+        "plain_loop",
+        "segmentation_mask",
+        "transformers_trainer",
+    ]

@@ -26,6 +26,7 @@ LAYERS = (
     ("secagg",),
     ("recipes",),
     ("paper", "runs"),
+    ("inference",),
     ("flower",),
     ("secagg.flower",),
     # The entry points of the Flower app, which serve plain and private runs.
@@ -58,6 +59,7 @@ FILE_HOMES = (
     "cli/",
     "data/",
     "flower/",
+    "inference/",
     "paper/",
     "partition/partition.py",
     "recipes/",

@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     from fedbb.imbalance.clients import client_weights as client_weights
     from fedbb.imbalance.clients import dispersion as dispersion
     from fedbb.imbalance.counts import count_labels as count_labels
+    from fedbb.inference.model import load_model as load_model
     from fedbb.losses.class_balanced import CBLoss as CBLoss
+    from fedbb.losses.fedbb_plus import FedBBPlusLoss as FedBBPlusLoss
     from fedbb.losses.focal import FocalLoss as FocalLoss
+    from fedbb.losses.logit_adjusted import LogitAdjustedLoss as LogitAdjustedLoss
     from fedbb.losses.logit_calibrated import FedLCLoss as FedLCLoss
     from fedbb.losses.pnb import PNBLoss as PNBLoss
+    from fedbb.losses.weights import class_weights as class_weights
     from fedbb.methods import Method as Method
     from fedbb.partition.partition import Partition as Partition
     from fedbb.recipes.reader import read_recipe as read_recipe
@@ -60,10 +64,14 @@ _EXPORTS = {
     "fedbb.imbalance.classes": ("class_factors", "class_shares", "share_spread"),
     "fedbb.imbalance.clients": ("client_weights", "dispersion"),
     "fedbb.imbalance.counts": ("count_labels",),
+    "fedbb.inference.model": ("load_model",),
     "fedbb.losses.class_balanced": ("CBLoss",),
+    "fedbb.losses.fedbb_plus": ("FedBBPlusLoss",),
     "fedbb.losses.focal": ("FocalLoss",),
+    "fedbb.losses.logit_adjusted": ("LogitAdjustedLoss",),
     "fedbb.losses.logit_calibrated": ("FedLCLoss",),
     "fedbb.losses.pnb": ("PNBLoss",),
+    "fedbb.losses.weights": ("class_weights",),
     "fedbb.methods": ("Method",),
     "fedbb.partition.partition": ("Partition",),
     "fedbb.recipes.reader": ("read_recipe",),

@@ -1,6 +1,40 @@
+"""Values for JSON: everything plain, nothing that is no finite number."""
+
+import json
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
 import pytest
 
-from fedbb._util.files import remove_leftovers, replacing
+from fedbb._util.files import finite_or_none, remove_leftovers, replacing
+
+
+class Color(StrEnum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Record:
+    name: str
+    values: tuple[float, ...]
+
+
+def test_what_is_no_finite_number_becomes_none_at_any_depth():
+    value = {"a": [math.nan, 1.5, math.inf], "b": {"c": -math.inf}, "d": None}
+    assert finite_or_none(value) == {"a": [None, 1.5, None], "b": {"c": None}, "d": None}
+
+
+def test_records_arrays_and_names_become_plain():
+    value = {1: Record("x", (0.5, math.nan)), "array": np.array([[1.0, np.nan]]), "e": Color.RED}
+    plain = finite_or_none(value)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain == {"1": {"name": "x", "values": [0.5, None]}, "array": [[1.0, None]], "e": "red"}
+
+
+def test_whole_numbers_texts_and_truth_stay():
+    assert finite_or_none([1, "nan", True, np.int64(3)]) == [1, "nan", True, 3]
 
 
 def test_a_file_appears_whole_and_leaves_nothing_beside_it(tmp_path):

@@ -239,3 +239,16 @@ def test_it_compiles_with_hostile_labels(tmp_path):
     command = ["pdflatex", "-draftmode", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_the_terminal_shows_a_note_below_and_no_head_without_titles():
+    table = make_table(("name", "n"), [("a", 1)], "caption", note="a note")
+    assert shown(table) == ["caption", "name  n", "a     1", "a note"]
+    assert shown(make_table(("", ""), [("a", 1)])) == ["a  1"]
+
+
+def test_a_colored_cell_is_colored_on_a_terminal_that_has_colors():
+    target = io.StringIO()
+    table = make_table(("name",), [(Cell("bad", strong=True, color="red"),)])
+    Console(file=target, force_terminal=True, color_system="standard").print(to_rich(table))
+    assert "\x1b[1;31mbad" in target.getvalue()

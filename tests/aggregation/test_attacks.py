@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from fedbb.errors import DivergedError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.models.base import NetworkModule, Outputs
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.aggregation.validation import clip_update, update_norm, validate_update
+from fedbb.aggregation.merging import clip_update, update_norm, validate_update
 from fedbb.records import ModelState
 from fedbb.state import digest
 from helpers.states import floats, models, moderate, state

@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from fedbb.analysis.html import first_and_last
 from fedbb.analysis.inspect import inspect
 from fedbb.analysis.measures import Settings
+from fedbb.analysis.tables import first_and_last
 from fedbb.errors import DataError
 from fedbb.partition.registry import Rule
 from helpers.columns import NA, Column, Frame

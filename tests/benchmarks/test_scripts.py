@@ -1,7 +1,6 @@
 """The benchmarks run at a tiny size, and the page takes what they write; no time is judged."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ def run(module: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{module}", *arguments],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=240,
@@ -29,9 +27,8 @@ def read(folder: Path, name: str) -> dict:
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("module", "option"), [("start", "--repeats"), ("page", "--results")])
-def test_a_script_that_is_not_run_here_explains_itself(module, option):
-    assert option in run(module, "--help")
+def test_a_script_that_is_not_run_here_explains_itself():
+    assert "--repeats" in run("start", "--help")
 
 
 @pytest.mark.slow

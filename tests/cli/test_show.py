@@ -47,4 +47,4 @@ def test_a_model_that_answers_alike_for_all_is_told(tmp_path, monkeypatch):
 def test_a_folder_without_a_run_is_refused(tmp_path, monkeypatch):
     done = fedbb("show", tmp_path, monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "holds no run" in done.err
+    assert "is no run folder" in done.err

@@ -1,5 +1,7 @@
 """Small runs of every method, task and engine; prints the SHA-256 of their final models as JSON.
 
+The engines are named on the command line; what is printed has a table for each of them.
+
 Run in a process of its own: the instruction set that torch computes with is chosen at its import.
 """
 
@@ -100,4 +102,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         take_identity(patch)
-        print(json.dumps(digests(sys.argv[1])))
+        print(json.dumps({engine: digests(engine) for engine in sys.argv[1:]}))

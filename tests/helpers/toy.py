@@ -8,7 +8,7 @@ from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.transforms import Augmentation
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.blocks import run_slim
 from fedbb.records import Task

@@ -1,6 +1,5 @@
 """Class-balanced loss: known weights, three forms against a slow reference, laws, bad input."""
 
-import io
 import math
 
 import numpy as np
@@ -191,17 +190,11 @@ def test_it_fits_into_ordinary_code(task, form):
     check_drop_in(make(task, form=form), task)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_the_weight_is_a_buffer_that_is_saved_and_loaded(task):
-    saved, other, batch = make(task), CBLoss([1, 2, 3], samples=9, task=task), holey_batch(task)
-    assert list(saved.state_dict()) == ["weight"]
-    assert list(saved.parameters()) == []
-    file = io.BytesIO()
-    torch.save(saved.state_dict(), file)
-    file.seek(0)
-    assert not equal_bits(saved, other, *batch)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    assert equal_bits(saved, other, *batch)
+def test_the_weight_is_a_buffer_that_follows_the_module_and_is_not_saved():
+    loss = make("multiclass")
+    assert list(loss.parameters()) == []
+    assert dict(loss.named_buffers())["weight"] is loss.weight
+    assert loss.to(torch.float64).weight.dtype == torch.float64
 
 
 def test_targets_are_counted_and_unknown_ones_are_not():
@@ -271,7 +264,7 @@ def test_a_batch_of_the_wrong_shape_is_refused_and_never_broadcast(form):
     loss = make("multiclass", form=form)
     with pytest.raises(ValueError, match="the loss knows 3 classes, the logits 4"):
         loss(torch.zeros(2, 4), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match=r"targets \(N,\), not \(2, 3\) and \(3,\)"):
+    with pytest.raises(ValueError, match=r"These are \[2, 3\] and \[3\]"):
         loss(torch.zeros(2, 3), torch.tensor([0, 1, 2]))
     with pytest.raises(ValueError, match="the loss knows 3 classes, the logits 1"):
         make("multilabel", form=form)(torch.zeros(2, 1), torch.zeros(2, 1))

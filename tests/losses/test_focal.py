@@ -195,7 +195,7 @@ def test_a_bad_argument_is_refused_by_name(changes, message):
 
 @pytest.mark.parametrize(
     ("logits", "targets", "task"),
-    [((2, 3), (3,), "multiclass"), ((2, 3), (2,), "multilabel"), ((3,), (3,), "multilabel")],
+    [((2, 3), (3,), "multiclass"), ((2, 3), (2,), "multilabel"), ((3,), (2,), "multilabel")],
 )
 def test_a_batch_of_the_wrong_shape_is_refused(logits, targets, task):
     with pytest.raises(ValueError, match=r"losses take logits"):

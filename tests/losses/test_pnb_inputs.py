@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from fedbb.losses.class_balanced import CBLoss
+from fedbb.losses.fedbb_plus import FedBBPlusLoss
+from fedbb.losses.logit_adjusted import LogitAdjustedLoss
 from fedbb.losses.logit_calibrated import FedLCLoss
 from fedbb.losses.pnb import PNB, PNBLoss
 from fedbb.records import LabelCounts, Task
@@ -32,10 +34,11 @@ def test_multilabel_targets_are_counted_from_lists_arrays_and_tensors(targets):
     assert counts_of(loss) == ([0, 1, 1], [2, 1, 0], 2)
 
 
+COUNTED = [PNBLoss, CBLoss, FedLCLoss, LogitAdjustedLoss, FedBBPlusLoss]
 ANIMALS = ["dog", "cat", "dog", "horse", "dog"]
 
 
-@pytest.mark.parametrize("loss", [PNBLoss, CBLoss, FedLCLoss])
+@pytest.mark.parametrize("loss", COUNTED)
 @pytest.mark.parametrize("wrap", [list, np.array, lambda names: np.array(names, object), Column])
 def test_text_targets_are_counted_by_sorted_class_names(loss, wrap):
     made = loss.from_targets(wrap(ANIMALS))
@@ -68,7 +71,7 @@ def test_nullable_numbers_are_counted_and_missing_ones_refused():
     assert counts_of(PNBLoss.from_targets(rows, task="multilabel")) == ([0, 2], [1, 0], 2)
 
 
-@pytest.mark.parametrize("loss", [PNBLoss, CBLoss, FedLCLoss])
+@pytest.mark.parametrize("loss", COUNTED)
 def test_from_targets_names_every_option_of_the_constructor(loss):
     given = inspect.signature(loss.from_targets).parameters
     assert all(one.kind is not inspect.Parameter.VAR_KEYWORD for one in given.values())
@@ -94,6 +97,23 @@ def test_classes_absent_at_the_end_are_given_by_their_number():
     loss = PNBLoss.from_targets(LABELS, classes=5, mu=3.0, reduction="sum")
     assert counts_of(loss) == ([3, 1, 1, 0, 0], [2, 4, 4, 5, 5], 5)
     assert (loss.spec.mu, loss.reduction) == (3.0, "sum")
+
+
+def test_the_elements_of_a_mask_are_counted_except_those_to_ignore():
+    mask = torch.tensor([[[0, 1], [255, 1]], [[0, 0], [255, 2]]], dtype=torch.uint8)
+    assert counts_of(PNBLoss.from_targets(mask, ignore_index=255)) == ([3, 2, 1], [3, 4, 5], 6)
+    labels = torch.stack((mask == 0, mask == 1), dim=1)
+    loss = PNBLoss.from_targets(labels, task="multilabel")
+    assert counts_of(loss) == ([3, 2], [5, 6], 8)
+
+
+def test_soft_labels_count_in_part_and_integers_may_mark_the_unknown():
+    loss = PNBLoss.from_targets([[0.25, NAN], [1.0, 0.5]], task="multilabel")
+    assert counts_of(loss) == ([1.25, 0.5], [0.75, 0.5], 2)
+    with pytest.raises(ValueError, match=r"soft labels must be .* from 0 to 1"):
+        PNBLoss.from_targets([[0.5, 2.0]], task="multilabel")
+    loss = PNBLoss.from_targets([[1, -1], [0, 1]], task="multilabel", ignore_index=-1)
+    assert counts_of(loss) == ([1, 1], [1, 0], 2)
 
 
 def test_targets_on_a_graph_are_counted_all_the_same():
@@ -151,6 +171,8 @@ def test_the_spec_binds_to_counts_with_every_hyper_parameter():
         ({"alpha_min": -0.1}, r"alpha_min must be in \[0, 0.5\], not -0.1"),
         ({"alpha_min": 0.6}, "alpha_min must be in"),
         ({"alpha_min": NAN}, "alpha_min must be in"),
+        ({"label_smoothing": 1.1}, r"label_smoothing must be in \[0, 1\], not 1.1"),
+        ({"label_smoothing": NAN}, "label_smoothing must be in"),
     ],
 )
 def test_a_bad_argument_is_refused_by_name(changes, message):
@@ -191,14 +213,15 @@ def test_targets_that_cannot_be_counted_are_refused(targets, task, message):
     [
         ((2, 4), (2,), "multiclass", "the loss knows 3 classes, the logits 4"),
         ((2, 1), (2, 1), "multilabel", "the loss knows 3 classes, the logits 1"),
-        ((2, 3), (3,), "multiclass", r"targets \(N,\), not \(2, 3\) and \(3,\)"),
-        ((2, 3), (2, 3), "multiclass", r"targets \(N,\), not \(2, 3\) and \(2, 3\)"),
-        ((3,), (), "multiclass", r"logits \(N, C\)"),
-        ((), (), "multiclass", r"logits \(N, C\)"),
-        ((2, 3, 5), (2, 5), "multiclass", r"logits \(N, C\)"),
-        ((2, 3), (2,), "multilabel", r"one shape \(N, C\), not \(2, 3\) and \(2,\)"),
-        ((2, 3), (1, 3), "multilabel", r"one shape \(N, C\)"),
-        ((3,), (3,), "multilabel", r"one shape \(N, C\)"),
+        ((2, 3), (3,), "multiclass", r"These are \[2, 3\] and \[3\]"),
+        ((2, 3), (2, 3), "multiclass", r"These are \[2, 3\] and \[2, 3\]"),
+        ((3,), (), "multiclass", r"These are \[3\] and \[\]"),
+        ((), (), "multiclass", r"These are \[\] and \[\]"),
+        ((2, 3, 5), (2, 4), "multiclass", r"These are \[2, 3, 5\] and \[2, 4\]"),
+        ((2, 3), (2,), "multilabel", r"one shape, .* not \[2, 3\] and \[2\]"),
+        ((2, 3), (1, 3), "multilabel", r"one shape, .* not \[2, 3\] and \[1, 3\]"),
+        ((3,), (3,), "multilabel", "the loss knows 3 classes, the logits 1"),
+        ((3,), (3,), "multiclass", "the loss knows 3 classes, the logits 2"),
     ],
 )
 def test_a_batch_of_the_wrong_shape_is_refused_and_never_broadcast(logits, targets, task, message):

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedbb.data.dataset import Dataset
 from fedbb.errors import DataError
+from fedbb.partition.label_distance import measure_skew
 from fedbb.partition.partition import Partition, fingerprint, group_owners
 
 LABELS = np.array([0, 1, 2, 0, 1, 2])
@@ -122,3 +124,58 @@ def test_a_file_that_is_no_partition_is_refused_by_name(tmp_path, content) -> No
 def test_a_missing_file_is_refused_by_name(tmp_path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.json"):
         Partition.load(tmp_path / "nowhere.json")
+
+
+def test_a_partition_is_a_sequence_of_rows_and_prints_its_sizes() -> None:
+    made = partition([0, 1, 2, 3], [4], [5])
+    assert len(made) == 3
+    assert made[0].tolist() == [0, 1, 2, 3]
+    assert [rows.tolist() for rows in made] == [[0, 1, 2, 3], [4], [5]]
+    assert str(made) == (
+        "Partition of 6 samples among 3 clients (made by hand): 1 to 4 each, median 1"
+    )
+
+
+def test_counts_are_of_each_client_and_class() -> None:
+    inputs = np.zeros((6, 2))
+    data = Dataset.from_arrays(inputs, LABELS, inputs, LABELS)
+    assert partition([0, 1, 2, 3], [4, 5]).counts(data).tolist() == [[2, 1, 1], [0, 1, 1]]
+    other = Dataset.from_arrays(inputs, LABELS[::-1], inputs, LABELS)
+    with pytest.raises(DataError, match="other labels"):
+        partition([0, 1, 2, 3], [4, 5]).counts(other)
+
+
+@given(st.data())
+def test_a_restricted_partition_follows_the_rows_that_stay(data) -> None:
+    owners = np.array([0, 1, 2, *data.draw(st.lists(st.integers(0, 2), max_size=30))])
+    labels = np.arange(len(owners)) % 4
+    made = group_owners(owners, 3, labels, {"kind": "made", "measured_skew": 1.0})
+    others = st.sets(st.integers(0, len(owners) - 1))
+    kept = np.array(sorted({0, 1, 2} | data.draw(others)))
+    rest = made.restrict(kept, labels)
+    assert rest.check(labels[kept]) is rest
+    assert rest.owners.tolist() == owners[kept].tolist()
+    skew = round(measure_skew(labels[kept], rest.clients), 6)
+    assert rest.rule == {"kind": "made", "kept": len(kept), "measured_skew": skew}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([0, 1, 2], "client 1 keeps none of its 2 samples"),
+        ([0, 4, 3], "must ascend within 0 to 5"),
+        ([0, 4, 4], "must ascend"),
+        ([-1, 4], "must ascend"),
+        ([0, 6], "must ascend"),
+        ([], "must ascend"),
+    ],
+)
+def test_a_restriction_that_leaves_no_partition_is_refused(rows, message) -> None:
+    made = partition([0, 1, 2, 3], [4, 5])
+    with pytest.raises(DataError, match=message):
+        made.restrict(np.array(rows), LABELS)
+
+
+def test_a_restriction_needs_the_labels_of_all_rows() -> None:
+    with pytest.raises(DataError, match="the data has 2"):
+        partition([0, 1, 2], [3, 4, 5]).restrict(np.array([0, 3]), LABELS[[0, 3]])

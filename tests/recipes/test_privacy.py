@@ -49,10 +49,10 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch, privacy, module,
         check_recipe(recipe_of(privacy=privacy))
 
 
-@pytest.mark.parametrize("module", ["fedbb.recipes.check", "fedbb.report.audit"])
-def test_recipes_are_checked_and_audits_are_read_without_cryptography(module):
+def test_recipes_are_checked_and_audits_are_read_without_cryptography():
     program = (
-        f"import sys; sys.modules['cryptography'] = sys.modules['tenseal'] = None; import {module}"
+        "import sys; sys.modules['cryptography'] = sys.modules['tenseal'] = None\n"
+        "import fedbb.recipes.check, fedbb.report.audit"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120

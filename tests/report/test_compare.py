@@ -4,17 +4,18 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from fedbb.analysis.measures import effective_clients
 from fedbb.errors import RecipeError
 from fedbb.report.compare import (
     ClassScore,
-    ClassTally,
+    GainCounts,
     as_json,
     compare_groups,
-    effective_clients,
+    count_gains,
     notes,
-    tally,
     verdict,
 )
 from fedbb.report.groups import read_group
@@ -196,12 +197,12 @@ def test_head_and_tail_are_thirds_of_the_classes_by_cases(found):
 
 def test_the_tally_leaves_out_what_is_undefined():
     lines = [class_score(1, gap) for gap in (0.1, 0.2, 0.0, -0.1, math.nan)]
-    assert tally(lines) == ClassTally(won=2, lost=1, alike=1)
+    assert count_gains(lines) == GainCounts(won=2, lost=1, alike=1)
 
 
 def test_as_many_equal_weights_are_as_many_clients():
-    assert effective_clients([0.25] * 4) == pytest.approx(4)
-    assert effective_clients([1.0, 0.0]) == 1
+    assert effective_clients(np.full(4, 0.25)) == pytest.approx(4)
+    assert effective_clients(np.array([1.0, 0.0])) == 1
 
 
 def test_what_a_reader_must_beware_of_is_noted(found):

@@ -11,7 +11,7 @@ from fedbb.recipes.grid.grid import read_grid
 from fedbb.report import compare
 from fedbb.report.groups import gather, group
 from fedbb.report.method_comparison import compare_methods
-from fedbb.report.page.fairness import class_scores, fairness_of
+from fedbb.report.page.tables import class_scores, fairness_of
 from fedbb.report.plots.classes import class_rows
 from fedbb.report.statistics import Verdict
 from fedbb.report.sweep import layout

@@ -40,10 +40,15 @@ def test_choices_differ_between_rounds_and_repeat_with_the_seed():
 SUITED = [
     (name, task) for name in METHODS for task in Task if build_method(name, {}).loss.supports(task)
 ]
+# All clients and half of them, in turns; the other half of the cases is among the slow ones.
+CASES = [
+    pytest.param(*suited, share, marks=[pytest.mark.slow] if (place + turn) % 2 else [])
+    for place, suited in enumerate(SUITED)
+    for turn, share in enumerate((1.0, 0.5))
+]
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-@pytest.mark.parametrize(("name", "task"), SUITED)
+@pytest.mark.parametrize(("name", "task", "participation"), CASES)
 def test_every_method_runs_and_repeats_to_the_bit(name, task, participation):
     schedule = Schedule(number=3, participation=participation)
     method, dataset = build_method(name, {}), toy_dataset(task)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from fedbb.aggregation.validation import validate_update
+from fedbb.aggregation.merging import validate_update
 from fedbb.errors import ReplyError
 from fedbb.methods import fedavg
 from fedbb.records import ClientInfo

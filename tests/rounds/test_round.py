@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.aggregation.merging import average
+from fedbb.aggregation.merging import average, update_norm
 from fedbb.aggregation.robust import Krum
-from fedbb.aggregation.validation import update_norm
 from fedbb.errors import QuorumError, RunError, TooFewError
 from fedbb.methods import Method, build_method, cbr, fedavg, fednova
 from fedbb.records import ClientFailure, ClientInfo

@@ -117,3 +117,16 @@ def test_a_forecast_learns_from_the_rounds_it_hears_of(grid, tmp_path):
     assert remaining.seconds() == 9.0
     remaining.handle(two, RunEvent(tmp_path, EventKind.FINISHED))
     assert remaining.seconds() == 0.0
+
+
+def test_an_estimate_of_cells_that_may_stop_early_is_an_upper_bound(grid, tmp_path):
+    for cell in grid.cells:
+        begin(cell, tmp_path / "out", 2.0)
+    assert not estimate(grid, tmp_path / "out").at_most
+    path = write_grid(tmp_path)
+    text = path.read_text("utf-8").replace("partition = {", "validation = 0.2\npartition = {")
+    early = read_grid(write(path, text.replace("number = 3", "number = 3\npatience = 2")))
+    begin(early.cells[0], tmp_path / "early", 2.0)
+    found = estimate(select(early, ["FedAvg & η = 0.05"]), tmp_path / "early")
+    assert found.at_most
+    assert list(found.left.values()) == [2, 3]

@@ -2,9 +2,11 @@
 
 import pytest
 
+from fedbb.cli.grids import headline
 from fedbb.errors import RecipeError, RunError
 from fedbb.recipes.grid.grid import read_grid
 from fedbb.recipes.reader import make_recipe
+from fedbb.runs.cost_estimate import Estimate
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from fedbb.runs.sweep import State, statuses
@@ -108,6 +110,8 @@ def test_a_sweep_and_the_screen_know_that_a_stopped_run_is_finished(tmp_path, mo
     text = text.replace("number = 3", f"number = {ROUNDS}\npatience = 2")
     grid = read_grid(write(path, text))
     cell = grid.cells[0]
+    costs = Estimate({cell.name: 1.0}, {cell.name: ROUNDS}, {}, at_most=True)
+    assert "at most about 12 s" in headline(statuses(grid, tmp_path / "out"), costs)
     _, records = finish(cell.recipe, tmp_path / "out" / cell.name, workers=0)
     status = statuses(grid, tmp_path / "out")[cell.name]
     assert (status.state, status.rounds, status.of) == (State.FINISHED, len(records), ROUNDS)

@@ -1,5 +1,7 @@
 """Every writer of federation.json uses one record, and it is read back into it."""
 
+import math
+
 import pytest
 
 from fedbb.errors import RunError
@@ -11,6 +13,7 @@ from fedbb.runs.metadata import (
     FederationRecord,
     describe_clients,
     read_federation,
+    read_run_recipe,
 )
 from helpers.small_run import finish, small_recipe
 
@@ -64,3 +67,28 @@ def test_a_damaged_description_is_refused_by_name(tmp_path, change):
     folder.write_json("federation.json", record.to_json() | change)
     with pytest.raises(RunError, match=r"federation\.json is damaged"):
         read_federation(folder)
+
+
+def test_clients_without_class_counts_are_hidden_and_class_counts_undefined():
+    known = ClientRecord(0, 4, None, 0.5, 0.5, positives=(3.0, 1.0))
+    sized, private = ClientRecord(1, 4, None, 0.5, 0.5), ClientRecord(2)
+    record = FederationRecord(
+        "toy", Task.MULTICLASS, ("a", "b"), 8, {}, None, (known, sized, private)
+    )
+    assert [vars(client) for client in record.known] == [vars(known)]
+    assert record.hidden == 2
+    assert all(math.isnan(count) for count in record.class_counts)
+
+
+def test_a_folder_without_a_recipe_is_no_run_folder(tmp_path):
+    with pytest.raises(RunError, match="is no run folder: it has no recipe"):
+        read_run_recipe(RunFolder(tmp_path))
+
+
+@pytest.mark.parametrize("key", ["samples", "weight", "positives"])
+def test_a_client_that_lacks_an_entry_is_damaged(tmp_path, key):
+    finish(small_recipe(tmp_path, rounds={"number": 1}), tmp_path / "run")
+    content = RunFolder(tmp_path / "run").read_json("federation.json")
+    del content["clients"][0][key]
+    with pytest.raises(RunError, match=f"federation.json is damaged: KeyError.*{key}"):
+        FederationRecord.from_json(content)

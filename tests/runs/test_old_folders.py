@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from fedbb.runs.folder import RunFolder
+from helpers.commands import fedbb
 
 ARCHIVE = Path(__file__).parent / "data" / "run_folders_0.1.0.tar.xz"
 # One instruction set, so that newer processors give the bits of older ones.
@@ -38,9 +39,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def fedbb(folder, *arguments):
+def resume(folder):
+    """Resume a run in a process of its own, since torch chooses its instructions at its import."""
     answer = subprocess.run(
-        [sys.executable, "-m", "fedbb", *arguments],
+        [sys.executable, "-m", "fedbb", "run", "--resume", "unfinished", "--json"],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -48,23 +50,22 @@ def fedbb(folder, *arguments):
         timeout=120,
     )
     assert answer.returncode == 0, answer.stderr
-    return answer.stdout
+    return json.loads(answer.stdout.splitlines()[-1])
 
 
 def test_an_unfinished_run_resumes_to_the_model_it_would_have_had(folder):
     expected = RunFolder(folder / "finished")
-    found = json.loads(fedbb(folder, "run", "--resume", "unfinished", "--json").splitlines()[-1])
-    assert found == expected.read_json("summary.json")
+    assert resume(folder) == expected.read_json("summary.json")
     assert [record["round"] for record in RunFolder(folder / "unfinished").records()] == [1, 2, 3]
 
 
-def test_a_finished_run_is_shown(folder):
-    shown = json.loads(fedbb(folder, "show", "finished", "--json"))
+def test_a_finished_run_is_shown(folder, monkeypatch):
+    shown = json.loads(fedbb("show", folder / "finished", "--json", monkeypatch=monkeypatch).out)
     assert shown["federation"] == RunFolder(folder / "finished").read_json("federation.json")
     assert shown["recipe"] == RunFolder(folder / "finished").read_json("recipe.json")
 
 
-def test_a_finished_run_is_reported(folder):
-    said = fedbb(folder, "report", "finished")
-    assert "1 run in report.html" in said
+def test_a_finished_run_is_reported(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert "1 run in report.html" in fedbb("report", "finished", monkeypatch=monkeypatch).out
     assert "moon+fedbb" in (folder / "report.html").read_text("utf-8").lower()

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.evaluation.evaluator import Scorer
-from fedbb.evaluation.metrics import own_accuracy
+from fedbb.evaluation.metrics import Scorer, own_accuracy
 from fedbb.methods import fedavg
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import prepare
@@ -103,7 +102,7 @@ def test_a_private_run_and_one_without_clients_are_refused(finished, tmp_path):
 
 def test_an_unfinished_run_and_no_run_are_refused(finished, tmp_path):
     recipe, place = finished
-    with pytest.raises(RunError, match="holds no run"):
+    with pytest.raises(RunError, match="is no run folder"):
         personalize(tmp_path)
     finish(recipe, tmp_path / "half")
     (tmp_path / "half" / "final.safetensors").unlink()

@@ -15,7 +15,7 @@ from fedbb.recipes.reader import make_recipe
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from fedbb.runs.runtime import choose_workers
-from helpers.commands import started
+from helpers.commands import fedbb, started
 from helpers.small_run import finish, small_recipe, small_values, without_seconds
 
 
@@ -166,10 +166,9 @@ def test_a_plain_script_needs_no_guard_around_its_lines(tmp_path):
     assert done.stdout.split() == ["once", "2", "2"]
 
 
-def test_workers_are_announced(tmp_path):
+def test_workers_are_announced(tmp_path, monkeypatch):
     path = tmp_path / "recipe.json"
     path.write_text(small_recipe(tmp_path, engine="pool", rounds={"number": 1}).model_dump_json())
-    with started("run", path, "--workers", "2", "--out", "run", cwd=tmp_path) as process:
-        told, _ = process.communicate(timeout=120)
-    assert "2 worker processes" in told
+    words = ("run", path, "--workers", 2, "--out", tmp_path / "run")
+    assert "2 worker processes" in fedbb(*words, monkeypatch=monkeypatch).out
     assert (tmp_path / "run" / "summary.json").exists()

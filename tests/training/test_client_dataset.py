@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedbb.data.dataset import Dataset
 from fedbb.imbalance.counts import count_labels
 from fedbb.training import client_dataset
 from fedbb.training.client_dataset import ClientDataset, batches, make_client_datasets
@@ -84,3 +85,31 @@ def test_labels_are_counted_once_for_all_clients(monkeypatch):
     alone = ClientDataset(DATASET, np.arange(10))
     assert alone.counts is alone.counts
     assert calls == ["count_groups", "count_labels"]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (np.arange(20, dtype=np.int64).reshape(5, 4), torch.int64),
+        (np.arange(20, dtype=np.int32).reshape(5, 4), torch.int32),
+        (np.linspace(0, 1, 40).reshape(5, 2, 4), torch.float32),
+        (np.arange(60, dtype=np.uint8).reshape(5, 1, 3, 2, 2), torch.float32),
+        (np.arange(10).reshape(5, 2) % 3 == 0, torch.float32),
+    ],
+)
+def test_batches_have_the_shape_and_type_of_the_inputs(given, shown):
+    dataset = Dataset.from_arrays(given, np.arange(5), given, np.arange(5))
+    ((inputs, targets),) = batches(ClientDataset(dataset, np.arange(5)), JOB, PLAIN, 0)
+    assert inputs.dtype == shown
+    assert inputs.shape == given.shape
+    scale = 255 if given.dtype == np.uint8 else 1
+    expected = torch.from_numpy(given / scale).to(shown)[targets]
+    assert torch.equal(inputs, expected)
+
+
+def test_batches_are_normalized_by_feature_if_asked():
+    given = np.array([[0.0, 10.0], [2.0, 30.0], [4.0, 20.0]])
+    dataset = Dataset.from_arrays(given, np.arange(3), given, np.arange(3), normalize=True)
+    ((inputs, targets),) = batches(ClientDataset(dataset, np.arange(3)), JOB, PLAIN, 0)
+    expected = (given - given.mean(axis=0)) / given.std(axis=0)
+    assert inputs.numpy() == pytest.approx(expected[targets.numpy()], abs=1e-6)

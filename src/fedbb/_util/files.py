@@ -1,13 +1,44 @@
-"""Writing a file so that a crash leaves the old one or the new one, never a part."""
+"""Values that JSON can hold, and files written whole: a crash leaves the old one or the new one."""
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import numpy as np
+
+
+def finite_or_none(value: Any) -> Any:
+    """Return a value made of dictionaries, lists, texts and finite numbers only.
+
+    Args:
+        value: A number, text, array, record or mapping, nested at will.
+
+    Returns:
+        The same content; NaN and infinity, which JSON has no words for, become None.
+
+    >>> finite_or_none({"mean": 0.5, "deviation": float("nan"), "seeds": (0, 1)})
+    {'mean': 0.5, 'deviation': None, 'seeds': [0, 1]}
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: finite_or_none(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, np.ndarray | np.generic):
+        return finite_or_none(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): finite_or_none(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_or_none(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
 
 TEMPORARY = ".part"
 

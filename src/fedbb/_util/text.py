@@ -26,6 +26,15 @@ def shorten(value: object, limit: int = LIMIT) -> str:
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural.
+
+    >>> counted(1, "round"), counted(1200, "round")
+    ('1 round', '1,200 rounds')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def quote(value: object, limit: int = LIMIT) -> str:
     """Return a value as a message may quote it: its `repr`, on one line and cut to a length.
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb.analysis.advice import Advice, advise
-from fedbb.analysis.html import to_html
 from fedbb.analysis.label_statistics import (
     Labels,
     LabelStatistics,
@@ -27,6 +26,7 @@ from fedbb.analysis.measures import (
     measure_classes,
     measure_clients,
 )
+from fedbb.analysis.tables import to_html
 from fedbb.analysis.warnings import Warning, find_warnings
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError

@@ -20,12 +20,20 @@ from rich.progress import (
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code", help="Import code that the recipe or model file names.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
 def print_json(value: Any, *, indent: int | None = 1) -> None:
     """Print a value as JSON on standard output."""
     typer.echo(json.dumps(value, indent=indent, ensure_ascii=False))
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line of any text as it is, without markup, colors or line breaks."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def format_duration(seconds: float) -> str:

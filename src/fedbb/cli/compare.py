@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb._util.table import Cell, Column, Entry, elide, make_table, to_rich
+from fedbb.analysis.measures import effective_clients
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.screens import COLUMNS, percent
 from fedbb.report.compare import (
@@ -20,9 +22,8 @@ from fedbb.report.compare import (
     Score,
     Setting,
     compare_groups,
-    effective_clients,
+    count_gains,
     notes,
-    tally,
     verdict,
 )
 from fedbb.report.compare import as_json as plain
@@ -104,7 +105,7 @@ def _judged(line: Score) -> Cell:
 
 
 def _classes(found: GroupComparison) -> Iterator[RenderableType]:
-    count, number = tally(found.classes), len(found.classes)
+    count, number = count_gains(found.classes), len(found.classes)
     yield _title(
         f"Classes by {metric_title(found.class_metric)} after the last round: "
         f"{count.won} gain, {count.lost} lose, {number - count.won - count.lost} neither"
@@ -136,7 +137,7 @@ def _parts(found: GroupComparison) -> Text:
         f"{count.won} gain, {count.lost} lose"
         for name, which in (("head", "most"), ("tail", "fewest"))
         for lines in [found.classes_of(name)]
-        for count in [tally(lines)]
+        for count in [count_gains(lines)]
     ]
     return Text("\n".join(texts))
 
@@ -149,8 +150,8 @@ def _clients(found: GroupComparison) -> Iterator[RenderableType]:
     yield _title(f"Client weights in %, seed {found.seed_of_clients}")
     rows = [_client(line) for line in sorted(lines, key=lambda line: line.a - line.b)]
     yield _table(("client", "samples", "A", "B", "B − A"), _ends(rows))
-    ours = effective_clients([line.a for line in lines])
-    theirs = effective_clients([line.b for line in lines])
+    ours = effective_clients(np.array([line.a for line in lines]))
+    theirs = effective_clients(np.array([line.b for line in lines]))
     count = f"{ours:.1f} (A), {theirs:.1f} (B) of {len(lines)}"
     yield Text(f"effective number of clients, 1 / Σ weight²: {count}")
 

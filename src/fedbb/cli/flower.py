@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +16,9 @@ from fedbb.errors import RunError
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 from fedbb.recipes.privacy import need_libraries
 from fedbb.recipes.reader import read_recipe
+
+if TYPE_CHECKING:
+    from fedbb.flower.admin.certificates import Piece
 
 app = typer.Typer(help="Run recipes across real sites, on Flower.", no_args_is_help=True)
 
@@ -95,11 +98,7 @@ def certs(
         pieces = make_certificates(
             FederationFolder(path), host or [], days, keys=None if keys else 0
         )
-    if as_json:
-        print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in pieces])
-    elif not quiet:
-        for piece in pieces:
-            typer.echo(f"{'made' if piece.made else 'kept'}  {piece.path}  {piece.what}")
+    _print_files(pieces, as_json, quiet)
 
 
 @app.command("status")
@@ -215,16 +214,20 @@ def enrol(
     else:
         chosen = read_recipe(recipe, settings or [])
         pieces = sign_up(FederationFolder(path), chosen, keys=keys)
-    if as_json:
-        print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in pieces])
-    elif not quiet:
-        for piece in pieces:
-            typer.echo(f"{'made' if piece.made else 'kept'}  {piece.path}  {piece.what}")
+    _print_files(pieces, as_json, quiet)
 
 
 app.command("up")(up)
 app.command("join")(join)
 app.command("run")(run)
+
+
+def _print_files(files: Sequence[Piece], as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in files])
+    elif not quiet:
+        for file in files:
+            typer.echo(f"{'made' if file.made else 'kept'}  {file.path}  {file.what}")
 
 
 def findings_table(findings: Sequence[dict[str, Any]]) -> Table:

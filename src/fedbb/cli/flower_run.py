@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from fedbb.cli.common import Json, Quiet, print_json, stoppable
+from fedbb._util.text import counted
+from fedbb.cli.common import Json, Quiet, print_json, say, stoppable
 from fedbb.cli.run import resolve
 from fedbb.cli.screens import RunScreen, open_screen
 from fedbb.errors import RunError
@@ -247,7 +248,7 @@ def _print_ready(federation: LocalFederation, as_json: bool, quiet: bool) -> Non
         print_json({"server": federation.address, "online": names}, indent=None)
         return
     admitted = len(federation.control.nodes())
-    sites = f"{len(names) or admitted} site{'s' if (len(names) or admitted) != 1 else ''}"
+    sites = counted(len(names) or admitted, "site")
     what = f"{sites} online" if names else f"{sites} may join"
     _print(f"ready at {federation.address}: {what}; Ctrl-C ends it", quiet)
 
@@ -266,4 +267,4 @@ def _stay(federation: LocalFederation, quiet: bool) -> None:
 
 def _print(message: str, quiet: bool) -> None:
     if not quiet:
-        Console().print(message, markup=False, highlight=False, soft_wrap=True)
+        say(Console(), message)

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from fedbb._util.table import Cell as TableCell
 from fedbb._util.table import Column, Table, make_table, to_rich
-from fedbb.cli.common import format_duration, print_json, progress_bar, stoppable
+from fedbb._util.text import counted
+from fedbb.cli.common import format_duration, print_json, progress_bar, say, stoppable
 from fedbb.cli.screens import open_sweep_screen
 from fedbb.errors import RecipeError
 from fedbb.paper.tables import Printed
@@ -107,11 +108,11 @@ def _announce(
     cost = _measure(chosen, folder.runs, console)
     found, workers = statuses(chosen, folder.runs), _workers(chosen, options)
     console.print(to_rich(cells_table(chosen, found, cost)))
-    _say(console, headline(found, cost, workers))
+    say(console, headline(found, cost, workers))
     for why in dict.fromkeys(cost.unknown.values()):
-        _say(console, f"cost unknown: {why}")
+        say(console, f"cost unknown: {why}")
     for note in chosen.notes:
-        _say(console, f"note: {note}")
+        say(console, f"note: {note}")
     if options.json and (options.dry_run or not options.quiet):
         cells = as_json(chosen, found, cost)
         seconds = cost.wall(workers)
@@ -144,10 +145,10 @@ def _end(chosen: Grid, folder: GridFolder, options: SweepOptions, console: Conso
     found = statuses(chosen, folder.runs)
     failed = failures(chosen, found)
     written = write_tables(folder.grid, folder.printed, folder.runs, folder.out)
-    _say(console, headline(found))
+    say(console, headline(found))
     for title, why in failed.items():
         typer.echo(f"failed {title}: {why}", err=True)
-    _say(console, f"table: {written[0]}")
+    say(console, f"table: {written[0]}")
     if options.json:
         tables = [str(path) for path in written]
         cells = as_json(chosen, found)
@@ -158,10 +159,6 @@ def _end(chosen: Grid, folder: GridFolder, options: SweepOptions, console: Conso
 
 def _workers(chosen: Grid, options: SweepOptions) -> int:
     return min(options.workers or usable_cores(), max(1, len(chosen.cells)))
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 Statuses = Mapping[str, CellStatus]
@@ -176,14 +173,15 @@ COLORS = {
 
 def headline(found: Statuses, estimate: Estimate | None = None, workers: int = 1) -> str:
     """Return how many cells there are, how far they are, and what the rest will cost."""
-    counted = Counter(status.state for status in found.values())
-    parts = [f"{len(found)} cell{'' if len(found) == 1 else 's'}"]
+    states = Counter(status.state for status in found.values())
+    parts = [counted(len(found), "cell")]
     for state in (State.FINISHED, State.UNFINISHED, State.FAILED):
-        if counted[state]:
-            parts.append(f"{counted[state]} {state}")
+        if states[state]:
+            parts.append(f"{states[state]} {state}")
     if estimate is not None and estimate.per_round:
-        number = f"{workers} worker{'' if workers == 1 else 's'}"
-        parts.append(f"about {format_duration(estimate.wall(workers))} on {number}")
+        bound = "at most about" if estimate.at_most else "about"
+        wall = format_duration(estimate.wall(workers))
+        parts.append(f"{bound} {wall} on {counted(workers, 'worker')}")
     if estimate is not None and estimate.unknown:
         parts.append(f"{len(estimate.unknown)} of unknown cost")
     return ", ".join(parts)

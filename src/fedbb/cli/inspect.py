@@ -322,17 +322,13 @@ def read_settings(method: Method, batch_size: int) -> Settings:
 
 
 def _with_division(recipe: Recipe, request: Request) -> Recipe:
-    rule = request.rule
     if request.partition is not None:
-        division: dict[str, Any] = {"kind": "file", "path": str(request.partition)}
-    elif request.layout.clients is not None:
-        division = {"kind": "column", "column": request.layout.clients}
-        division |= {} if rule is None else {"clients": rule.clients}
-    elif rule is not None:
-        division = {key: value for key, value in vars(rule).items() if value is not None}
-    elif recipe.data.partition != Rule():
-        return recipe
+        division: dict[str, Any] | None = {"kind": "file", "path": str(request.partition)}
     else:
+        division = _division(request, request.layout.clients)
+    if division is None:
+        if recipe.data.partition != Rule():
+            return recipe
         division = {"kind": "even", "clients": 1}
     # Central training takes no partition; to an inspection it is a federation of one.
     values = {**recipe.model_dump(), "engine": "inline"}

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from fedbb._util.text import counted
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.methods import METHODS, build_method, hyper_parameters
 from fedbb.penalties.base import Needs
@@ -50,7 +51,7 @@ def _cost(needs: Needs) -> str:
     if needs.tail_width is not None:
         parts.append(f"the last stage again at {needs.tail_width:g} of its width")
     if needs.models:
-        parts.append(f"{needs.models} more model{'s' if needs.models > 1 else ''} held")
+        parts.append(f"{counted(needs.models, 'more model')} held")
     return ", ".join(parts) or "as FedAvg"
 
 

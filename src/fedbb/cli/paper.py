@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from fedbb._util.table import Table, make_table, to_rich
-from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.cli.grids import (
     DryRun,
     GridFolder,
@@ -119,7 +119,7 @@ def status(
     console.print(to_rich(cells_table(folder.grid, found)))
     lines = [f"failed {title}: {why}" for title, why in failures(folder.grid, found).items()]
     for line in (headline(found), *lines):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(console, line)
 
 
 @app.command("table")

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
+from fedbb._util.text import counted
 from fedbb.cli.common import Json, Quiet, print_json, progress_bar
 from fedbb.cli.screens import percent
 from fedbb.runs.personal import ClientAccuracies
@@ -56,7 +57,7 @@ def personalize(
 def _table(served: Sequence[ClientAccuracies], epochs: int) -> Table:
     titles = {
         "shared": "shared model",
-        "adapted": f"+ {epochs} epoch{'s' if epochs > 1 else ''}",
+        "adapted": f"+ {counted(epochs, 'epoch')}",
         "alone": "alone",
         "ceiling": "other run",
     }

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedbb.cli.common import Json, Quiet, print_json
+from fedbb._util.text import counted
+from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.report.groups import Gathered, gather
 from fedbb.report.method_comparison import MethodComparison, as_json
 from fedbb.report.page.report import TITLE, write_report
@@ -38,17 +39,12 @@ def report(
     if as_json:
         print_json(_summary(out, gathered, parts))
     for item in gathered.left_out:
-        _say(console, f"left out: {item.path}: {item.reason}")
+        say(console, f"left out: {item.path}: {item.reason}")
     for part in parts:
-        _say(console, part.comparison.title)
+        say(console, part.comparison.title)
         for sentence in part.sentences:
-            _say(console, f"  {sentence}")
-    number = len(gathered.runs)
-    _say(console, f"{number} run{'s' if number != 1 else ''} in {out}")
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+            say(console, f"  {sentence}")
+    say(console, f"{counted(len(gathered.runs), 'run')} in {out}")
 
 
 def _summary(out: Path, gathered: Gathered, parts: list[MethodComparison]) -> dict[str, Any]:

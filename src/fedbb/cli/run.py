@@ -13,11 +13,11 @@ import typer
 from fedbb.cli.common import Json, Quiet, print_json, stoppable
 from fedbb.cli.screens import RunScreen, open_screen
 from fedbb.errors import RunError
-from fedbb.recipes.reader import make_recipe, read_recipe
+from fedbb.recipes.reader import read_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.runs import runner
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.metadata import read_federation
+from fedbb.runs.metadata import read_federation, read_run_recipe
 from fedbb.runs.runtime import choose_workers
 from fedbb.trackers.export import Trackers, tracking
 
@@ -99,7 +99,7 @@ def resolve(
             )
         if settings or out:
             raise RunError("a run is resumed as it was begun, without --set or --out")
-        return make_recipe(folder.read_json("recipe.json"), f"recipe of {recipe}"), recipe
+        return read_run_recipe(folder), recipe
     chosen = read_recipe(recipe, settings)
     return chosen, out or runs / run_name(chosen)
 

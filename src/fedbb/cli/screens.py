@@ -17,7 +17,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table as RichTable
 
 from fedbb._util.table import make_table, to_rich
-from fedbb.cli.common import format_duration, print_json
+from fedbb._util.text import counted
+from fedbb.cli.common import format_duration, print_json, say
 from fedbb.evaluation.metrics import is_collapsed
 from fedbb.recipes.grid.grid import Cell
 from fedbb.recipes.spec import Recipe
@@ -151,8 +152,7 @@ class RunLines:
         self.folder = folder
         self.clock = Clock()
         self.tenths = 0
-        number = f"{self.rounds} round{'s' if self.rounds > 1 else ''}"
-        typer.echo(f"{_title(recipe)}: {number}, kept in {folder}")
+        typer.echo(f"{_title(recipe)}: {counted(self.rounds, 'round')}, kept in {folder}")
 
     def preparing(self, done: int, whole: int) -> None:
         """Print a line for every tenth of the images."""
@@ -294,14 +294,10 @@ class SweepLines:
     def handle(self, cell: Cell, event: RunEvent) -> None:
         """Print a warning or an ending, with the time left."""
         if event.kind is EventKind.WARNING:
-            self._print(f"warning: {cell.title}: {event.message}")
+            say(self.console, f"warning: {cell.title}: {event.message}")
         elif event.kind in ENDINGS:
-            self._print(
-                f"{cell_ending(cell, event)}  left {format_duration(self.remaining.seconds())}"
-            )
-
-    def _print(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            left = format_duration(self.remaining.seconds())
+            say(self.console, f"{cell_ending(cell, event)}  left {left}")
 
 
 class SweepBars:
@@ -324,10 +320,10 @@ class SweepBars:
             note = f"{event.round} of {cell.recipe.rounds.number}"
             self.progress.update(self.cells[cell.name], completed=event.round, note=note)
         elif event.kind is EventKind.WARNING:
-            self._print(f"warning: {cell.title}: {event.message}")
+            say(self.progress.console, f"warning: {cell.title}: {event.message}")
         else:
             self.progress.remove_task(self.cells.pop(cell.name))
-            self._print(cell_ending(cell, event))
+            say(self.progress.console, cell_ending(cell, event))
         self._tell()
 
     def _tell(self) -> None:
@@ -335,9 +331,6 @@ class SweepBars:
         time_left = format_duration(self.remaining.seconds())
         note = f"{self.rounds - left} of {self.rounds}, {time_left} left"
         self.progress.update(self.whole, completed=self.rounds - left, note=note)
-
-    def _print(self, text: str) -> None:
-        self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def cell_ending(cell: Cell, event: RunEvent) -> str:

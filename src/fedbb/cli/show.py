@@ -11,10 +11,8 @@ from rich.console import Console
 from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.cli.screens import COLUMNS, ending, percent
-from fedbb.errors import RunError
-from fedbb.recipes.reader import make_recipe
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.metadata import FederationRecord, read_federation
+from fedbb.runs.metadata import FederationRecord, read_federation, read_run_recipe
 
 
 def show(
@@ -24,9 +22,7 @@ def show(
 ) -> None:
     """Show a run: its recipe in short, scores by class, weights by client, best and final."""
     folder = RunFolder(path)
-    if not folder.is_run():
-        raise RunError(f"{path} holds no run")
-    recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {path}")
+    recipe = read_run_recipe(folder)
     federation, records = read_federation(folder), folder.records()
     finished = folder.file("summary.json").exists()
     summary = folder.read_json("summary.json") if finished else None

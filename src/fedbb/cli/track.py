@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.progress import track as show_progress
 
-from fedbb.cli.common import Json, Quiet, print_json
+from fedbb._util.text import counted
+from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.trackers.export import export
 from fedbb.trackers.registry import TRACKERS, make_tracker
 
@@ -26,18 +27,13 @@ def track(
     quiet: Quiet = False,
 ) -> None:
     """Export runs to TensorBoard, MLflow or Weights & Biases; rounds already there stay as is."""
-    make_tracker(to)  # what is wrong with the name is told before any work
+    make_tracker(to)  # what is wrong with the name is reported before any work
     console = Console(stderr=as_json)
     hidden = quiet or as_json or not console.is_terminal
     handed = {}
     for path in show_progress(runs, "runs", console=console, disable=hidden, transient=True):
         handed[str(path)] = export(make_tracker(to), path)
         if not (quiet or as_json):
-            text = f"{path}: {_told(handed[str(path)])}"
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+            say(console, f"{path}: {counted(handed[str(path)], 'round')} handed over")
     if as_json:
         print_json([{"run": path, "rounds": rounds} for path, rounds in handed.items()])
-
-
-def _told(rounds: int) -> str:
-    return f"{rounds} round{'s' if rounds != 1 else ''} handed over"

@@ -1,4 +1,4 @@
-"""Metrics of logits against labels: accuracy, recall, F1, AUROC, average precision.
+"""Scores of a state, and metrics of logits: accuracy, recall, F1, AUROC, average precision.
 
 Every class is judged by itself, one against the rest. A class without the cases that a figure asks
 for gets NaN and stays out of the macro mean; `Scores.defined` counts the classes that went in.
@@ -12,9 +12,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import nn
 
-from fedbb._util.json import finite_or_none
-from fedbb.records import FloatArray
+from fedbb._util.files import finite_or_none
+from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.transforms import normalize
+from fedbb.models.base import run_network
+from fedbb.records import FloatArray, ModelState, Task
+from fedbb.state import restore
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -241,3 +247,55 @@ def _check_entries(labels: FloatArray, shape: tuple[int, ...]) -> FloatArray:
     if strange.any():
         raise ValueError(f"label {labels[strange][0]} is not 0, 1 or NaN for unknown")
     return labels
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """Scores states on named sets of examples.
+
+    Args:
+        model: the network that states are restored into.
+        dataset: its task, mean and standard deviation are used.
+        examples: the examples by name, such as "validation" and "test".
+        batch_size: the number of examples per forward pass; the bits of logits depend on it.
+        device: the torch device.
+    """
+
+    model: nn.Module
+    dataset: Dataset
+    examples: Mapping[str, Examples]
+    batch_size: int = 256
+    device: str = "cpu"
+
+    def __call__(self, state: ModelState) -> dict[str, Scores]:
+        """Return the scores of this state on every set."""
+        restore(self.model, state)
+        return {
+            name: score_logits(
+                self.predict(part, 0, len(part.labels)), part.labels, self.dataset.task
+            )
+            for name, part in self.examples.items()
+        }
+
+    def predict(self, examples: Examples, start: int, stop: int) -> FloatArray:
+        """Return the logits (N, C) of the examples from `start` to `stop` by the model as it is.
+
+        Parts that begin at whole batches have the same bits as all examples at once.
+        """
+        self.model.eval()
+        parts = []
+        with torch.inference_mode():
+            for first in range(start, stop, self.batch_size):
+                # A copy, since torch will not share the memory of a file that is mapped read-only.
+                images = torch.tensor(examples.inputs[first : min(first + self.batch_size, stop)])
+                images = normalize(images, self.dataset.mean, self.dataset.std).to(self.device)
+                parts.append(run_network(self.model, images).logits.double().cpu().numpy())
+        return np.concatenate(parts)
+
+
+def score_logits(logits: FloatArray, labels: npt.ArrayLike, task: Task) -> Scores:
+    """Return the scores of logits (N, C); FloatingPointError if they are not finite."""
+    if not np.all(np.isfinite(logits)):
+        raise FloatingPointError("gives outputs that are not finite")
+    score = score_multiclass if task is Task.MULTICLASS else score_multilabel
+    return score(logits, labels)

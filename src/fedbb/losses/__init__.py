@@ -1,11 +1,18 @@
-"""Losses: frozen specs that bind to a client's counts, and drop-in modules."""
+"""Losses: drop-in modules, and frozen specs that bind to a client's counts.
+
+The modules (`PNBLoss`, …) take the place of torch's losses in any training loop. The specs (`PNB`,
+…) are the loss of a method, `fedbb.methods.Method(loss=...)`.
+"""
 
 from fedbb.losses.base import Loss
 from fedbb.losses.class_balanced import CBLoss, ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
+from fedbb.losses.fedbb_plus import FedBBPlusLoss
 from fedbb.losses.focal import Focal, FocalLoss
+from fedbb.losses.logit_adjusted import LogitAdjusted, LogitAdjustedLoss
 from fedbb.losses.logit_calibrated import Calibrated, Calibration, FedLCLoss, LogitCalibrated
 from fedbb.losses.pnb import PNB, PNBLoss
+from fedbb.losses.weights import class_weights
 
 __all__ = [
     "PNB",
@@ -14,11 +21,15 @@ __all__ = [
     "Calibration",
     "ClassBalanced",
     "CrossEntropy",
+    "FedBBPlusLoss",
     "FedLCLoss",
     "Focal",
     "FocalLoss",
+    "LogitAdjusted",
+    "LogitAdjustedLoss",
     "LogitCalibrated",
     "Loss",
     "PNBLoss",
     "ScaledCrossEntropy",
+    "class_weights",
 ]

@@ -1,11 +1,10 @@
 """Class-balanced loss (Cui et al. 2019): every class weighted by its inverse effective number."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fedbb.imbalance.cases import check_smoothing
@@ -17,13 +16,9 @@ from fedbb.losses.focal import check_focus, focal_multilabel
 from fedbb.losses.functional import (
     IGNORED,
     Reduction,
-    check_classes,
-    check_multiclass,
-    known_classes,
+    class_probabilities,
     multiclass_entries,
-    one_hot,
-    reduce,
-    widen,
+    per_class,
 )
 from fedbb.records import LabelCounts, Task
 
@@ -101,14 +96,15 @@ class CBLoss(CountedLoss):
         positives: cases of each class in the training data, (C,).
         negatives: cases against it; needed for multi-label data unless `samples` is given.
         samples: number of training samples, from which the negatives follow.
-        task: "multiclass" (targets are class numbers) or "multilabel" (targets (N, C) of 0, 1 and
-            NaN for an unknown label, which then counts nowhere).
+        task: "multiclass" or "multilabel"; see `forward` for the targets of each.
         form: "softmax", "sigmoid" or "focal"; the latter two sum over the classes of a sample.
             Multi-label data has sigmoids in any case, so the first two are the same there.
         beta: smoothing, in [0, 1): 0 re-weights nothing, towards 1 is inverse frequency.
         gamma: exponent of the focal form.
         reduction: "mean" divides by the batch (for multi-label data, by the known entries), never
             by the sum of weights.
+        label_smoothing: how much of each target is spread over the classes, from 0 to 1.
+        ignore_index: marks an unknown label in targets of an integer type.
 
     Raises:
         ValueError: counts or hyper-parameters outside of their range.
@@ -127,10 +123,14 @@ class CBLoss(CountedLoss):
         beta: float = 0.9999,
         gamma: float = 1.0,
         reduction: Reduction = "mean",
+        label_smoothing: float = 0.0,
+        ignore_index: int = IGNORED,
     ) -> None:
         spec = ClassBalanced(beta, form, gamma)
         counts = complete_counts(positives, negatives, samples, Task(task))
-        super().__init__(spec, counts, Task(task), reduction)
+        super().__init__(spec, counts, task, reduction, label_smoothing, ignore_index)
+        self.form: str = form
+        self.gamma = gamma if form == "focal" else 0.0
         self._keep("weight", class_factors(counts.positive, beta=beta))
 
     @classmethod
@@ -144,17 +144,21 @@ class CBLoss(CountedLoss):
         beta: float = 0.9999,
         gamma: float = 1.0,
         reduction: Reduction = "mean",
-    ) -> CBLoss:
+        label_smoothing: float = 0.0,
+        ignore_index: int = IGNORED,
+    ) -> Self:
         """Count a training set's targets and return the loss for them.
 
         Args:
-            targets: class numbers or names (N,), or rows (N, C) of 0, 1 and NaN.
+            targets: class numbers, names, masks or labels, as `PNBLoss.from_targets` takes them.
             task: "multiclass" or "multilabel".
             classes: number of classes or their names, needed where some may be absent.
             form: see the constructor, as for the arguments that follow.
             beta: smoothing.
             gamma: exponent of the focal form.
             reduction: "mean", "sum" or "none".
+            label_smoothing: see the class.
+            ignore_index: see the class; such targets count nowhere.
 
         Returns:
             The loss; `class_names` has the names of text classes, sorted unless given.
@@ -162,7 +166,7 @@ class CBLoss(CountedLoss):
         Raises:
             ValueError: targets that cannot be counted.
         """
-        counts, names = count_targets(targets, task, classes)
+        counts, names = count_targets(targets, task, classes, ignore_index)
         loss = cls(
             counts.positive,
             counts.negative,
@@ -171,28 +175,30 @@ class CBLoss(CountedLoss):
             beta=beta,
             gamma=gamma,
             reduction=reduction,
+            label_smoothing=label_smoothing,
+            ignore_index=ignore_index,
         )
         loss.class_names = names
         return loss
 
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Score logits (N, C) against targets, (N,) or (N, C)."""
-        check_classes(logits, self.weight.shape[0])
-        gamma = self.spec.gamma if self.spec.form == "focal" else 0.0
-        if self.task is Task.MULTILABEL:
-            entries = focal_multilabel(logits, targets, gamma, self.weight, self.weight)
-        elif self.spec.form == "softmax":
-            entries = multiclass_entries(logits, targets, self.weight)
-        else:
-            entries = one_against_all(logits, targets, gamma, self.weight)
-        return reduce(entries, targets, self.reduction)
+    def entries(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the weighted loss of each sample or label."""
+        smoothing, weight = self.label_smoothing, self.weight
+        if self.multilabel:
+            return focal_multilabel(logits, target, self.gamma, weight, weight, smoothing)
+        if self.form == "softmax":
+            return multiclass_entries(logits, target, weight, self.ignore_index, smoothing)
+        even = torch.ones_like(weight) / logits.shape[1]
+        truth = class_probabilities(logits, target, self.ignore_index, smoothing, even)
+        return one_against_all(logits, truth, self.gamma, weight)
 
 
-def one_against_all(logits: Tensor, targets: Tensor, gamma: float, weight: Tensor) -> Tensor:
-    """Return w[y]·Σ_c of the focal BCE of "is it class c?" for each sample (N,)."""
-    check_multiclass(logits, targets)
-    truth = one_hot(targets, logits.shape[1]).to(widen(logits))
-    unknown = (targets == IGNORED).unsqueeze(1)
-    of_sample = weight.to(logits.device).index_select(0, known_classes(targets)).unsqueeze(1)
-    truth = truth.masked_fill(unknown, float("nan"))
-    return focal_multilabel(logits, truth, gamma, of_sample, of_sample).sum(dim=1)
+def one_against_all(logits: Tensor, truth: Tensor, gamma: float, weight: Tensor) -> Tensor:
+    """Return w·Σ_c of the focal BCE of "is it class c?" for each sample (N, …), w = Σ_c q_c·w_c.
+
+    `truth` is q, the probability of each class, NaN for an unknown sample.
+    """
+    weighted = truth.nan_to_num(nan=0.0) * per_class(weight, logits)
+    of_sample = weighted.sum(dim=1, keepdim=True)
+    entries = focal_multilabel(logits, truth, gamma, of_sample, of_sample)
+    return entries.sum(dim=1)

@@ -1,34 +1,38 @@
 """Plain cross-entropy: softmax for multi-class, sigmoid (BCE) for multi-label."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
-from fedbb.losses.functional import Reduction, multiclass_entries, multilabel_entries, reduce
+from fedbb.losses.counted import DropInLoss, TaskName
+from fedbb.losses.functional import (
+    IGNORED,
+    Reduction,
+    multiclass_entries,
+    multilabel_entries,
+)
 from fedbb.records import LabelCounts, Task
 
 
-class PlainLoss(nn.Module):
+class PlainLoss(DropInLoss):
     """CE or BCE on logits, the mean over known labels, times a constant."""
 
-    def __init__(self, task: Task, scale: float = 1.0, reduction: Reduction = "mean") -> None:
-        super().__init__()
-        self.task = Task(task)
+    def __init__(self, task: TaskName, scale: float = 1.0, reduction: Reduction = "mean") -> None:
+        super().__init__("plain", task, 0, reduction, 0.0, IGNORED)
         self.scale = scale
-        self.reduction: Reduction = reduction
 
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Score logits (N, C) against targets, (N,) or (N, C)."""
-        if self.task is Task.MULTICLASS:
-            entries = multiclass_entries(logits, targets, weight=None)
-        else:
-            one = torch.ones((), device=logits.device)
-            entries = multilabel_entries(logits, targets, one, one)
-        return self.scale * reduce(entries, targets, self.reduction)
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the plain loss times the constant."""
+        return self.scale * super().forward(input, target)
+
+    def entries(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the plain loss of each sample or label."""
+        if not self.multilabel:
+            return multiclass_entries(logits, target, weight=None)
+        one = torch.ones((), device=logits.device)
+        return multilabel_entries(logits, target, one, one)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Focal loss (Lin et al. 2017): (1 − p)^γ times the plain loss; easy examples count less."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -9,14 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
-from fedbb.losses.counted import TaskName
+from fedbb.losses.counted import DropInLoss, TaskName
 from fedbb.losses.functional import (
+    IGNORED,
     Reduction,
-    check_reduction,
+    class_probabilities,
     multiclass_entries,
     multilabel_entries,
     one_hot,
-    reduce,
+    smooth_labels,
     widen,
 )
 from fedbb.records import LabelCounts, Task
@@ -60,7 +59,7 @@ class Focal(Loss):
         return float(weighted / (positive + negative))
 
 
-class FocalLoss(nn.Module):
+class FocalLoss(DropInLoss):
     """Focal loss on logits, a drop-in for CE (multi-class) and BCE (multi-label).
 
     >>> loss = FocalLoss(gamma=2.0)
@@ -70,9 +69,10 @@ class FocalLoss(nn.Module):
     Args:
         gamma: how fast easy examples lose weight, at least 0; 0 is the plain loss.
         alpha: weight of positive cases, 1 − α that of negative ones; multi-label only.
-        task: "multiclass" (targets are class numbers) or "multilabel" (targets (N, C) of 0, 1 and
-            NaN for an unknown label, which then counts nowhere).
+        task: "multiclass" or "multilabel"; see `forward` for the targets of each.
         reduction: "mean" divides by the number of known labels.
+        label_smoothing: how much of each target is spread over the classes, from 0 to 1.
+        ignore_index: marks an unknown label in targets of an integer type.
 
     Raises:
         ValueError: a value outside of its range, or `alpha` for a multi-class task.
@@ -85,51 +85,75 @@ class FocalLoss(nn.Module):
         alpha: float | None = None,
         task: TaskName = Task.MULTICLASS,
         reduction: Reduction = "mean",
+        label_smoothing: float = 0.0,
+        ignore_index: int = IGNORED,
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
-        self.task = Task(task)
-        self.spec = Focal(gamma, alpha)
-        if not self.spec.supports(self.task):
+        spec = Focal(gamma, alpha)
+        super().__init__(spec, task, 0, reduction, label_smoothing, ignore_index)
+        if not spec.supports(self.task):
             raise ValueError(
                 "alpha weighs positive against negative cases, and softmax has no negative ones; "
                 "it is for multi-label data"
             )
-        self.reduction: Reduction = reduction
+        self.gamma = gamma
+        self.positive, self.negative = (1.0, 1.0) if alpha is None else (alpha, 1.0 - alpha)
 
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Score logits (N, C) against targets, (N,) or (N, C)."""
-        gamma, alpha = self.spec.gamma, self.spec.alpha
-        if self.task is Task.MULTICLASS:
-            entries = focal_multiclass(logits, targets, gamma)
-        else:
-            sides = (1.0, 1.0) if alpha is None else (alpha, 1.0 - alpha)
-            positive, negative = (torch.full((), side, device=logits.device) for side in sides)
-            entries = focal_multilabel(logits, targets, gamma, positive, negative)
-        return reduce(entries, targets, self.reduction)
-
-    def extra_repr(self) -> str:
-        """Name the task and hyper-parameters in the module's printed form."""
-        return f"task={self.task.value}, {self.spec}, reduction={self.reduction}"
+    def entries(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the focal loss of each sample or label."""
+        gamma, smoothing = self.gamma, self.label_smoothing
+        if not self.multilabel:
+            return focal_multiclass(logits, target, gamma, self.ignore_index, smoothing)
+        positive = torch.full((), self.positive, device=logits.device)
+        negative = torch.full((), self.negative, device=logits.device)
+        return focal_multilabel(logits, target, gamma, positive, negative, smoothing)
 
 
-def focal_multiclass(logits: Tensor, targets: Tensor, gamma: float) -> Tensor:
-    """Return (1 − p[y])^γ·(−log p[y]) of each sample (N,), p the softmax."""
-    entries = multiclass_entries(logits, targets, weight=None)
+def focal_multiclass(
+    logits: Tensor, target: Tensor, gamma: float, ignore_index: int, label_smoothing: float
+) -> Tensor:
+    """Return Σ_c q_c·(1 − p_c)^γ·(−log p_c) of each sample (N, …), p the softmax."""
     shares = F.log_softmax(widen(logits), dim=1)
-    truth = one_hot(targets, logits.shape[1])
-    # 1 − p summed over the other classes: a difference rounds to 0, where x^γ may have no slope.
-    rest = shares.masked_fill(truth, torch.finfo(shares.dtype).min).logsumexp(dim=1)
-    return (gamma * rest).exp() * entries
+    if target.is_floating_point() or label_smoothing > 0.0:
+        even = torch.ones((), device=logits.device) / logits.shape[1]
+        q = class_probabilities(shares, target, ignore_index, label_smoothing, even)
+        entries = (gamma * log_complement(shares)).exp() * -shares
+        return (q.nan_to_num(nan=0.0) * entries).sum(dim=1)
+    rest = log_rest(shares, one_hot(target, logits))
+    return (gamma * rest).exp() * multiclass_entries(logits, target, None, ignore_index)
+
+
+def log_rest(shares: Tensor, excluded: Tensor, lowest: float = -1e30) -> Tensor:
+    """Return the logarithm of what all classes but the excluded one have together."""
+    # 1 − p as a sum over the others: a difference rounds to 0, where x^γ may have no slope.
+    return shares.masked_fill(excluded, lowest).logsumexp(dim=1)
+
+
+def log_complement(shares: Tensor) -> Tensor:
+    """Return log(1 − p) of every class; log p is given."""
+    # The largest p alone may round to 1; the others are at most one half.
+    largest = one_hot(shares.argmax(dim=1), shares)
+    others = torch.log1p(-shares.exp().masked_fill(largest, 0.0))
+    return torch.where(largest, log_rest(shares, largest).unsqueeze(1), others)
 
 
 def focal_multilabel(
-    logits: Tensor, targets: Tensor, gamma: float, positive: Tensor, negative: Tensor
+    logits: Tensor,
+    target: Tensor,
+    gamma: float,
+    positive: Tensor,
+    negative: Tensor,
+    label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Return (1 − p_t)^γ times the weighted BCE of each entry (N, C); p_t is that of the truth."""
-    entries = multilabel_entries(logits, targets, positive, negative)
+    """Return (1 − p_t)^γ times the weighted BCE of each entry (N, C, …); p_t is that of the truth.
+
+    The factor of a soft label is the geometric mean of those of its two cases, y to 1 − y.
+    """
     logits = widen(logits)
-    truth = targets.to(logits).nan_to_num(nan=0.0)
+    target = target.to(logits)
+    if label_smoothing > 0.0:
+        target = smooth_labels(target, label_smoothing)
+    entries = multilabel_entries(logits, target, positive, negative)
+    truth = target.nan_to_num(nan=0.0)
     rest = F.logsigmoid(logits) - truth * logits  # log(1 − p_t) = −y·z − softplus(−z)
     return (gamma * rest).exp() * entries
 

@@ -4,11 +4,9 @@
 multi-label data it calibrates each label's two cases, which FedLC's paper does not do.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +19,12 @@ from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts
 from fedbb.losses.functional import (
     IGNORED,
     Reduction,
-    check_classes,
-    check_multiclass,
-    known_classes,
+    align,
+    class_probabilities,
     multiclass_entries,
     one_hot,
-    reduce,
-    widen,
+    per_class,
+    smooth_labels,
 )
 from fedbb.records import FloatArray, LabelCounts, Task
 
@@ -104,9 +101,13 @@ class FedLCLoss(CountedLoss):
             the denominator as printed, has no lower bound, and is there to show that it fails.
         task: "multiclass"; multi-label is refused.
         reduction: "mean" divides by the number of known labels.
+        label_smoothing: how much of each target is spread over the classes, from 0 to 1; classes
+            that drop out get nothing of it.
+        ignore_index: marks an unknown label in targets of an integer type.
 
     Raises:
-        ValueError: counts or hyper-parameters outside of their range, or a multi-label task.
+        ValueError: counts or options outside of their range, a multi-label task, or label smoothing
+            with the printed denominator.
     """
 
     margin: Tensor
@@ -119,12 +120,17 @@ class FedLCLoss(CountedLoss):
         denominator: Denominator = "stable",
         task: TaskName = Task.MULTICLASS,
         reduction: Reduction = "mean",
+        label_smoothing: float = 0.0,
+        ignore_index: int = IGNORED,
     ) -> None:
         spec = LogitCalibrated(tau, denominator)
         counts = complete_counts(positives, None, None, _check_task(task))
-        super().__init__(spec, counts, Task(task), reduction)
+        super().__init__(spec, counts, task, reduction, label_smoothing, ignore_index)
         self._keep("margin", margins(counts.positive, tau))
-        if denominator == "paper":
+        self.printed = denominator == "paper"
+        if self.printed and label_smoothing > 0.0:
+            raise ValueError('denominator="paper" has no label smoothing; train with "stable"')
+        if self.printed:
             warnings.warn(UNBOUNDED, RuntimeWarning, stacklevel=2)
 
     @classmethod
@@ -137,16 +143,20 @@ class FedLCLoss(CountedLoss):
         tau: float = 1.0,
         denominator: Denominator = "stable",
         reduction: Reduction = "mean",
-    ) -> FedLCLoss:
+        label_smoothing: float = 0.0,
+        ignore_index: int = IGNORED,
+    ) -> Self:
         """Count a training set's targets and return the loss for them.
 
         Args:
-            targets: class numbers or names (N,); unknown labels, −100, count nowhere.
+            targets: class numbers or names (N,), or masks of class numbers (N, H, W, …).
             task: "multiclass"; multi-label is refused.
             classes: number of classes or their names, needed where some may be absent.
             tau: see the constructor, as for the arguments that follow.
             denominator: "stable" or "paper".
             reduction: "mean", "sum" or "none".
+            label_smoothing: see the class.
+            ignore_index: see the class; such targets count nowhere.
 
         Returns:
             The loss; `class_names` has the names of text classes, sorted unless given.
@@ -154,26 +164,25 @@ class FedLCLoss(CountedLoss):
         Raises:
             ValueError: targets that cannot be counted.
         """
-        counts, names = count_targets(targets, _check_task(task), classes)
-        loss = cls(counts.positive, tau=tau, denominator=denominator, reduction=reduction)
+        counts, names = count_targets(targets, _check_task(task), classes, ignore_index)
+        loss = cls(
+            counts.positive,
+            tau=tau,
+            denominator=denominator,
+            reduction=reduction,
+            label_smoothing=label_smoothing,
+            ignore_index=ignore_index,
+        )
         loss.class_names = names
         return loss
 
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Score logits (N, C) against class numbers (N,)."""
-        check_multiclass(logits, targets)
-        check_classes(logits, self.margin.shape[0])
-        logits = widen(logits)
-        margin = self.margin.to(logits)
-        if self.spec.denominator == "stable":
-            entries = multiclass_entries(calibrate(logits, margin), targets, weight=None)
-        else:
-            entries = printed_entries(logits, targets, margin)
-        return reduce(entries, targets, self.reduction)
-
-    def extra_repr(self) -> str:
-        """Name the hyper-parameters in the module's printed form."""
-        return f"{self.spec}, reduction={self.reduction}"
+    def entries(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the cross-entropy of each sample on calibrated logits."""
+        margin, ignored = self.margin, self.ignore_index
+        if self.printed:
+            return printed_entries(logits, target, margin, ignored)
+        target = smooth_present(logits, target, margin, ignored, self.label_smoothing)
+        return multiclass_entries(calibrate(logits, margin), target, None, ignored)
 
 
 def margins(positive: FloatArray, tau: float) -> FloatArray:
@@ -192,23 +201,46 @@ def margins(positive: FloatArray, tau: float) -> FloatArray:
 
 def calibrate(logits: Tensor, margin: Tensor) -> Tensor:
     """Return logits less their margins, absent classes far below all others."""
+    margin = per_class(margin, logits)
     absent = margin.isinf()
     return _drop(logits - margin.masked_fill(absent, 0.0), absent)
 
 
-def printed_entries(logits: Tensor, targets: Tensor, margin: Tensor) -> Tensor:
+def smooth_present(
+    logits: Tensor, target: Tensor, margin: Tensor, ignore_index: int, label_smoothing: float
+) -> Tensor:
+    """Return class probabilities smoothed over the present classes, or targets as they are."""
+    if label_smoothing == 0.0:
+        return target
+    present = (~margin.isinf()).to(logits)
+    share = present / present.sum()
+    return class_probabilities(logits, target, ignore_index, label_smoothing, share)
+
+
+def smooth_mixed(logits: Tensor, target: Tensor, margin: Tensor, label_smoothing: float) -> Tensor:
+    """Return labels smoothed where both kinds of case occur, or as they are."""
+    if label_smoothing == 0.0:
+        return target
+    settled = per_class(margin, logits).isinf()
+    return torch.where(settled, target, smooth_labels(target.to(logits), label_smoothing))
+
+
+def printed_entries(logits: Tensor, target: Tensor, margin: Tensor, ignore_index: int) -> Tensor:
     """Return log Σ_{i≠y} e^(z_i − z_y) of calibrated logits z; zero where y has no rival."""
+    if target.is_floating_point():
+        raise ValueError('denominator="paper" takes class numbers; train with "stable"')
     calibrated = calibrate(logits, margin)
-    truth = one_hot(targets, logits.shape[1])
-    own = calibrated.gather(1, known_classes(targets).unsqueeze(1)).squeeze(1)
+    truth = one_hot(target, logits)
+    known = target != ignore_index
+    own = calibrated.gather(1, target.masked_fill(~known, 0).unsqueeze(1)).squeeze(1)
     entries = _drop(calibrated, truth).logsumexp(dim=1) - own
-    has_rivals = (~(truth | margin.isinf())).any(dim=1)
-    return torch.where(has_rivals & (targets != IGNORED), entries, 0.0)
+    has_rivals = (~(truth | per_class(margin, logits).isinf())).any(dim=1)
+    return torch.where(has_rivals & known, entries, 0.0)
 
 
-def _drop(logits: Tensor, dropped: Tensor) -> Tensor:
+def _drop(logits: Tensor, dropped: Tensor, far: float = FAR) -> Tensor:
     # −∞ would do for a softmax, but not for the gradient of one whose true class is dropped.
-    lowest = logits.detach().amin(dim=1, keepdim=True) - FAR
+    lowest = logits.detach().amin(dim=1, keepdim=True) - far
     return torch.where(dropped, lowest, logits)
 
 
@@ -258,25 +290,33 @@ class Calibrated(Loss):
 
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return the other loss for these counts, behind their margins."""
-        if task is Task.MULTILABEL:
-            margin = case_margins(counts, self.calibration.label_margin)
-        else:
-            margin = margins(counts.positive, self.calibration.margin)
-        kept = torch.from_numpy(margin).to(torch.get_default_dtype())
+        kept = torch.from_numpy(self.margins(counts, task)).to(torch.get_default_dtype())
         return CalibratedLoss(self.loss.bind(counts, task), kept, task)
+
+    def margins(self, counts: LabelCounts, task: Task) -> FloatArray:
+        """Return what is taken off the logits of each class, (C,)."""
+        if task is Task.MULTILABEL:
+            return case_margins(counts, self.calibration.label_margin)
+        return margins(counts.positive, self.calibration.margin)
 
     def mean_weight(self, counts: LabelCounts, task: Task) -> float:
         """Return the other loss's, or zero on a client that has nothing to compare."""
-        return 0.0 if _alone(counts, task) else self.loss.mean_weight(counts, task)
+        return (
+            0.0
+            if is_alone(counts.positive, counts.negative, task)
+            else self.loss.mean_weight(counts, task)
+        )
 
     def mean_weights(self, positive: FloatArray, negative: FloatArray, task: Task) -> FloatArray:
         """Return `mean_weight` of many clients at once."""
         inner = self.loss.mean_weights(positive, negative, task)
-        return np.where(_is_alone(positive, negative, task), 0.0, inner)
+        return np.where(is_alone(positive, negative, task), 0.0, inner)
 
     def diagnostics(self, counts: LabelCounts, task: Task) -> list[str]:
         """Report a client that learns nothing, or what the other loss reports."""
-        return [ALONE[task]] if _alone(counts, task) else self.loss.diagnostics(counts, task)
+        if is_alone(counts.positive, counts.negative, task):
+            return [ALONE[task]]
+        return self.loss.diagnostics(counts, task)
 
 
 class CalibratedLoss(nn.Module):
@@ -287,14 +327,14 @@ class CalibratedLoss(nn.Module):
     def __init__(self, inner: nn.Module, margin: Tensor, task: Task) -> None:
         super().__init__()
         self.inner = inner
-        self.calibrate = calibrate_labels if task is Task.MULTILABEL else calibrate
-        self.register_buffer("margin", margin)
+        self.multilabel = task is Task.MULTILABEL
+        self.register_buffer("margin", margin, persistent=False)
 
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Score logits (N, C) against targets, (N,) or (N, C)."""
-        check_classes(logits, self.margin.shape[0])
-        logits = widen(logits)
-        loss: Tensor = self.inner(self.calibrate(logits, self.margin.to(logits)), targets)
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Score logits (N, C, …) against targets as the inner loss takes them."""
+        logits, target = align(input, target, self.margin.shape[0], self.multilabel)
+        shift = calibrate_labels if self.multilabel else calibrate
+        loss: Tensor = self.inner(shift(logits, self.margin), target)
         return loss
 
 
@@ -310,17 +350,14 @@ def case_margins(counts: LabelCounts, strength: float) -> FloatArray:
     return margin
 
 
-def calibrate_labels(logits: Tensor, margin: Tensor) -> Tensor:
+def calibrate_labels(logits: Tensor, margin: Tensor, far: float = FAR) -> Tensor:
     """Return logits less their margins; labels of one kind are settled and get no gradient."""
+    margin = per_class(margin, logits)
     settled = margin.isinf()
-    return torch.where(settled, -FAR * margin.sign(), logits - margin.masked_fill(settled, 0.0))
+    return torch.where(settled, -far * margin.sign(), logits - margin.masked_fill(settled, 0.0))
 
 
-def _alone(counts: LabelCounts, task: Task) -> bool:
-    return bool(_is_alone(counts.positive, counts.negative, task))
-
-
-def _is_alone(positive: FloatArray, negative: FloatArray, task: Task) -> npt.NDArray[np.bool_]:
+def is_alone(positive: FloatArray, negative: FloatArray, task: Task) -> npt.NDArray[np.bool_]:
     """Return whether clients of these cases (…, C) have nothing to compare."""
     if task is Task.MULTILABEL:
         return np.asarray(~((positive > 0) & (negative > 0)).any(axis=-1))

@@ -1,10 +1,8 @@
 """Positive Negative Balanced loss: Eq. 6 for multi-label, Eq. 8 for multi-class."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 from torch import Tensor, nn
@@ -16,11 +14,10 @@ from fedbb.losses.base import Loss
 from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
 from fedbb.losses.explain import ClassRow, Explanation
 from fedbb.losses.functional import (
+    IGNORED,
     Reduction,
-    check_classes,
     multiclass_entries,
     multilabel_entries,
-    reduce,
 )
 from fedbb.records import FloatArray, LabelCounts, Task
 
@@ -171,8 +168,7 @@ class PNBLoss(CountedLoss):
         positives: cases of each class in the training data, (C,).
         negatives: cases against it; needed for multi-label data unless `samples` is given.
         samples: number of training samples, from which the negatives follow.
-        task: "multiclass" (targets are class numbers) or "multilabel" (targets (N, C) of 0, 1 and
-            NaN for an unknown label, which then counts nowhere).
+        task: "multiclass" or "multilabel"; see `forward` for the targets of each.
         beta: smoothing of Eq. 3, in [0, 1): 0 re-weights nothing, towards 1 is inverse frequency.
         tau: temperature that divides the counts.
         mu: factor on the loss; "unit" makes the mean weight over these counts one. The paper's
@@ -180,6 +176,8 @@ class PNBLoss(CountedLoss):
         class_factor: "alpha" as in the paper, or "effective" for the inverse effective number.
         reduction: "mean" divides by the batch (and the classes), never by the sum of weights.
         alpha_min: keeps α within [alpha_min, 1 − alpha_min].
+        label_smoothing: how much of each target is spread over the classes, from 0 to 1.
+        ignore_index: marks an unknown label in targets of an integer type.
 
     Raises:
         ValueError: counts or hyper-parameters outside of their range.
@@ -203,10 +201,12 @@ class PNBLoss(CountedLoss):
         class_factor: ClassFactor = "alpha",
         reduction: Reduction = "mean",
         alpha_min: float = 0.0,
+        label_smoothing: float = 0.0,
+        ignore_index: int = IGNORED,
     ) -> None:
         spec = PNB(beta, tau, mu, class_factor, alpha_min)
         counts = complete_counts(positives, negatives, samples, Task(task))
-        super().__init__(spec, counts, Task(task), reduction)
+        super().__init__(spec, counts, task, reduction, label_smoothing, ignore_index)
         weights = weigh(spec, counts, self.task)
         self._keep("alpha_positive", weights.alpha_positive)
         self._keep("alpha_negative", weights.alpha_negative)
@@ -226,7 +226,9 @@ class PNBLoss(CountedLoss):
         class_factor: ClassFactor = "alpha",
         reduction: Reduction = "mean",
         alpha_min: float = 0.0,
-    ) -> PNBLoss:
+        label_smoothing: float = 0.0,
+        ignore_index: int = IGNORED,
+    ) -> Self:
         """Count a training set's targets and return the loss for them.
 
         >>> loss = PNBLoss.from_targets(["cat", "dog", "cat"])
@@ -234,8 +236,9 @@ class PNBLoss(CountedLoss):
         ('cat', 'dog')
 
         Args:
-            targets: class numbers or names (N,), or rows (N, C) of 0, 1 and NaN: a list, an array,
-                a tensor, or a column of pandas. Unknown labels, NaN or −100, count nowhere.
+            targets: class numbers or names (N,), masks of class numbers (N, H, W, …), or labels
+                (N, C, …) from 0 to 1: a list, an array, a tensor, or a column of pandas. Unknown
+                labels, NaN or `ignore_index`, count nowhere.
             task: "multiclass" or "multilabel".
             classes: number of classes or their names, needed where some may be absent.
             beta: see the class, as for the arguments that follow.
@@ -244,6 +247,8 @@ class PNBLoss(CountedLoss):
             class_factor: see the class.
             reduction: see the class.
             alpha_min: see the class.
+            label_smoothing: see the class.
+            ignore_index: see the class; such targets count nowhere.
 
         Returns:
             The loss. It takes class numbers; `class_names` has the name of each, sorted for text
@@ -252,7 +257,7 @@ class PNBLoss(CountedLoss):
         Raises:
             ValueError: targets that cannot be counted, or hyper-parameters outside of their range.
         """
-        counts, names = count_targets(targets, task, classes)
+        counts, names = count_targets(targets, task, classes, ignore_index)
         loss = cls(
             counts.positive,
             counts.negative,
@@ -263,20 +268,20 @@ class PNBLoss(CountedLoss):
             class_factor=class_factor,
             reduction=reduction,
             alpha_min=alpha_min,
+            label_smoothing=label_smoothing,
+            ignore_index=ignore_index,
         )
         loss.class_names = names
         return loss
 
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Score logits (N, C) against targets, (N,) or (N, C)."""
-        check_classes(logits, self.alpha_positive.shape[0])
-        if self.task is Task.MULTICLASS:
-            entries = multiclass_entries(logits, targets, self.positive_weight)
-        else:
-            entries = multilabel_entries(
-                logits, targets, self.positive_weight, self.negative_weight
-            )
-        return reduce(entries, targets, self.reduction)
+    def entries(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return Eq. 8 of each sample, or Eq. 6 of each label."""
+        smoothing = self.label_smoothing
+        if self.multilabel:
+            positive, negative = self.positive_weight, self.negative_weight
+            return multilabel_entries(logits, target, positive, negative, smoothing)
+        weight = self.positive_weight
+        return multiclass_entries(logits, target, weight, self.ignore_index, smoothing)
 
     def explain(self, names: Sequence[str] | None = None) -> Explanation:
         """Return how the counts lead to the weights, a row for each class; prints as a table.

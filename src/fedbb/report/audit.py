@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedbb.errors import RunError
-from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
 from fedbb.runs.folder import Record, RunFolder
-from fedbb.runs.metadata import ClientRecord, FederationRecord, read_federation
+from fedbb.runs.metadata import ClientRecord, FederationRecord, read_federation, read_run_recipe
 from fedbb.secagg.audit import solve_weights
 
 EXAMPLES = 5
@@ -48,9 +47,7 @@ class Audit:
 def audit_run(path: Path) -> Audit:
     """Return the audit of the run in this folder."""
     folder = RunFolder(path)
-    if not folder.is_run():
-        raise RunError(f"{path} is no run folder: it has no recipe.json")
-    recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {path}")
+    recipe = read_run_recipe(folder)
     try:
         if recipe.privacy != "none":
             audit = folder.read_json("audit.json")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
 from fedbb.records import FloatArray, Task
@@ -71,7 +71,7 @@ class ClassScore:
 
 
 @dataclass(frozen=True)
-class ClassTally:
+class GainCounts:
     """How many classes score higher and lower in group B, and how many alike."""
 
     won: int
@@ -164,22 +164,17 @@ def notes(found: GroupComparison) -> list[str]:
     return lines + list(_cautions(found))
 
 
-def tally(classes: Sequence[ClassScore]) -> ClassTally:
+def count_gains(classes: Sequence[ClassScore]) -> GainCounts:
     """Count the classes that gain and lose; undefined ones are not counted."""
     gaps = [line.gap for line in classes if not math.isnan(line.gap)]
     won, lost = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
-    return ClassTally(won, lost, len(gaps) - won - lost)
-
-
-def effective_clients(weights: Sequence[float]) -> float:
-    """Return how many clients of equal weight would be as concentrated as these: 1 / Σw²."""
-    return 1 / sum(weight**2 for weight in weights)
+    return GainCounts(won, lost, len(gaps) - won - lost)
 
 
 def as_json(found: GroupComparison) -> dict[str, Any]:
     """Return the whole comparison as plain values, with None for what is undefined."""
     parts = {"head": found.classes_of("head"), "tail": found.classes_of("tail")}
-    tallies = {name: tally(part) for name, part in {"all": found.classes, **parts}.items()}
+    gains = {name: count_gains(part) for name, part in {"all": found.classes, **parts}.items()}
     plain: dict[str, Any] = finite_or_none(
         {
             "format": "fedbb-compare-1",
@@ -190,7 +185,7 @@ def as_json(found: GroupComparison) -> dict[str, Any]:
             "scores": [_plain_score(score) for score in found.scores],
             "class_metric": found.class_metric,
             "classes": found.classes,
-            "tally": tallies,
+            "tally": gains,
             "clients": found.clients,
             "notes": notes(found),
         }

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from fedbb._util.table import UNDEFINED
+from fedbb._util.text import counted
 from fedbb.methods import METHODS
 from fedbb.records import Task
 from fedbb.report.results import RunResult
@@ -23,6 +24,7 @@ TASK_METRICS = {
     Task.MULTICLASS: ("balanced_accuracy", "accuracy", "f1"),
     Task.MULTILABEL: ("auroc", "average_precision", "balanced_accuracy"),
 }
+TASK_TITLES = {Task.MULTICLASS: "multi-class", Task.MULTILABEL: "multi-label"}
 # Chance has a recall and an average precision near the class's share; an AUROC would look even.
 CLASS_METRIC = {Task.MULTICLASS: "recall", Task.MULTILABEL: "average_precision"}
 
@@ -45,7 +47,7 @@ def method_description(name: str) -> str:
 
 def data_title(run: RunResult) -> str:
     """Return the data set with what was done to it, such as its long tail and its partition."""
-    data, clients = run.recipe.data, len(run.federation.clients)
+    data = run.recipe.data
     parts = [run.federation.data]
     if data.long_tail is not None:
         parts.append(f"long tail {data.long_tail:g}")
@@ -54,7 +56,7 @@ def data_title(run: RunResult) -> str:
         division += f" {data.partition.concentration:g}"
     if data.partition.column is not None:
         division += f" {data.partition.column}"
-    parts += [division, f"{clients} client{'s' if clients != 1 else ''}"]
+    parts += [division, counted(len(run.federation.clients), "client")]
     return ", ".join(parts)
 
 
@@ -64,10 +66,20 @@ def score_text(spread: Spread, decimals: int = 1) -> str:
     >>> score_text(Spread(0.8512, 0.0123, 5))
     '85.1 ± 1.2'
     """
+    return spread_text(spread, decimals, scale=100)
+
+
+def spread_text(spread: Spread, decimals: int = 2, scale: float = 1.0) -> str:
+    """Return mean ± deviation, by default with two decimals, as papers print them.
+
+    >>> spread_text(Spread(71.234, 0.4511, 3))
+    '71.23 ± 0.45'
+    """
     if math.isnan(spread.mean):
         return UNDEFINED
-    margin = "" if math.isnan(spread.deviation) else f" ± {100 * spread.deviation:.{decimals}f}"
-    return f"{100 * spread.mean:.{decimals}f}{margin}"
+    mean, deviation = scale * spread.mean, scale * spread.deviation
+    margin = "" if math.isnan(deviation) else f" ± {deviation:.{decimals}f}"
+    return f"{mean:.{decimals}f}{margin}"
 
 
 def capitalize(text: str) -> str:

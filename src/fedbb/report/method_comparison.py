@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb._util.table import Table, escape_markdown, make_table, to_markdown
 from fedbb.report.groups import CONTROL, Comparison, MethodRuns, baselines_of
 from fedbb.report.labels import TASK_METRICS, metric_title, score_text

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.text import quote, quote_some
-from fedbb.aggregation.validation import validate_update
+from fedbb.aggregation.merging import validate_update
 from fedbb.errors import ReplyError
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.state import Arrays, state_from_arrays, state_to_arrays

@@ -17,9 +17,8 @@ import numpy as np
 from annotated_types import Ge
 
 from fedbb._util.constraints import STRICT_TABLE, Count, Fraction, Positive
-from fedbb.aggregation.merging import renormalize
+from fedbb.aggregation.merging import clip_update, renormalize, validate_update
 from fedbb.aggregation.robust import Krum, krum_scores, squared_distances
-from fedbb.aggregation.validation import clip_update, validate_update
 from fedbb.errors import FedbbError, QuorumError
 from fedbb.methods import Method
 from fedbb.records import (

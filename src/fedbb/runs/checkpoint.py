@@ -26,6 +26,9 @@ from fedbb.state import (
     unflatten_state,
 )
 
+MODEL, BUFFER_NAMES = "model", "buffers"
+"""Metadata of a model file: its description, and which of its tensors are buffers."""
+
 _BLANK = "0" * 64
 _CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 _CLIENT_FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
@@ -46,19 +49,50 @@ class Checkpoint:
     state_rounds: Mapping[int, int] = field(default_factory=dict)
 
 
-def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint atomically."""
+def save_checkpoint(path: Path, checkpoint: Checkpoint, model: str | None = None) -> None:
+    """Write a checkpoint atomically.
+
+    Args:
+        path: The file.
+        checkpoint: What it holds.
+        model: Description of the model as JSON. With it the file is a model to take away: its
+            tensors have the names of PyTorch's state_dict.
+    """
     # "memories" is the key of run folders from the beginning.
     rounds = json.dumps(dict(checkpoint.state_rounds))
     metadata = {"round": str(checkpoint.round), "memories": rounds}
-    save_checksummed(path, flatten_state(checkpoint.state), metadata)
+    state = checkpoint.state
+    if model is None:
+        save_checksummed(path, flatten_state(state), metadata)
+        return
+    metadata |= {MODEL: model, BUFFER_NAMES: json.dumps(sorted(state.buffers))}
+    save_checksummed(path, {**state.params, **state.buffers}, metadata)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Return the checkpoint in a file; RunError if it is damaged."""
     tensors, metadata = load_checksummed(path)
-    rounds = {int(client): number for client, number in json.loads(metadata["memories"]).items()}
-    return Checkpoint(int(metadata["round"]), unflatten_state(tensors), rounds)
+    try:
+        rounds = {int(client): seen for client, seen in json.loads(metadata["memories"]).items()}
+        state = _state(tensors, metadata)
+        return Checkpoint(int(metadata["round"]), state, rounds)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"checkpoint {path} cannot be used: {error!r} in its metadata") from error
+
+
+def read_model_metadata(path: Path) -> str | None:
+    """Return the description of the model that a file carries, None if it carries none."""
+    return load_checksummed(path)[1].get(MODEL)
+
+
+def _state(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> ModelState:
+    if MODEL not in metadata:
+        return unflatten_state(tensors)
+    buffers = set(json.loads(metadata[BUFFER_NAMES]))
+    return ModelState(
+        params={name: tensor for name, tensor in tensors.items() if name not in buffers},
+        buffers={name: tensor for name, tensor in tensors.items() if name in buffers},
+    )
 
 
 @dataclass(frozen=True)

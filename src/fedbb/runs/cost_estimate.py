@@ -15,7 +15,7 @@ from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.grid.grid import Cell, Grid
@@ -63,13 +63,14 @@ Progress = Callable[[int, int], None]
 class Estimate:
     """What unfinished cells still ask for, by name: seconds of a round, and rounds left at most.
 
-    A cell that stops early has fewer rounds, which nobody knows before.
-    `unknown` says why some have no seconds.
+    `unknown` says why some have no seconds. `at_most` tells that some cells may stop early, after
+    fewer rounds.
     """
 
     per_round: Mapping[str, float]
     left: Mapping[str, int]
     unknown: Mapping[str, str]
+    at_most: bool = False
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -99,6 +100,7 @@ def estimate(grid: Grid, out: Path, progress: Progress | None = None) -> Estimat
         per_round={name: known[kind] for name, kind in kinds.items() if kind in known},
         left={name: found[name].of - found[name].rounds for name in kinds},
         unknown={name: unknown[kind] for name, kind in kinds.items() if kind in unknown},
+        at_most=any(cell.recipe.rounds.stops_early for cell in missing),
     )
 
 

@@ -114,6 +114,10 @@ def describe_private(federation: Federation) -> FederationRecord:
         positives=None,
         clients=tuple(ClientRecord(client) for client in range(len(federation.partition.clients))),
         notes=dataset.notes,
+        scored_cases={
+            name: count_labels(examples.labels, dataset.task, len(dataset.classes))
+            for name, examples in federation.scored.items()
+        },
     )
 
 

@@ -19,6 +19,7 @@ from fedbb._util.files import TEMPORARY, remove_leftovers, replacing
 from fedbb.errors import RunError
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint, save_checkpoint
+from fedbb.runs.model_info import MODEL_INFO, as_metadata
 from fedbb.simulation.inline import ClientStateStore, InMemoryStore
 
 Record = dict[str, Any]
@@ -38,6 +39,7 @@ FILES = (
     "partition.json",
     "federation.json",
     "environment.json",
+    MODEL_INFO,
     "rounds.jsonl",
     "summary.json",
     "best.safetensors",
@@ -105,7 +107,7 @@ class RunFolder:
         """
         try:
             if best:
-                save_checkpoint(self.file("best.safetensors"), checkpoint)
+                self.save_model("best.safetensors", checkpoint)
             with self.file("rounds.jsonl").open("ab") as lines:
                 lines.write((json.dumps(record) + "\n").encode())
                 lines.flush()
@@ -118,9 +120,16 @@ class RunFolder:
                 "the rounds before it are kept, and --resume goes on from there"
             ) from error
 
+    def save_model(self, name: str, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint with what the model needs outside the run."""
+        path = self.file(MODEL_INFO)
+        # A run folder of an older version has no description.
+        described = as_metadata(self.read_json(MODEL_INFO)) if path.exists() else None
+        save_checkpoint(self.file(name), checkpoint, described)
+
     def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
         """Write the final model and the summary, which close the run."""
-        save_checkpoint(self.file("final.safetensors"), last)
+        self.save_model("final.safetensors", last)
         self.write_json("summary.json", summary)
 
     def latest(self) -> Checkpoint | None:

@@ -6,20 +6,23 @@ import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy
+import numpy as np
 import torch
 
 from fedbb._version import __version__
 from fedbb.aggregation.merging import BySamples
+from fedbb.data.dataset import Dataset
 from fedbb.errors import RunError
 from fedbb.methods import Method
+from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, Task
+from fedbb.records import ClientInfo, LabelCounts, Task
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.model_info import MODEL_INFO, ModelInfo
 
 FEDERATION = "federation.json"
 ENVIRONMENT = "environment.json"
@@ -105,6 +108,8 @@ class FederationRecord:
         positives: Training samples of each class; None where the server cannot know them.
         clients: The clients, in order.
         notes: Remarks on data and method for the log of a run.
+        scored_cases: Label counts of the examples that rounds are scored on, by name; empty in
+            run folders of older versions.
     """
 
     data: str
@@ -115,6 +120,7 @@ class FederationRecord:
     positives: tuple[float, ...] | None
     clients: tuple[ClientRecord, ...]
     notes: tuple[str, ...] = ()
+    scored_cases: Mapping[str, LabelCounts] = field(default_factory=dict)
 
     @cached_property
     def known(self) -> tuple[KnownClient, ...]:
@@ -142,6 +148,14 @@ class FederationRecord:
             "positives": None if self.positives is None else list(self.positives),
             "clients": [client.to_json() for client in self.clients],
             "notes": list(self.notes),
+            "scored_cases": {
+                name: {
+                    "positive": counts.positive.tolist(),
+                    "negative": counts.negative.tolist(),
+                    "samples": counts.samples,
+                }
+                for name, counts in self.scored_cases.items()
+            },
         }
 
     @classmethod
@@ -162,9 +176,29 @@ class FederationRecord:
                 positives=None if positives is None else tuple(float(n) for n in positives),
                 clients=tuple(ClientRecord.from_json(client) for client in content["clients"]),
                 notes=tuple(str(note) for note in content.get("notes", ())),
+                scored_cases={
+                    name: LabelCounts(
+                        np.array(counts["positive"], dtype=np.float64),
+                        np.array(counts["negative"], dtype=np.float64),
+                        int(counts["samples"]),
+                    )
+                    for name, counts in content.get("scored_cases", {}).items()
+                },
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise RunError(f"{FEDERATION} is damaged: {error!r}") from error
+
+
+def read_run_recipe(folder: RunFolder) -> Recipe:
+    """Return the recipe of the run in a folder.
+
+    Raises:
+        RunError: The folder holds no run.
+        RecipeError: The recipe is damaged.
+    """
+    if not folder.is_run():
+        raise RunError(f"{folder.path} is no run folder: it has no recipe.json")
+    return make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
 
 
 def read_federation(folder: RunFolder) -> FederationRecord:
@@ -198,7 +232,7 @@ def describe_environment() -> dict[str, Any]:
         "fedbb": __version__,
         "numerics": NUMERICS,
         "torch": torch.__version__,
-        "numpy": numpy.__version__,
+        "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "system": platform.platform(),
@@ -226,8 +260,37 @@ def check_environment(before: Mapping[str, Any]) -> None:
         raise RunError("the run was started with other software; " + "; ".join(changed))
 
 
+def model_info_of(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInfo:
+    """Return what the model of a run needs outside it.
+
+    Args:
+        recipe: The recipe, which names the network.
+        method: The method, which may ask for a projection head.
+        dataset: The data, which gives classes and inputs.
+    """
+    wanted = recipe.model.projection
+    return ModelInfo(
+        network=recipe.model.name,
+        options=recipe.model.options,
+        projection=method.needs.projection if wanted is None else wanted,
+        task=str(dataset.task),
+        classes=dataset.classes,
+        input_shape=tuple(dataset.train.inputs.shape[1:]),
+        input_dtype=str(dataset.train.inputs.dtype),
+        mean=dataset.mean,
+        std=dataset.std,
+        data=dataset.name,
+        method=method.name,
+        version=__version__,
+        recipe=recipe.model_dump(mode="json"),
+    )
+
+
 def set_up_folder(
-    folder: RunFolder, recipe: Recipe, describe: Callable[[], FederationRecord]
+    folder: RunFolder,
+    recipe: Recipe,
+    describe: Callable[[], FederationRecord],
+    model: ModelInfo | None = None,
 ) -> None:
     """Write what a run folder begins with; recipe.json comes last, for it makes it a run.
 
@@ -236,12 +299,15 @@ def set_up_folder(
         recipe: The recipe of the run.
         describe: Returns the description of the federation, after it has written the files that
             only runs of its kind have.
+        model: What the model needs outside the run; None if this process does not know the data.
 
     Raises:
         RunError: The folder cannot be written.
     """
     try:
         federation = describe()
+        if model is not None:
+            folder.write_json(MODEL_INFO, model.to_json())
         folder.write_json(FEDERATION, federation.to_json())
         folder.write_json(ENVIRONMENT, describe_environment())
         folder.write_json("recipe.json", recipe.model_dump(mode="json"))

@@ -8,19 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
 from fedbb.errors import RunError
-from fedbb.evaluation.evaluator import Scorer
-from fedbb.evaluation.metrics import Scores, own_accuracy
+from fedbb.evaluation.metrics import Scorer, Scores, own_accuracy
 from fedbb.methods import build_method, fedavg
-from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.rounds.loop import Score
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.metadata import read_federation
+from fedbb.runs.metadata import read_federation, read_run_recipe
 from fedbb.runs.partition_file import is_same_partition
 from fedbb.runs.runtime import choose_workers, local_config_of, network_of
 from fedbb.simulation.inline import Engine, Inline
@@ -128,9 +126,7 @@ def personalize(
 
 
 def _finished(folder: RunFolder) -> tuple[Recipe, Checkpoint]:
-    if not folder.is_run():
-        raise RunError(f"{folder.path} holds no run")
-    recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
+    recipe = read_run_recipe(folder)
     if recipe.privacy != "none":
         raise RunError(
             f"{folder.path} is private: nobody may see how its model performs for a single client"

@@ -24,7 +24,13 @@ from fedbb.rounds.round import FederatedRound
 from fedbb.runs.checkpoint import Checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
 from fedbb.runs.folder import MemoryStore, Record, RunFolder, check_foreign, open_store
-from fedbb.runs.metadata import ENVIRONMENT, FederationRecord, check_environment, set_up_folder
+from fedbb.runs.metadata import (
+    ENVIRONMENT,
+    FederationRecord,
+    check_environment,
+    model_info_of,
+    set_up_folder,
+)
 from fedbb.runs.partition_file import PARTITION, is_same_partition, save_partition_digest
 from fedbb.runs.runtime import (
     MakeRound,
@@ -255,7 +261,8 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
         return describe_private(federation)
 
     is_plain = recipe.privacy == "none"
-    set_up_folder(folder, recipe, describe_plain if is_plain else describe_enrolled)
+    described = model_info_of(recipe, method, federation.dataset)
+    set_up_folder(folder, recipe, describe_plain if is_plain else describe_enrolled, described)
 
 
 def _make_round(recipe: Recipe, folder: RunFolder | MemoryStore) -> MakeRound:

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RecipeError, RunError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
 from fedbb.models.build import ModelSource, finish_model, resolve_model
 from fedbb.models.registry import MODELS, AllowedCode

@@ -22,9 +22,9 @@ from fedbb.aggregation.merging import (
     Merge,
     Weighting,
     average,
+    clip_update,
     normalized_average,
 )
-from fedbb.aggregation.validation import clip_update
 from fedbb.errors import PrivacyError
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState
 

@@ -1,4 +1,9 @@
-"""The secure sums of a run: the statistics before round 1, and one sum of changes per round."""
+"""The secure sums of a run: the statistics before round 1, and one sum of changes per round.
+
+Before round 1 clients commit to their numbers, the server sums them, and clients confirm the sums.
+These are computed once in a run and never over a part of the clients: two sums that differ in one
+client would reveal that client's numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbb.aggregation.validation import update_norm
+from fedbb.aggregation.merging import update_norm
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
 from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
 from fedbb.rounds.round import RoundPolicy, RoundResult, repeat_until_quorum
@@ -49,7 +54,7 @@ def sum_server(scheme: str, keys: RosterKeys) -> SecureAggregation:
     if scheme == MASKED:
         return MaskedSumServer(keys.roster, keys.identity)
     # BFV needs an extra of its own.
-    from fedbb.secagg.bfv.client import BfvSumServer
+    from fedbb.secagg.bfv.sums import BfvSumServer
 
     return BfvSumServer(keys.roster, keys.identity)
 
@@ -60,7 +65,7 @@ def sum_client(
     """Return the client's side of a scheme, in one run."""
     if scheme == MASKED:
         return MaskedSumClient(client, identity, roster, journal, run)
-    from fedbb.secagg.bfv.client import BfvSumClient
+    from fedbb.secagg.bfv.sums import BfvSumClient
 
     return BfvSumClient(client, identity, roster, journal, run)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fedbb.errors import RecipeError, RunError
-from fedbb.recipes.reader import flatten, make_recipe
+from fedbb.recipes.reader import flatten
 from fedbb.runs.folder import Record, RunFolder
-from fedbb.runs.metadata import read_federation
+from fedbb.runs.metadata import read_federation, read_run_recipe
 from fedbb.trackers.registry import FOLDER, ROUND, TrackedRun, Tracker, make_tracker
 
 LONGEST_NAME = 48
@@ -80,7 +80,7 @@ def export(tracker: Tracker, path: Path) -> int:
 
 def describe(folder: RunFolder, *, is_new: bool = False) -> TrackedRun:
     """Return how a tracker knows a run."""
-    recipe = make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
+    recipe = read_run_recipe(folder)
     mark = hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()[:8]
     name = folder.path.resolve().name
     identity = clean(name, LONGEST_NAME)

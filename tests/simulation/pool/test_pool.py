@@ -57,8 +57,20 @@ def pool_rounds(method, folder, task=Task.MULTICLASS, workers=2, plan=PLAN, **ne
         yield from federate(pool, method, start, schedule, pool)
 
 
+# One of each way to train and to merge; the others, whose final models test_digests.py compares
+# between the engines, are among the slow ones.
+TYPICAL = ("fedavg", "fedbb", "fedprox", "moon", "fednova", "fedalign")
 SUITED = [
-    (name, task) for name in METHODS for task in Task if build_method(name, {}).loss.supports(task)
+    pytest.param(
+        name,
+        task,
+        marks=[]
+        if name == "fedbb" or (name in TYPICAL and task is Task.MULTICLASS)
+        else [pytest.mark.slow],
+    )
+    for name in METHODS
+    for task in Task
+    if build_method(name, {}).loss.supports(task)
 ]
 
 

@@ -86,6 +86,17 @@ def test_a_task_that_kills_its_workers_is_given_up_and_the_others_are_done(retri
     assert kinds_of(replies, 0)[-1] is kinds_of(replies, 2)[-1] is ReplyKind.DONE
 
 
+def test_no_task_is_to_blame_for_workers_that_died_while_they_were_idle():
+    with closing(WorkerPool(SpellerSetup(), 2)) as pool:
+        for worker in pool.workers:
+            assert worker.connection.poll(60)  # ready, which the pool has not read yet
+            worker.process.kill()
+            worker.process.join()
+        replies = list(pool.run(["ab"], b"", retries=0))
+    assert replies[-1].kind is ReplyKind.DONE
+    assert replies[-1].content == b"ab"
+
+
 def test_an_error_of_a_task_comes_back_and_its_worker_goes_on():
     replies = replies_of(["raise", "a"])
     error = next(unpack(reply.content) for reply in replies if reply.kind is ReplyKind.FAILED)

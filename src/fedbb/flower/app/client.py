@@ -20,8 +20,7 @@ from fedbb.flower.app.serde import (
 from fedbb.flower.app.settings import SiteSettings, read_recipe_text, read_site_settings
 from fedbb.flower.app.site import Site, open_client_state, open_site
 from fedbb.recipes.spec import Recipe
-from fedbb.simulation.pool.process_start import keep_freed_memory
-from fedbb.training.threads import threads
+from fedbb.training.threads import keep_freed_memory, threads
 
 log = logging.getLogger("fedbb")
 

@@ -213,7 +213,13 @@ class _Updates:
 
 
 def pool_scores(sites: Sequence[dict[str, Scores]], task: Task) -> dict[str, Scores]:
-    """Return the pooled scores of several sites, for each set of examples that any of them has."""
+    """Return the pooled scores of several sites, for each set of examples that any of them has.
+
+    Each site scores on its own test data, and no labels or counts leave it. The pooled scores are
+    means over the sites, weighted by their numbers of samples: exact for accuracy where all labels
+    are known, and approximate for the rest. An exact recall would need the number of cases of each
+    class, and ranks (AUROC, average precision) can only be compared within a site.
+    """
     names = {name: None for scores in sites for name in scores}
     return {
         name: _pool([scores[name] for scores in sites if name in scores], task) for name in names

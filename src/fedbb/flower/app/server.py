@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedbb.aggregation.merging import Weighting
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RunError
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.flower.app.engine import FlowerEngine
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.run_metadata import RunMetadata, load_run_metadata, name_run, set_up

@@ -15,8 +15,7 @@ from fedbb._util.files import remove_leftovers
 from fedbb._util.text import quote
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RunError
-from fedbb.evaluation.evaluator import Scorer
-from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.metrics import Scorer, Scores
 from fedbb.flower.app.prepared_data import ClientData, open_client_data
 from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest, read_arrays
 from fedbb.flower.app.settings import SiteSettings
@@ -143,7 +142,10 @@ _KEY = re.compile(r"state-(\d+)-(\d+)")
 
 @dataclass(frozen=True)
 class ClientStateRecords:
-    """Records in the node's state, which Flower keeps as long as the run and the node last."""
+    """Records in the node's state, which Flower keeps as long as the run and the node last.
+
+    It is empty at the start of every Flower run, so only a folder survives a restart of the run.
+    """
 
     records: RecordDict
 

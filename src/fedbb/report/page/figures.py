@@ -9,7 +9,7 @@ import numpy as np
 from fedbb.records import FloatArray
 from fedbb.report.groups import BASE, Comparison, MethodRuns
 from fedbb.report.labels import TASK_METRICS, metric_title
-from fedbb.report.page.fairness import class_scores, client_scores
+from fedbb.report.page.tables import class_scores, client_scores
 from fedbb.report.results import (
     RunResult,
     class_counts,

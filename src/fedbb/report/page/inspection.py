@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fedbb._util.json import finite_or_none
+from fedbb._util.files import finite_or_none
+from fedbb._util.text import counted
 from fedbb.analysis.advice import Advice
-from fedbb.analysis.html import first_and_last
 from fedbb.analysis.inspect import Inspection
 from fedbb.analysis.measures import gini_of, ratio_of
+from fedbb.analysis.tables import first_and_last
 from fedbb.analysis.warnings import mean_distance
 from fedbb.records import FloatArray, LabelCounts, Task
+from fedbb.report.labels import TASK_TITLES
 from fedbb.report.page.shell import Page, read_part, write_page
 
 CLASSES, CLIENTS = 60, 60
@@ -82,11 +84,10 @@ def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
 
 def headline(found: Inspection) -> str:
     """Return the size of the data in one sentence."""
-    task = "multi-class" if found.statistics.task is Task.MULTICLASS else "multi-label"
-    classes, clients = len(found.statistics.classes), len(found.statistics.clients)
+    held = found.statistics
     return (
-        f"{found.samples:,} samples, {classes:,} classes ({task}), {clients:,} "
-        f"client{'s' if clients != 1 else ''}."
+        f"{found.samples:,} samples, {len(held.classes):,} classes ({TASK_TITLES[held.task]}), "
+        f"{counted(len(held.clients), 'client')}."
     )
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fedbb._util.table import Table, make_table, to_page
+from fedbb._util.text import counted
 from fedbb._version import __version__
 from fedbb.errors import RunError
 from fedbb.recipes.reader import flatten
 from fedbb.report.groups import Comparison, Gathered, group
 from fedbb.report.labels import (
+    TASK_TITLES,
     capitalize,
     method_description,
     method_title,
@@ -82,15 +84,13 @@ def _comparison(part: MethodComparison) -> dict[str, Any]:
 def setting(comparison: Comparison) -> str:
     """Return data, clients and training of a comparison in one sentence."""
     facts, recipe = comparison.federation, comparison.first.recipe
-    epochs, clients = recipe.local.epochs, len(facts.clients)
     at_most = "at most " if recipe.rounds.stops_early else ""
     optimizer = "" if recipe.local.optimizer == "sgd" else f" with {recipe.local.optimizer}"
     return (
         f"{facts.train:,} training samples, {len(facts.classes)} classes "
-        f"({'multi-class' if facts.task == 'multiclass' else 'multi-label'}), "
-        f"{clients:,} client{'s' if clients != 1 else ''}; "
+        f"({TASK_TITLES[facts.task]}), {counted(len(facts.clients), 'client')}; "
         f"{at_most}{recipe.rounds.number:,} rounds of "
-        f"{epochs} local epoch{'s' if epochs != 1 else ''} with {recipe.model.name}, "
+        f"{counted(recipe.local.epochs, 'local epoch')} with {recipe.model.name}, "
         f"learning rate {recipe.local.lr:g}{optimizer}."
     )
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fedbb._util.table import UNDEFINED, Table, make_table
-from fedbb.report.labels import capitalize, metric_title
+from fedbb._util.text import counted
+from fedbb.report.labels import capitalize, metric_title, spread_text
 from fedbb.report.prose import difference_text, signed
 from fedbb.report.statistics import Spread
 from fedbb.report.sweep.score_table import Entry, GridTable, Score, Trace
@@ -39,8 +40,8 @@ def numbers(table: GridTable) -> Table:
         (
             *_place(entry, score),
             *([paper_text(score)] if table.has_paper else []),
-            score_text(score.best.spread),
-            score_text(score.final.spread),
+            spread_text(score.best.spread),
+            spread_text(score.final.spread),
             *([signed(score.difference(chosen), 2)] if table.has_paper else []),
             entry.status,
             _count(entry.images),
@@ -80,7 +81,7 @@ def costs(table: GridTable) -> Table:
         (
             *(entry.row, *entry.column),
             *([_minutes(entry)] if printed else []),
-            _spread(entry.seconds, 1),
+            spread_text(entry.seconds, 1),
             _count(entry.images),
             _rate(entry),
             entry.status,
@@ -103,21 +104,12 @@ def runs(table: GridTable) -> Table:
     return make_table(head, lines, "The runs behind the numbers", words=len(head))
 
 
-def score_text(spread: Spread) -> str:
-    """Return mean ± deviation with two decimals, as papers print them.
-
-    >>> score_text(Spread(71.234, 0.4511, 3))
-    '71.23 ± 0.45'
-    """
-    return _spread(spread, 2)
-
-
 def paper_text(score: Score) -> str:
     """Return the paper's number as it prints it."""
     if score.paper is None:
         return UNDEFINED
     spread = math.nan if score.paper.spread is None else score.paper.spread
-    return score_text(Spread(score.paper.mean, spread, 1))
+    return spread_text(Spread(score.paper.mean, spread, 1))
 
 
 def state_text(run: Trace) -> str:
@@ -135,7 +127,7 @@ def _caption(table: GridTable) -> str:
     seeds = {entry.wanted for entry in table.entries if entry.runs}
     if not seeds:
         return "Printed in the paper"
-    number = f", {max(seeds)} seed{'s' if max(seeds) > 1 else ''}" if len(seeds) == 1 else ""
+    number = f", {counted(max(seeds), 'seed')}" if len(seeds) == 1 else ""
     title = capitalize(ROUNDS[table.grid.chosen]) + number
     if not table.has_paper:
         return f"{title}: ours"
@@ -185,7 +177,7 @@ def _ours(entry: Entry, score: Score, chosen: str) -> str:
     if not entry.finished:
         return entry.status.partition(":")[0]
     few = f" ({entry.status})" if entry.finished < entry.wanted else ""
-    return score_text(score.ours(chosen).spread) + few
+    return spread_text(score.ours(chosen).spread) + few
 
 
 def _progress(table: GridTable) -> Iterator[str]:
@@ -225,15 +217,7 @@ def _of_paper(table: GridTable) -> Iterator[str]:
             if score.paper is not None and score.paper.note:
                 yield f"{entry.title}, as printed: {score.paper.note}"
     if table.unplaced:
-        number = len(table.unplaced)
-        yield f"{number} printed number{'s' if number > 1 else ''} without a place in this grid."
-
-
-def _spread(spread: Spread, decimals: int) -> str:
-    if math.isnan(spread.mean):
-        return UNDEFINED
-    margin = "" if math.isnan(spread.deviation) else f" ± {spread.deviation:.{decimals}f}"
-    return f"{spread.mean:.{decimals}f}{margin}"
+        yield f"{counted(len(table.unplaced), 'printed number')} without a place in this grid."
 
 
 def _count(spread: Spread) -> str:

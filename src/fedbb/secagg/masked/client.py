@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedbb.errors import RefusedError
-from fedbb.secagg.primitives.fixed_point import RingArray, add_masks, as_bytes, to_ring
-from fedbb.secagg.primitives.keys import KEY, Entropy, Identity, public_key
+from fedbb.secagg.primitives.fixed_point import RingArray, add_masks, as_bytes
+from fedbb.secagg.primitives.keys import KEY, Entropy, public_key
 from fedbb.secagg.primitives.shamir import SHARE, split
 from fedbb.secagg.protocol.canonical import (
     canonical_json,
@@ -37,16 +37,14 @@ from fedbb.secagg.protocol.key_derivation import (
 )
 from fedbb.secagg.protocol.messages import (
     AttemptId,
-    Part,
     SignedMessage,
     check_group,
     sign_message,
     verify_agreements,
     verify_message,
 )
-from fedbb.secagg.protocol.replay_guard import Journal, ReplayGuard
 from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
-from fedbb.secagg.protocol.secure_aggregation import Values
+from fedbb.secagg.protocol.secure_aggregation import SumClient, Values
 
 STAGES = ("keys", "shares", "masked", "agree", "unmask")
 ENCRYPTED_SHARE = NONCE + 2 * SHARE + TAG
@@ -94,29 +92,11 @@ class AttemptState:
 
 
 @dataclass(eq=False, repr=False)
-class MaskedSumClient:
-    """One client in masked sums.
+class MaskedSumClient(SumClient):
+    """One client in masked sums; `entropy` is the source of its random bytes."""
 
-    Args:
-        client: its number in the roster.
-        identity: its private key.
-        roster: the roster pinned at this client.
-        journal: where its decisions are kept.
-        run: the only run it takes part in; None for any.
-        entropy: the source of its random bytes.
-    """
-
-    client: int
-    identity: Identity
-    roster: Roster
-    journal: Journal
-    run: str | None = None
     entropy: Entropy = os.urandom
     attempt: AttemptState | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self.roster.check_identity(self.client, self.identity)
-        self._guard = ReplayGuard(self.client, self.identity, self.journal)
 
     def answer(self, stage: str, data: bytes, values: Values) -> bytes:
         """Return the answer to the message of a stage, or refuse it with a `PrivacyError`."""
@@ -156,10 +136,9 @@ class MaskedSumClient:
 
     def _announce_keys(self, message: SignedMessage) -> tuple[AttemptState, SignedMessage]:
         """Draw fresh keys for an attempt and announce the public ones."""
-        attempt_id, cohort = message.attempt_id, message.clients("cohort")
-        if self.run is not None and attempt_id.run != self.run:
-            raise RefusedError(f"client {self.client} takes part in {self.run}, in no other run")
-        check_group(self.client, cohort, self.roster.members.keys(), self.roster.least)
+        attempt_id = message.attempt_id
+        self._check_run(attempt_id)
+        cohort = self._check_cohort(message)
         self._guard.begin(attempt_id)
         secrets = Pair(self.entropy(KEY), self.entropy(KEY))
         keys = (public_key(secrets.first), public_key(secrets.second))
@@ -197,18 +176,13 @@ class MaskedSumClient:
     ) -> tuple[AttemptState, SignedMessage]:
         """Decrypt the others' shares, and return this client's masked vector."""
         held = {**attempt.held, **self._decrypt_shares(attempt, message)}
-        length = read_integer(message.facts.get("length"), "the vector's length", 1)
         whole = read_flag(message.facts.get("whole"), "whether numbers are whole")
-        vector = to_ring(
-            values(), cohort=len(attempt.cohort), whole=whole, scale_bits=self.roster.scale_bits
-        )
-        if len(vector) != length:
-            raise RefusedError(f"a vector of {length} numbers is requested, not of {len(vector)}")
+        vector = self._vector(message, values, len(attempt.cohort), whole=whole)
         same = self._guard.is_same(attempt.attempt_id, vector)
         self._add_masks(attempt, vector)
         # The secrets of the masks are not needed any more; what is not stored cannot be stolen.
         after = AttemptState(attempt.attempt_id, attempt.cohort, "agree", held=held, same=same)
-        facts = {"length": length, "whole": whole}
+        facts = {"length": len(vector), "whole": whole}
         return after, self._reply(message, facts, as_bytes(vector))
 
     def _agree(
@@ -268,9 +242,6 @@ class MaskedSumClient:
 
     def _others(self, attempt: AttemptState) -> list[int]:
         return [client for client in attempt.cohort if client != self.client]
-
-    def _reply(self, to: SignedMessage, facts: Mapping[str, Any], *parts: Part) -> SignedMessage:
-        return SignedMessage(to.attempt_id, to.stage, self.client, facts, parts)
 
 
 def verify_keys(message: SignedMessage, roster: Roster, cohort: Sequence[int]) -> dict[int, Pair]:

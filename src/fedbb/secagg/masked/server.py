@@ -8,7 +8,6 @@ nor t−1 of them can read a vector.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,60 +16,36 @@ import numpy as np
 from fedbb.errors import PrivacyError, RefusedError
 from fedbb.secagg.masked.client import ENCRYPTED_SHARE, Pair
 from fedbb.secagg.primitives.fixed_point import WORD, RingArray, add_masks
-from fedbb.secagg.primitives.keys import KEY, Entropy, Identity, public_key
+from fedbb.secagg.primitives.keys import KEY, public_key
 from fedbb.secagg.primitives.shamir import SHARE, combine
 from fedbb.secagg.protocol.key_derivation import pair_mask_key, seed_commitment, self_mask_key
 from fedbb.secagg.protocol.messages import SignedMessage, verify_agreements
-from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
 from fedbb.secagg.protocol.secure_aggregation import (
     CohortChangedError,
     StageExchange,
     SumRequest,
-    SumResult,
-    Transport,
-    sum_over_cohort,
+    SumServer,
 )
 
 HASH = 32
 
 
-@dataclass(frozen=True, eq=False)
-class MaskedSumServer:
+class MaskedSumServer(SumServer):
     """Sums vectors of any length.
 
     If a client drops out before it has masked its vector, the attempt starts again without it.
-
-    Args:
-        roster: the clients and the terms of the sum.
-        identity: the private key of the roster's aggregator.
-        entropy: the source of random bytes.
     """
 
-    roster: Roster
-    identity: Identity
-    entropy: Entropy = os.urandom
-
-    def __post_init__(self) -> None:
-        self.roster.check_identity(AGGREGATOR, self.identity)
-
-    def __call__(
-        self, request: SumRequest, clients: Sequence[int], transport: Transport
-    ) -> SumResult:
-        """Return the sum over those of the clients who stay to the end."""
-        server = (self.roster, self.identity, self.entropy)
-        return sum_over_cohort(_sum_once, request, clients, transport, server)
-
-
-def _sum_once(
-    request: SumRequest, cohort: tuple[int, ...], exchange: StageExchange
-) -> tuple[RingArray, tuple[int, ...]]:
-    """Return the sum of one attempt and its clients."""
-    exchange.require("keys", cohort, exchange.roster.least)
-    attempt = _Attempt(request, cohort, exchange)
-    present = attempt.prepare()
-    if present != cohort:
-        raise CohortChangedError(present)
-    return attempt.collect()
+    def sum_once(
+        self, request: SumRequest, cohort: tuple[int, ...], exchange: StageExchange
+    ) -> tuple[RingArray, Sequence[int]]:
+        """Return the sum of one attempt and its clients."""
+        exchange.require("keys", cohort, self.roster.least)
+        attempt = _Attempt(request, cohort, exchange)
+        present = attempt.prepare()
+        if present != cohort:
+            raise CohortChangedError(present)
+        return attempt.collect()
 
 
 @dataclass(eq=False)

@@ -96,7 +96,10 @@ _BLOCK = 16
 
 
 def add_masks(vector: RingArray, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
-    """Add the streams of some keys to a vector and subtract those of others, in place."""
+    """Add the AES-256-CTR streams of some keys to a vector and subtract those of others, in place.
+
+    A stream is a mask: as many numbers of the ring as the vector has.
+    """
     streams = [
         *((Cipher(AES256(key), CTR(_START)).encryptor(), np.add) for key in plus),
         *((Cipher(AES256(key), CTR(_START)).encryptor(), np.subtract) for key in minus),

@@ -1,7 +1,9 @@
-"""The interface of secure aggregation, whichever scheme implements it: a sum over clients."""
+"""Secure aggregation: its interface, the exchange of stages, and what all schemes share."""
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -9,15 +11,18 @@ from typing import Any, Protocol
 
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
 from fedbb.records import ClientFailure, FloatArray, IntArray
-from fedbb.secagg.primitives.fixed_point import RingArray, from_ring
+from fedbb.secagg.primitives.fixed_point import RingArray, from_ring, to_ring
 from fedbb.secagg.primitives.keys import Entropy, Identity
+from fedbb.secagg.protocol.canonical import read_integer
 from fedbb.secagg.protocol.messages import (
     AttemptId,
     Part,
     SignedMessage,
+    check_group,
     sign_message,
     verify_message,
 )
+from fedbb.secagg.protocol.replay_guard import Journal, ReplayGuard
 from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
 
 
@@ -215,35 +220,102 @@ class CohortChangedError(Exception):
         self.remaining = remaining
 
 
-CohortSum = Callable[[SumRequest, tuple[int, ...], StageExchange], tuple[RingArray, Sequence[int]]]
-"""One attempt with one cohort: returns the sum and its clients, or raises CohortChangedError."""
+@dataclass(frozen=True, eq=False)
+class SumServer(ABC):
+    """The server's side that all schemes share.
+
+    Args:
+        roster: the clients and the terms of the sum.
+        identity: the private key of the roster's aggregator.
+        entropy: the source of random bytes.
+    """
+
+    roster: Roster
+    identity: Identity
+    entropy: Entropy = os.urandom
+
+    def __post_init__(self) -> None:
+        self.roster.check_identity(AGGREGATOR, self.identity)
+
+    @abstractmethod
+    def sum_once(
+        self, request: SumRequest, cohort: tuple[int, ...], exchange: StageExchange
+    ) -> tuple[RingArray, Sequence[int]]:
+        """Return the sum of one attempt with one cohort and its clients.
+
+        Raises:
+            CohortChangedError: the attempt starts again with the remaining clients.
+        """
+
+    def __call__(
+        self, request: SumRequest, clients: Sequence[int], transport: Transport
+    ) -> SumResult:
+        """Return the sum over those of the clients who stay to the end.
+
+        Each attempt has fresh keys, and the cohort shrinks until all of it stays.
+        """
+        cohort = tuple(sorted(set(clients)))
+        for client in cohort:
+            self.roster.key_of(client)
+        failures: list[ClientFailure] = []
+        for attempt in count(1):
+            attempt_id = AttemptId.draw(request.run, request.round, attempt, self.entropy)
+            exchange = StageExchange(self.roster, self.identity, attempt_id, transport, failures)
+            try:
+                total, survivors = self.sum_once(request, cohort, exchange)
+                break
+            except CohortChangedError as changed:
+                cohort = changed.remaining
+        values = from_ring(total, whole=request.whole, scale_bits=self.roster.scale_bits)
+        # A client that dropped out after its vector was added is part of the sum.
+        missing = sorted(
+            (gone for gone in failures if gone.client not in survivors),
+            key=lambda gone: gone.client,
+        )
+        return SumResult(values, tuple(survivors), tuple(missing), attempt)
 
 
-def sum_over_cohort(
-    attempt_sum: CohortSum,
-    request: SumRequest,
-    clients: Sequence[int],
-    transport: Transport,
-    server: tuple[Roster, Identity, Entropy],
-) -> SumResult:
-    """Return a sum; each attempt has fresh keys, and the cohort shrinks until all of it stays."""
-    roster, identity, entropy = server
-    cohort = tuple(sorted(set(clients)))
-    for client in cohort:
-        roster.key_of(client)
-    failures: list[ClientFailure] = []
+@dataclass(eq=False, repr=False)
+class SumClient:
+    """The client's side that all schemes share.
 
-    for attempt in count(1):
-        attempt_id = AttemptId.draw(request.run, request.round, attempt, entropy)
-        exchange = StageExchange(roster, identity, attempt_id, transport, failures)
-        try:
-            total, survivors = attempt_sum(request, cohort, exchange)
-            break
-        except CohortChangedError as changed:
-            cohort = changed.remaining
-    values = from_ring(total, whole=request.whole, scale_bits=roster.scale_bits)
-    # A client that dropped out after its vector was added is part of the sum.
-    missing = sorted(
-        (gone for gone in failures if gone.client not in survivors), key=lambda gone: gone.client
-    )
-    return SumResult(values, tuple(survivors), tuple(missing), attempt)
+    Args:
+        client: its number in the roster.
+        identity: its private key.
+        roster: the roster pinned at this client.
+        journal: where its decisions are kept.
+        run: the only run it takes part in; None for any.
+    """
+
+    client: int
+    identity: Identity
+    roster: Roster
+    journal: Journal
+    run: str | None = None
+
+    def __post_init__(self) -> None:
+        self.roster.check_identity(self.client, self.identity)
+        self._guard = ReplayGuard(self.client, self.identity, self.journal)
+
+    def _check_run(self, attempt_id: AttemptId) -> None:
+        if self.run is not None and attempt_id.run != self.run:
+            raise RefusedError(f"client {self.client} takes part in {self.run}, in no other run")
+
+    def _check_cohort(self, message: SignedMessage) -> tuple[int, ...]:
+        """Return the cohort of a message; refuse one that is too small or not in the roster."""
+        cohort = message.clients("cohort")
+        check_group(self.client, cohort, self.roster.members.keys(), self.roster.least)
+        return cohort
+
+    def _vector(
+        self, message: SignedMessage, values: Values, cohort: int, *, whole: bool
+    ) -> RingArray:
+        """Return this client's vector, which must have the length that the message requests."""
+        length = read_integer(message.facts.get("length"), "the vector's length", 1)
+        vector = to_ring(values(), cohort=cohort, whole=whole, scale_bits=self.roster.scale_bits)
+        if len(vector) != length:
+            raise RefusedError(f"a vector of {length} numbers is requested, not of {len(vector)}")
+        return vector
+
+    def _reply(self, to: SignedMessage, facts: Mapping[str, Any], *parts: Part) -> SignedMessage:
+        return SignedMessage(to.attempt_id, to.stage, self.client, facts, parts)

@@ -14,8 +14,7 @@ import torch
 from fedbb.data.dataset import Examples
 from fedbb.errors import RunError
 from fedbb.evaluation import metrics
-from fedbb.evaluation.evaluator import score_logits
-from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.metrics import Scores, score_logits
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState
 from fedbb.simulation.inline import Inline, make_client_infos
 from fedbb.simulation.pool.process_start import usable_cores

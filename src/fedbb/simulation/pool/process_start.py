@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -18,9 +17,6 @@ from typing import Any
 
 _preloaded = ["fedbb.simulation.pool.worker"]
 _starting = threading.Lock()
-
-# The parameters of mallopt(3), by its own numbers: trim threshold, top pad, mmap threshold.
-_MALLOC_SETTINGS = {-1: (1 << 31) - 1, -2: 1 << 28, -3: 1 << 30}
 
 
 def usable_cores() -> int:
@@ -95,21 +91,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def keep_freed_memory() -> bool:
-    """Let this process keep the memory it frees; return whether its C library understood.
-
-    Training frees and allocates the same blocks in every step. By default glibc returns large ones
-    to the system at once and gets them back page by page, each zeroed and faulted in anew: several
-    hundred page faults an image in a deep network.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return False
-    understood = [mallopt(name, value) == 1 for name, value in _MALLOC_SETTINGS.items()]
-    return all(understood)
 
 
 def cause_of_death(process: BaseProcess) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
-from fedbb.evaluation.evaluator import Scorer
+from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
 from fedbb.records import FloatArray, IntArray, LabelCounts, ModelState
 from fedbb.simulation.inline import ClientStateStore, Inline

@@ -26,6 +26,7 @@ from fedbb.simulation.pool.protocol import (
     unpack,
     unpack_setup,
 )
+from fedbb.training.threads import keep_freed_memory
 
 _NEW_STATE = pack(None)
 
@@ -177,6 +178,8 @@ class WorkerPool:
                 self.workers.remove(worker)
                 _end(worker)
             return ()
+        if not worker.process.is_alive():  # it died while it was idle: no task is to blame
+            return tuple(self._replace(worker, batch))
         number = worker.task = batch.waiting.popleft()
         try:
             if batch.state is not None and worker.version != self._version:
@@ -185,7 +188,7 @@ class WorkerPool:
                 worker.version = self._version
             worker.connection.send_bytes(pack(batch.tasks[number]))
         except OSError:
-            pass  # it died while it was idle; as above
+            pass  # it died just now; as above
         return (WorkerReply(number, ReplyKind.STARTED),)
 
     def _heard(self) -> list[Worker]:
@@ -224,7 +227,7 @@ class WorkerPool:
         """Start another worker for one that died, and run its task again or give it up."""
         cause = process_start.cause_of_death(worker.process)
         task = worker.task
-        if task is None:
+        if not worker.ready:
             self._early_deaths += 1
             if self._early_deaths > len(self.workers):
                 raise RunError(f"worker processes end before they can begin ({cause})")
@@ -253,7 +256,7 @@ def _end(worker: Worker) -> None:
 def work(number: int, connection: Connection) -> None:
     """Run, in a worker process, tasks until the other side closes the connection."""
     process_start.serve_parent()
-    process_start.keep_freed_memory()
+    keep_freed_memory()
     try:
         for kind, content in _replies(number, connection):
             connection.send_bytes(kind.value + content)

@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import resource, sys
 import numpy as np
-from fedbb.simulation.pool.process_start import keep_freed_memory
+from fedbb.training.threads import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def faults():

@@ -24,7 +24,7 @@ from helpers.secagg_clients import (
 pytest.importorskip("tenseal", reason="BFV needs fedbb[he]")
 
 from fedbb.secagg.bfv import cipher as bfv
-from fedbb.secagg.bfv.client import BfvSumClient, BfvSumServer
+from fedbb.secagg.bfv.sums import BfvSumClient, BfvSumServer
 
 FIVE = make_roster(5)
 

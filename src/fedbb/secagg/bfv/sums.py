@@ -1,11 +1,15 @@
-"""The client's side of a sum under BFV: it encrypts its numbers; one client holds the keys."""
+"""Sums of integers under BFV, the sides of client and server.
+
+One of the clients draws the keys. All clients encrypt for it, the server adds the ciphertexts, and
+the key-holder decrypts the sum and nothing else. This holds as long as server and key-holder do not
+collude and the server sends it the sum: a key-holder cannot distinguish a sum from a single vector.
+Therefore models are summed under masks, and statistics too unless a recipe says `bfv`.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -18,8 +22,7 @@ from fedbb.secagg.bfv.cipher import (
     draw_context,
     encrypt,
 )
-from fedbb.secagg.primitives.fixed_point import WORD, RingArray, as_bytes, to_ring
-from fedbb.secagg.primitives.keys import Entropy, Identity
+from fedbb.secagg.primitives.fixed_point import WORD, RingArray, as_bytes
 from fedbb.secagg.protocol.canonical import (
     canonical_json,
     parse_record,
@@ -29,23 +32,22 @@ from fedbb.secagg.protocol.canonical import (
 )
 from fedbb.secagg.protocol.messages import (
     AttemptId,
-    Part,
     SignedMessage,
     check_group,
     sign_message,
     verify_agreements,
     verify_message,
 )
-from fedbb.secagg.protocol.replay_guard import Journal, ReplayGuard
-from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
+from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import (
     CohortChangedError,
     StageExchange,
+    SumClient,
     SumRequest,
     SumResult,
+    SumServer,
     Transport,
     Values,
-    sum_over_cohort,
 )
 
 STAGES = ("context", "encrypt", "decrypt")
@@ -65,35 +67,17 @@ class KeyHolderState:
 
 
 @dataclass(eq=False, repr=False)
-class BfvSumClient:
-    """One client in sums under BFV.
+class BfvSumClient(SumClient):
+    """One client in sums under BFV."""
 
-    Args:
-        client: its number in the roster.
-        identity: its private key.
-        roster: the roster pinned at this client.
-        journal: where its decisions are kept.
-        run: the only run it takes part in; None for any.
-    """
-
-    client: int
-    identity: Identity
-    roster: Roster
-    journal: Journal
-    run: str | None = None
     holder_state: KeyHolderState | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self.roster.check_identity(self.client, self.identity)
-        self._guard = ReplayGuard(self.client, self.identity, self.journal)
 
     def answer(self, stage: str, data: bytes, values: Values) -> bytes:
         """Return the answer to the message of a stage, or refuse it with a `PrivacyError`."""
         if stage not in STAGES:
             raise RefusedError(f"a sum under BFV has the stages {', '.join(STAGES)}, no others")
         message = verify_message(data, self.roster, stage, AGGREGATOR)
-        if self.run is not None and message.attempt_id.run != self.run:
-            raise RefusedError(f"client {self.client} takes part in {self.run}, in no other run")
+        self._check_run(message.attempt_id)
         if stage == "context":
             answer = self._draw_context(message)
         elif stage == "encrypt":
@@ -112,16 +96,14 @@ class BfvSumClient:
 
     def _draw_context(self, message: SignedMessage) -> SignedMessage:
         """Draw keys, and return all but the secret one."""
-        cohort = message.clients("cohort")
-        check_group(self.client, cohort, self.roster.members.keys(), self.roster.least)
+        cohort = self._check_cohort(message)
         secret, public = draw_context()
         self.holder_state = KeyHolderState(message.attempt_id, cohort, secret)
         return self._reply(message, {"cohort": list(cohort)}, public)
 
     def _encrypt(self, message: SignedMessage, values: Values) -> SignedMessage:
         """Return this client's numbers, encrypted for the key-holder."""
-        cohort = message.clients("cohort")
-        check_group(self.client, cohort, self.roster.members.keys(), self.roster.least)
+        cohort = self._check_cohort(message)
         if len(message.parts) != 1:
             raise RefusedError("a sum under BFV has one key-holder")
         context = verify_message(message.parts[0], self.roster, "context", None, message.attempt_id)
@@ -130,12 +112,7 @@ class BfvSumClient:
         if len(context.parts) != 1:
             raise RefusedError("a key-holder gives one context")
         self._guard.begin(message.attempt_id)
-        vector = to_ring(
-            values(), cohort=len(cohort), whole=True, scale_bits=self.roster.scale_bits
-        )
-        length = read_integer(message.facts.get("length"), "the vector's length", 1)
-        if len(vector) != length:
-            raise RefusedError(f"a vector of {length} numbers is requested, not of {len(vector)}")
+        vector = self._vector(message, values, len(cohort), whole=True)
         same = self._guard.is_same(message.attempt_id, vector)
         receipt = SignedMessage(message.attempt_id, RECEIPT, self.client, {"same": same})
         signed = sign_message(receipt, self.roster, self.identity)
@@ -164,9 +141,6 @@ class BfvSumClient:
         self.holder_state = None
         return self._reply(message, {}, as_bytes(total))
 
-    def _reply(self, to: SignedMessage, facts: Mapping[str, Any], *parts: Part) -> SignedMessage:
-        return SignedMessage(to.attempt_id, to.stage, self.client, facts, parts)
-
 
 def _save(state: KeyHolderState) -> bytes:
     facts = {"cohort": list(state.cohort), "context": state.context.hex()}
@@ -180,22 +154,8 @@ def _load(saved: bytes) -> KeyHolderState:
     return KeyHolderState(attempt_id, cohort, read_hex(record["context"], "its context"))
 
 
-@dataclass(frozen=True, eq=False)
-class BfvSumServer:
-    """Sums integers; the first client of the cohort that answers holds the keys.
-
-    Args:
-        roster: the clients and the terms of the sum.
-        identity: the private key of the roster's aggregator.
-        entropy: the source of random bytes.
-    """
-
-    roster: Roster
-    identity: Identity
-    entropy: Entropy = os.urandom
-
-    def __post_init__(self) -> None:
-        self.roster.check_identity(AGGREGATOR, self.identity)
+class BfvSumServer(SumServer):
+    """Sums integers; the first client of the cohort that answers holds the keys."""
 
     def __call__(
         self, request: SumRequest, clients: Sequence[int], transport: Transport
@@ -203,20 +163,18 @@ class BfvSumServer:
         """Return the sum over those of the clients who stay to the end."""
         if not request.whole or len(set(clients)) > MOST_CLIENTS:
             raise PrivacyError(f"BFV sums integers of up to {MOST_CLIENTS} clients")
-        server = (self.roster, self.identity, self.entropy)
-        return sum_over_cohort(_sum_once, request, clients, transport, server)
+        return super().__call__(request, clients, transport)
 
-
-def _sum_once(
-    request: SumRequest, cohort: tuple[int, ...], exchange: StageExchange
-) -> tuple[RingArray, tuple[int, ...]]:
-    """Return the sum of one attempt and its clients."""
-    exchange.require("context", cohort, exchange.roster.least)
-    attempt = _Attempt(request, cohort, exchange)
-    present = attempt.collect()
-    if attempt.holder not in present:
-        raise CohortChangedError(present)
-    return attempt.reveal(present), present
+    def sum_once(
+        self, request: SumRequest, cohort: tuple[int, ...], exchange: StageExchange
+    ) -> tuple[RingArray, Sequence[int]]:
+        """Return the sum of one attempt and its clients."""
+        exchange.require("context", cohort, self.roster.least)
+        attempt = _Attempt(request, cohort, exchange)
+        present = attempt.collect()
+        if attempt.holder not in present:
+            raise CohortChangedError(present)
+        return attempt.reveal(present), present
 
 
 @dataclass(eq=False)

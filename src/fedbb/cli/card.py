@@ -1,0 +1,44 @@
+"""`fedbb card`: the model card of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedbb._util.files import replacing
+from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.errors import RunError
+from fedbb.report.model_card import CardFields, model_card
+
+
+def card(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File for the card in Markdown; printed if not given.")
+    ] = None,
+    best: Annotated[bool, typer.Option("--best", help="Card of the best round's model.")] = False,
+    license: Annotated[str | None, typer.Option(help="Licence of the model.")] = None,
+    data_license: Annotated[
+        str | None, typer.Option(help="Licence or terms of the training data.")
+    ] = None,
+    contact: Annotated[str | None, typer.Option(help="Whom to ask about the model.")] = None,
+    intended_use: Annotated[str | None, typer.Option(help="What the model is meant for.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model card: data, method, scores by class with intervals, clients, limits."""
+    text = model_card(run, CardFields(license, data_license, contact, intended_use), best=best)
+    if out is not None:
+        try:
+            with replacing(out) as file:
+                file.write(text.encode())
+        except OSError as error:
+            raise RunError(f"{out} cannot be written: {error}") from error
+    if as_json:
+        print_json({"card": text} if out is None else {"out": str(out)})
+    elif out is None:
+        typer.echo(text, nl=False)
+    elif not quiet:
+        typer.echo(f"{out} written")

@@ -1,0 +1,101 @@
+"""`fedbb predict`: predictions of a trained model for files, and scores if labels are known."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedbb._util.table import make_table, to_rich
+from fedbb.cli.common import AllowCode, Json, Quiet, print_json
+from fedbb.cli.screens import COLUMNS, percent
+from fedbb.errors import RunError
+from fedbb.inference.model import load_model
+from fedbb.inference.predict import Predictions, ReadOptions, read_samples, write_csv
+from fedbb.inference.predict import predict as predict_samples
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder, or a model file of one.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="An .npz file, a CSV file that names images, a folder of images, an image, or the "
+            "name of a data set."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="File for the predictions as CSV; printed if not given.")
+    ] = None,
+    best: Annotated[bool, typer.Option("--best", help="Use the model of the best round.")] = False,
+    image_column: Annotated[
+        str, typer.Option(help="Column of a CSV file that names the images.")
+    ] = "image",
+    class_column: Annotated[
+        str | None, typer.Option(help="Column of a CSV file that holds the class.")
+    ] = None,
+    resize: Annotated[
+        bool, typer.Option("--resize", help="Scale images to the size that the model takes.")
+    ] = False,
+    allow_code: AllowCode = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict with a trained model; nothing but the model and the files named here is read.
+
+    Predictions are one CSV row for each sample. If the data has labels, the scores are shown too:
+    external validation at a site that took no part in training.
+    """
+    if out is not None and not out.parent.is_dir():
+        raise RunError(f"{out} cannot be written: {out.parent} is no folder")
+    model = load_model(run, best=best, allow_code=allow_code)
+    options = ReadOptions(image_column, class_column, resize)
+    found = predict_samples(model, read_samples(data, model.info, options))
+    if out is not None:
+        with out.open("w", encoding="utf-8", newline="") as file:
+            write_csv(found, file)
+    if as_json:
+        print_json(_as_json(found, out))
+    elif out is None:
+        write_csv(found, sys.stdout)
+    if not quiet and not as_json:
+        _show(found, out)
+
+
+def _as_json(found: Predictions, out: Path | None) -> dict[str, Any]:
+    summary: dict[str, Any] = {
+        "samples": len(found.names),
+        "scores": None if found.scores is None else found.scores.as_json(),
+    }
+    if out is not None:
+        return {**summary, "out": str(out)}
+    rows = zip(found.names, found.predicted, found.probabilities.tolist(), strict=True)
+    return {
+        **summary,
+        "classes": list(found.classes),
+        "predictions": [
+            {"sample": name, "predicted": list(said), "probabilities": chances}
+            for name, said, chances in rows
+        ],
+    }
+
+
+def _show(found: Predictions, out: Path | None) -> None:
+    console = Console(stderr=True)
+    where = "" if out is None else f", written to {out}"
+    console.print(f"{len(found.names)} predictions{where}", markup=False, highlight=False)
+    if found.scores is None:
+        console.print("no labels, so no scores", markup=False)
+        return
+    macro, per_class = found.scores.macro, found.scores.per_class
+    scores = [[COLUMNS.get(name, name), percent(value)] for name, value in macro.items()]
+    console.print(to_rich(make_table(["score", "%"], scores)))
+    head = ["class", *(COLUMNS.get(name, name) for name in per_class)]
+    rows = [
+        [name, *(percent(float(values[place])) for values in per_class.values())]
+        for place, name in enumerate(found.classes)
+    ]
+    console.print(to_rich(make_table(head, rows)))

@@ -1,0 +1,1 @@
+"""Trained models outside their run: loading, prediction and export."""

@@ -1,0 +1,222 @@
+"""A trained model that takes raw inputs and returns probabilities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.special import expit, softmax  # type: ignore[import-untyped]
+from torch import Tensor, nn
+
+from fedbb.errors import DataError, RunError
+from fedbb.models.base import run_network
+from fedbb.models.registry import MODELS, build_model
+from fedbb.records import FloatArray, ModelState, Task
+from fedbb.runs.checkpoint import load_checkpoint, read_model_metadata
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.model_info import ModelInfo
+from fedbb.state import find_mismatch, restore, snapshot
+
+BATCH = 256
+
+
+class InferenceModel(nn.Module):
+    """A trained network with the preparation of its inputs: raw inputs in, probabilities out.
+
+    Pixels of type uint8 are scaled to [0, 1]; floats are taken as they are; both are normalized by
+    the statistics of the training data if the network was trained so.
+
+    Args:
+        network: The trained network, which returns logits.
+        info: Its input, classes and origin.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module, info: ModelInfo) -> None:
+        super().__init__()
+        self.network, self.info = network, info
+        shape = (-1, *(1 for _ in info.input_shape[1:]))
+        for name, values in (("mean", info.mean), ("std", info.std)):
+            statistics = torch.tensor(values, dtype=torch.float32).view(shape)
+            self.register_buffer(name, statistics, persistent=False)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, by number."""
+        return self.info.classes
+
+    @property
+    def task(self) -> Task:
+        """Multi-class or multi-label."""
+        return Task(self.info.task)
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Return the logits (N, C) of raw inputs."""
+        if inputs.dtype == torch.uint8:
+            inputs = inputs.to(torch.float32) / 255
+        if len(self.info.mean):
+            inputs = (inputs.to(torch.float32) - self.mean) / self.std
+        return run_network(self.network, inputs).logits
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the probabilities (N, C) of raw inputs.
+
+        Args:
+            inputs: A batch; one input has the shape `info.input_shape`.
+        """
+        logits = self.logits(inputs)
+        return logits.softmax(dim=1) if self.task is Task.MULTICLASS else logits.sigmoid()
+
+    def predict(self, inputs: npt.ArrayLike, *, batch_size: int = BATCH) -> FloatArray:
+        """Return the probabilities (N, C) of an array of raw inputs.
+
+        Args:
+            inputs: The inputs (N, …).
+            batch_size: Inputs per forward pass.
+
+        Raises:
+            DataError: The inputs have another shape than the model takes.
+        """
+        return self.probabilities(self.predict_logits(inputs, batch_size=batch_size))
+
+    def probabilities(self, logits: FloatArray) -> FloatArray:
+        """Return the probabilities of logits (N, C)."""
+        return np.asarray(expit(logits) if self.task is Task.MULTILABEL else softmax(logits, 1))
+
+    @torch.inference_mode()
+    def predict_logits(self, inputs: npt.ArrayLike, *, batch_size: int = BATCH) -> FloatArray:
+        """Return the logits (N, C) of an array of raw inputs in float64; see `predict`."""
+        array = check_inputs(np.asarray(inputs), self.info)
+        self.eval()
+        parts = [
+            self.logits(torch.tensor(array[start : start + batch_size])).double().numpy()
+            for start in range(0, len(array), batch_size)
+        ]
+        return np.concatenate(parts)
+
+
+def check_inputs(array: npt.NDArray[Any], info: ModelInfo) -> npt.NDArray[Any]:
+    """Return inputs as the model takes them.
+
+    Raises:
+        DataError: There are none, or their shape is another.
+    """
+    if array.ndim == 0 or len(array) == 0:
+        raise DataError("there are no inputs to predict")
+    if tuple(array.shape[1:]) != info.input_shape:
+        raise DataError(
+            f"the inputs have shape {_shape(array.shape[1:])}, and the model takes "
+            f"{_shape(info.input_shape)}"
+        )
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def load_model(
+    source: str | Path,
+    *,
+    model: nn.Module | Callable[[], nn.Module] | None = None,
+    best: bool = False,
+    allow_code: bool = False,
+) -> InferenceModel:
+    """Load a trained model, ready to predict.
+
+    Args:
+        source: A run folder, or a model file (`final.safetensors` or `best.safetensors` of one).
+        model: The network, or a function that returns it; needed if it was made in Python.
+        best: Take the best round of a run folder instead of the final one.
+        allow_code: Whether a network named "module:function" may be imported. The name comes from
+            the file, so this runs code that the file chooses.
+
+    Returns:
+        A module that takes raw pixels or features and returns probabilities, in evaluation mode.
+
+    Raises:
+        RunError: The run is unfinished, or the file is damaged or does not fit its network.
+        RecipeError: The network is unknown or may not be imported.
+    """
+    path = _model_file(Path(source), best)
+    checkpoint, info = load_checkpoint(path), read_info(path)
+    network = _build(info, model, allow_code)
+    _check_state(snapshot(network), checkpoint.state, path)
+    restore(network, checkpoint.state)
+    return InferenceModel(network, info).eval()
+
+
+def read_info(path: Path) -> ModelInfo:
+    """Return the description that a model file carries.
+
+    Raises:
+        RunError: It carries none, or a damaged one.
+    """
+    held = read_model_metadata(path)
+    if held is None:
+        raise RunError(
+            f"{path} does not describe its network: it was written by an older fedbb, or is a "
+            "checkpoint; use final.safetensors of a run of this version"
+        )
+    try:
+        return ModelInfo.from_json(json.loads(held), str(path))
+    except ValueError as error:
+        raise RunError(f"{path}: the description of the model is no JSON: {error}") from error
+
+
+def _model_file(path: Path, best: bool) -> Path:
+    if not path.is_dir():
+        if best:
+            raise RunError(f"best=True chooses a file of a run folder, and {path} is no folder")
+        return path
+    if not RunFolder(path).is_run():
+        raise RunError(f"{path} holds no run")
+    file = path / ("best.safetensors" if best else "final.safetensors")
+    if not file.exists():
+        raise RunError(
+            f"{path} has no {file.name}: the run is unfinished; "
+            f"go on with: fedbb run --resume {path}"
+        )
+    return file
+
+
+def _build(
+    info: ModelInfo, model: nn.Module | Callable[[], nn.Module] | None, allow_code: bool
+) -> nn.Module:
+    if model is not None:
+        return model if isinstance(model, nn.Module) else model()
+    if info.recipe.get("python") and info.network not in MODELS and not allow_code:
+        raise RunError(
+            f"the network was made in Python by {info.network}; give it as model=, or let it be "
+            "imported by allow_code=True (--allow-code)"
+        )
+    return build_model(
+        info.network,
+        len(info.classes),
+        info.input_shape,
+        projection=info.projection and info.network in MODELS,
+        options=info.options,
+        allow_code=allow_code,
+    )
+
+
+def _check_state(own: ModelState, found: ModelState, path: Path) -> None:
+    name = find_mismatch(own, found)
+    if name is None:
+        return
+    shapes = [{**state.params, **state.buffers}.get(name) for state in (own, found)]
+    own_shape, found_shape = (
+        "nothing" if tensor is None else f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+        for tensor in shapes
+    )
+    raise RunError(
+        f"{path} does not fit its network: {name!r} is {found_shape} in the file, and the network "
+        f"has {own_shape}"
+    )
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " × ".join(str(size) for size in shape) or "()"

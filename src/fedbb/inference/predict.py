@@ -1,0 +1,291 @@
+"""Predictions of a trained model for files: inputs and labels read, scored, written as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from fedbb._util.names import nearest
+from fedbb.data.csv_table import CsvTable, read_class_column, read_csv, read_label_columns
+from fedbb.data.images.archive import Folder
+from fedbb.data.images.decode import ImageFormat, ImageSource, Request, decode_all
+from fedbb.data.registry import CATALOGUE, load_dataset
+from fedbb.data.sets.npz import read_npz
+from fedbb.data.transforms import as_images
+from fedbb.errors import DataError
+from fedbb.evaluation.metrics import Scores, score_logits
+from fedbb.inference.model import InferenceModel, check_inputs
+from fedbb.records import FloatArray, Task
+from fedbb.runs.model_info import ModelInfo
+
+IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".webp")
+CLASS_COLUMNS = ("label", "class")
+"""Columns that hold the class of a row, if the user names none."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How inputs and labels are read from files.
+
+    Args:
+        image_column: Column of a CSV file that names the image files.
+        class_column: Column of a CSV file with the class; "label" or "class" if None and present.
+        resize: Whether images of another size are scaled to that of the model.
+    """
+
+    image_column: str = "image"
+    class_column: str | None = None
+    resize: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Inputs to predict.
+
+    Args:
+        names: What tells them apart: file names, or row numbers.
+        inputs: The inputs (N, …).
+        labels: Class numbers (N,) or labels (N, C) of 0, 1 and NaN; None if they are not known.
+    """
+
+    names: tuple[str, ...]
+    inputs: npt.NDArray[Any]
+    labels: npt.NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model says of samples.
+
+    Args:
+        names: What tells the samples apart.
+        probabilities: (N, C).
+        predicted: The classes said of each sample; exactly one for a multi-class task.
+        classes: Names of the classes.
+        labels: The true labels, if they are known.
+        scores: The scores by the true labels, if they are known.
+    """
+
+    names: tuple[str, ...]
+    probabilities: FloatArray
+    predicted: tuple[tuple[str, ...], ...]
+    classes: tuple[str, ...]
+    labels: npt.NDArray[Any] | None
+    scores: Scores | None
+
+
+def read_samples(
+    source: str | Path, info: ModelInfo, options: ReadOptions | None = None
+) -> Samples:
+    """Read what a model is to predict.
+
+    Args:
+        source: An .npz file (`images` or `inputs`, and `labels` if known), a CSV file that names
+            image files, a folder of images (sub-folders that are named by classes are labels), an
+            image file, or the name of a data set, whose test part is taken.
+        info: The model, which decides size, channels and classes.
+        options: How files are read.
+
+    Raises:
+        DataError: Nothing can be read, or it does not fit the model.
+    """
+    options, path = options or ReadOptions(), Path(source)
+    if path.is_dir():
+        samples = _from_folder(path, info, options)
+    elif path.suffix == ".npz" and path.exists():
+        samples = _from_npz(path, info)
+    elif path.name.endswith((".csv", ".csv.gz")) and path.exists():
+        samples = _from_csv(path, info, options)
+    elif path.suffix.lower() in IMAGE_FILES and path.exists():
+        samples = Samples((path.name,), _decode(path.parent, (path.name,), info, options))
+    elif str(source) in CATALOGUE:
+        samples = _from_catalogue(str(source), info)
+    else:
+        raise DataError(
+            f"{source} is no folder, .npz, .csv or image file, and no data set"
+            + nearest(str(source), CATALOGUE)
+        )
+    return replace(samples, inputs=check_inputs(samples.inputs, info))
+
+
+def predict(model: InferenceModel, samples: Samples) -> Predictions:
+    """Return a model's predictions, with scores if the labels are known.
+
+    Args:
+        model: The model.
+        samples: What to predict.
+    """
+    logits = model.predict_logits(samples.inputs)
+    scores = None if samples.labels is None else score_logits(logits, samples.labels, model.task)
+    probabilities = model.probabilities(logits)
+    return Predictions(
+        samples.names,
+        probabilities,
+        tuple(_said(probabilities, model.info)),
+        model.classes,
+        samples.labels,
+        scores,
+    )
+
+
+def write_csv(predictions: Predictions, file: TextIO) -> None:
+    """Write a row for each sample: name, true label if known, predicted classes, probabilities."""
+    writer = csv.writer(file, lineterminator="\n")
+    known = predictions.labels is not None
+    chances = [f"p({name})" for name in predictions.classes]
+    writer.writerow(["sample", *(["label"] if known else []), "predicted", *chances])
+    for row, name in enumerate(predictions.names):
+        truth = [";".join(_truth(predictions, row))] if known else []
+        said = ";".join(predictions.predicted[row])
+        chances = [f"{chance:.6g}" for chance in predictions.probabilities[row]]
+        writer.writerow([name, *truth, said, *chances])
+
+
+def _said(probabilities: FloatArray, info: ModelInfo) -> Iterable[tuple[str, ...]]:
+    if Task(info.task) is Task.MULTICLASS:
+        return ((info.classes[place],) for place in probabilities.argmax(axis=1))
+    limits = np.full(len(info.classes), 0.5) if info.thresholds is None else info.thresholds
+    names = np.array(info.classes)
+    return (tuple(names[row > limits].tolist()) for row in probabilities)
+
+
+def _truth(predictions: Predictions, row: int) -> Sequence[str]:
+    assert predictions.labels is not None
+    label = predictions.labels[row]
+    if label.ndim == 0:
+        return [predictions.classes[int(label)]]
+    return [name for name, mark in zip(predictions.classes, label, strict=True) if mark == 1]
+
+
+def _from_catalogue(name: str, info: ModelInfo) -> Samples:
+    dataset = load_dataset(name)
+    if str(dataset.task) != info.task:
+        raise DataError(f"{name} is {dataset.task}, and the model is {info.task}")
+    if dataset.classes != info.classes:
+        raise DataError(
+            f"{name} has the classes {_some(dataset.classes)}, and the model has "
+            f"{_some(info.classes)}"
+        )
+    names = tuple(str(row) for row in range(len(dataset.test)))
+    return Samples(names, dataset.test.inputs, dataset.test.labels)
+
+
+def _from_npz(path: Path, info: ModelInfo) -> Samples:
+    arrays = read_npz(path, (), ("images", "inputs", "labels", "classes"))
+    held = [name for name in ("inputs", "images") if name in arrays]
+    if len(held) != 1:
+        raise DataError(f"{path}: one array must be called images or inputs, not {held or 'none'}")
+    inputs = arrays[held[0]]
+    if held[0] == "images" and len(info.input_shape) == 3:
+        inputs = as_images(inputs, "auto", f"{path}: images")
+    labels = None
+    if "labels" in arrays:
+        named = tuple(arrays["classes"].astype(str).tolist()) if "classes" in arrays else None
+        labels = _labels_of_array(arrays["labels"], named, info, f"{path}: labels")
+        if len(labels) != len(inputs):
+            raise DataError(f"{path}: {len(inputs)} inputs but {len(labels)} labels")
+    return Samples(tuple(str(row) for row in range(len(inputs))), inputs, labels)
+
+
+def _labels_of_array(
+    labels: npt.NDArray[Any], named: tuple[str, ...] | None, info: ModelInfo, where: str
+) -> npt.NDArray[Any]:
+    """Return labels by the numbers of the model's classes."""
+    if Task(info.task) is Task.MULTILABEL:
+        if labels.ndim != 2 or labels.shape[1] != len(info.classes):
+            raise DataError(
+                f"{where} have shape {labels.shape}; the model has {len(info.classes)} labels: "
+                f"{_some(info.classes)}"
+            )
+        if named is not None and named != info.classes:
+            raise DataError(f"{where}: the classes are {_some(named)}, not {_some(info.classes)}")
+        return labels.astype(np.float32)
+    if labels.ndim != 1:
+        raise DataError(f"{where} have shape {labels.shape}; the model has one class for a sample")
+    if labels.dtype.kind in "iu":
+        known = named or info.classes
+        outside = (labels < 0) | (labels >= len(known))
+        if outside.any():
+            row = int(np.argmax(outside))
+            raise DataError(f"{where}[{row}] is {labels[row]}; allowed are 0 to {len(known) - 1}")
+        labels = np.array(known)[labels]
+    return class_numbers(labels.astype(str).tolist(), info.classes, lambda row: f"{where}[{row}]")
+
+
+def class_numbers(
+    names: Sequence[str], classes: tuple[str, ...], place: Any
+) -> npt.NDArray[np.int64]:
+    """Return the numbers of class names; DataError names the first that the model does not know."""
+    number = {name: position for position, name in enumerate(classes)}
+    for row, name in enumerate(names):
+        if name not in number:
+            raise DataError(
+                f"{place(row)}: the model knows no class {name!r}" + nearest(name, classes)
+            )
+    return np.array([number[name] for name in names], dtype=np.int64)
+
+
+def _from_csv(path: Path, info: ModelInfo, options: ReadOptions) -> Samples:
+    table = read_csv(path)
+    names = tuple(table.column(options.image_column))
+    inputs = _decode(path.parent, names, info, options)
+    return Samples(names, inputs, _labels_of_table(table, info, options))
+
+
+def _labels_of_table(
+    table: CsvTable, info: ModelInfo, options: ReadOptions
+) -> npt.NDArray[Any] | None:
+    if Task(info.task) is Task.MULTILABEL:
+        held = [name for name in info.classes if name in table.header]
+        if not held:
+            return None
+        missing = [name for name in info.classes if name not in table.header]
+        if missing:
+            raise DataError(f"{table.path}: no column for the labels {_some(tuple(missing))}")
+        return read_label_columns(table, info.classes, "ignore", "ignore")
+    column = options.class_column
+    if column is None:
+        column = next((name for name in CLASS_COLUMNS if name in table.header), None)
+    return None if column is None else read_class_column(table, column, info.classes)[1]
+
+
+def _from_folder(path: Path, info: ModelInfo, options: ReadOptions) -> Samples:
+    names = tuple(
+        sorted(name for name in Folder(path).names() if Path(name).suffix.lower() in IMAGE_FILES)
+    )
+    if not names:
+        raise DataError(f"{path} holds no images; known are {', '.join(IMAGE_FILES)}")
+    labels = None
+    folders = [Path(name).parts[0] for name in names if len(Path(name).parts) > 1]
+    if Task(info.task) is Task.MULTICLASS and len(folders) == len(names):
+        labels = class_numbers(folders, info.classes, lambda row: f"{path}/{names[row]}")
+    return Samples(names, _decode(path, names, info, options), labels)
+
+
+def _decode(
+    folder: Path, names: tuple[str, ...], info: ModelInfo, options: ReadOptions
+) -> npt.NDArray[Any]:
+    shape = info.input_shape
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise DataError(
+            f"the model takes inputs of shape {shape}, which are no images; give an .npz file"
+        )
+    wanted = ImageFormat(shape[0], (shape[1], shape[2]) if options.resize else None)
+    images = decode_all(Request(ImageSource(Folder(folder), wanted), names)).images
+    if images.shape[1:] != shape:
+        raise DataError(
+            f"the images have {images.shape[2]} × {images.shape[3]} pixels, and the model takes "
+            f"{shape[1]} × {shape[2]}; --resize scales them"
+        )
+    return images
+
+
+def _some(names: tuple[str, ...], shown: int = 8) -> str:
+    more = f", … ({len(names)})" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
