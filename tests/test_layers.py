@@ -15,8 +15,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "fedbb"
 # name begins with; it may import its own part and those of the rows above. `fedbb` is the public
 # package: it re-exports names of the rows above it.
 LAYERS = (
-    ("errors",),
-    ("_util", "_version", "records", "rng"),
+    ("_version", "errors"),
+    ("_util", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
     ("aggregation", "losses", "models", "penalties"),
