@@ -19,8 +19,7 @@ from fedbb.data.registry import CATALOGUE, load_dataset
 from fedbb.data.sets.npz import read_npz
 from fedbb.data.transforms import as_images
 from fedbb.errors import DataError
-from fedbb.evaluation.evaluator import score_logits
-from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.metrics import Scores, score_logits
 from fedbb.inference.model import InferenceModel, check_inputs
 from fedbb.records import FloatArray, Task
 from fedbb.runs.model_info import ModelInfo
