@@ -16,6 +16,8 @@ import pytest
 import torch
 from PIL import Image
 from pydantic import BaseModel
+from sklearn.datasets import load_digits
+from torch.utils.data import Subset, TensorDataset
 
 from fedbb.cli.run import run_name
 from fedbb.data.label_policy import Policy
@@ -381,3 +383,21 @@ def test_every_class_of_the_glossary_exists():
     named = set(re.findall(r"`([A-Z][A-Za-z]+[a-z])`", page))
     assert len(named) > 15
     assert named <= defined
+
+
+def test_the_federation_of_the_readme_runs_as_it_stands():
+    blocks = [
+        code for language, _, code in BLOCK.findall(TEXTS["README.md"]) if language == "python"
+    ]
+    (example,) = [code for code in blocks if "fedbb.simulate(" in code]
+    x, y = (torch.tensor(array) for array in load_digits(return_X_y=True))
+    rows = TensorDataset((x / 16).float(), y)
+    parts = [Subset(rows, range(1400)), Subset(rows, range(1400, len(rows)))]
+    names = dict(zip(("train_set", "test_set"), parts, strict=True))
+    exec(example, names)
+    result = names["result"]
+    assert len(result.history) == 20
+    assert result.final["accuracy"] > 0.5
+    inputs = torch.stack([parts[1][place][0] for place in range(len(parts[1]))])
+    guesses = result.model(inputs).argmax(dim=1)
+    assert (guesses == y[1400:]).double().mean().item() == pytest.approx(result.final["accuracy"])

@@ -1,5 +1,6 @@
 """The examples run as scripts, without a warning; one of them in a process of its own."""
 
+import ast
 import io
 import re
 import runpy
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import fedbb
+
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
@@ -17,12 +20,16 @@ def path_of(name: str) -> str:
     return next(str(path) for path in EXAMPLES if path.name == name)
 
 
-def start(name: str) -> str:
-    """Run an example as a user would; return what it printed."""
-    command = [sys.executable, "-W", "error", "-X", "utf8", path_of(name)]
+def start(name: str, *, quiet: bool = True) -> str:
+    """Run an example as a user would; return what it printed.
+
+    `quiet` forbids warnings, which other libraries may have.
+    """
+    strict = ["-W", "error"] if quiet else []
+    command = [sys.executable, *strict, "-X", "utf8", path_of(name)]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert done.stderr == "" or not quiet
     return done.stdout
 
 
@@ -69,6 +76,41 @@ def test_own_loss_trains_a_federation_in_another_way_than_the_plain_loss():
     assert min(plain, own) > 0.3
 
 
+def test_segmentation_mask_finds_more_of_the_rare_class_than_cross_entropy():
+    figures = results(run("segmentation_mask.py"))
+    assert list(figures) == ["CE", "PNB", "logit adjustment"]
+    (plain,), (pnb,), (adjusted,) = figures.values()
+    assert min(pnb, adjusted) > plain + 0.1
+
+
+def test_lightning_loop_learns_and_saves_the_network_alone():
+    pytest.importorskip("lightning", reason="the example needs Lightning")
+    output = start("lightning_loop.py", quiet=False)
+    assert results(output)["accuracy"][0] > 0.8
+    saved = next(line for line in output.splitlines() if line.startswith("saved:"))
+    assert saved.split()[1:] == ["net.0.weight", "net.0.bias", "net.2.weight", "net.2.bias"]
+
+
+def test_transformers_trainer_finds_the_rare_class():
+    pytest.importorskip("transformers", reason="the example needs Hugging Face's transformers")
+    pytest.importorskip("accelerate", reason="Hugging Face's Trainer needs accelerate")
+    assert results(start("transformers_trainer.py", quiet=False))["recall"][0] > 0.8
+
+
+def test_fedbb_by_hand_ends_with_the_model_of_the_simulation():
+    output = run("fedbb_by_hand.py")
+    assert float(output.split()[-1]) < 1e-6
+    assert float(re.search(r"accuracy (\d\.\d+)", output).group(1)) > 0.2
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_imports_public_names_only(script):
+    public = {"fedbb", *(f"fedbb.{package}" for package in fedbb._PACKAGES)}
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedbb"):
+            assert node.module in public
+
+
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
 def test_example_has_fewer_than_fifty_lines(script):
     assert len(script.read_text(encoding="utf-8").splitlines()) < 50
@@ -76,4 +118,12 @@ def test_example_has_fewer_than_fifty_lines(script):
 
 def test_every_example_is_run_above():
     names = [path.stem for path in EXAMPLES]
-    assert names == ["multilabel_loop", "own_loss", "plain_loop"]
+    assert names == [
+        "fedbb_by_hand",
+        "lightning_loop",
+        "multilabel_loop",
+        "own_loss",
+        "plain_loop",
+        "segmentation_mask",
+        "transformers_trainer",
+    ]

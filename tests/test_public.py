@@ -31,7 +31,7 @@ def parameters_in_code(name: str) -> list[str]:
         return ["value"]
     if inspect.isclass(public) and issubclass(public, Exception):
         return ["args"]
-    return list(inspect.signature(public).parameters)
+    return [name for name in inspect.signature(public).parameters if not name.startswith("_")]
 
 
 def test_public_names_are_sorted_and_listed_once():
@@ -39,7 +39,24 @@ def test_public_names_are_sorted_and_listed_once():
 
 
 def test_all_that_shows_is_public():
-    assert {name for name in dir(fedbb) if not name.startswith("_")} == set(fedbb.__all__)
+    shown = {name for name in dir(fedbb) if not name.startswith("_")}
+    assert shown == {*fedbb.__all__, *fedbb._PACKAGES}
+
+
+def test_type_checkers_see_the_names_of_the_tables():
+    tree = ast.parse(Path(fedbb.__file__).read_text("utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {(alias.name, statement.module) for statement in block.body for alias in statement.names}
+    assert seen == {*fedbb._HOMES.items(), *((name, "fedbb") for name in fedbb._PACKAGES)}
+
+
+@pytest.mark.parametrize("package", fedbb._PACKAGES)
+def test_a_public_package_has_what_it_lists(package):
+    module = getattr(fedbb, package)
+    assert module.__name__ == f"fedbb.{package}"
+    assert module.__all__
+    for name in module.__all__:
+        assert getattr(module, name) is not None
 
 
 @pytest.mark.parametrize("name", fedbb.__all__)
@@ -78,8 +95,11 @@ def loaded_by(statement):
     return set(done.stdout.split())
 
 
-def test_names_of_fedbb_load_nothing_heavier_than_torch_and_numpy():
-    loaded = loaded_by("from fedbb import *")
+def test_losses_and_imbalance_load_nothing_heavier_than_torch_and_numpy():
+    homes = ("fedbb.losses", "fedbb.imbalance", "fedbb.records", "fedbb.errors")
+    light = [name for name, home in fedbb._HOMES.items() if home.startswith(homes)]
+    assert "PNBLoss" in light
+    loaded = loaded_by(f"from fedbb import {', '.join(light)}")
     assert {"torch", "numpy", "fedbb"} <= loaded
     assert not loaded & HEAVY
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 UNDEFINED = "–"
-LATEX_LENGTH, TERMINAL_LENGTH = 60, 120
+LATEX_LENGTH, TERMINAL_LENGTH, NAME_LENGTH = 60, 120, 24
 _MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]|<>"})
 # Programs that open a CSV file take a cell that begins so for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -217,7 +217,7 @@ def to_rich(
         table: What to show; without titles of columns it has no head.
         merge_names: Whether equal names in the first column are shown once.
         length: Most letters of a cell; longer texts lose their middle.
-        wrap: Whether cells may break into lines.
+        wrap: Whether cells may break into lines; short names in the first column never do.
     """
     # Rich takes a tenth of a second to import, which other forms of a table need not pay.
     from rich.table import Table as RichTable
@@ -237,8 +237,11 @@ def to_rich(
         pad_edge=False,
         padding=(0, 2, 0, 0),
     )
-    for column in table.columns:
-        result.add_column(shown(column.title), justify=column.align, no_wrap=not wrap)
+    # A short name stays in one piece, so that a reader can search for it.
+    is_named = all(len(row[0]) <= NAME_LENGTH for row in table.texts)
+    for place, column in enumerate(table.columns):
+        whole = not wrap or (place == 0 and is_named)
+        result.add_column(shown(column.title), justify=column.align, no_wrap=whole)
     before = None
     for row in table.rows:
         texts = [shown(entry) for entry in row]

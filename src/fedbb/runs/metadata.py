@@ -139,6 +139,14 @@ class FederationRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as federation.json holds it."""
+        cases = {
+            name: {
+                "positive": counts.positive.tolist(),
+                "negative": counts.negative.tolist(),
+                "samples": counts.samples,
+            }
+            for name, counts in self.scored_cases.items()
+        }
         return {
             "data": self.data,
             "task": str(self.task),
@@ -148,14 +156,8 @@ class FederationRecord:
             "positives": None if self.positives is None else list(self.positives),
             "clients": [client.to_json() for client in self.clients],
             "notes": list(self.notes),
-            "scored_cases": {
-                name: {
-                    "positive": counts.positive.tolist(),
-                    "negative": counts.negative.tolist(),
-                    "samples": counts.samples,
-                }
-                for name, counts in self.scored_cases.items()
-            },
+            # Folders of older versions, and servers without data, have none.
+            **({"scored_cases": cases} if cases else {}),
         }
 
     @classmethod

@@ -38,7 +38,7 @@ def test_curves_are_means_and_deviations_over_seeds(comparison):
             assert deviations[at] == pytest.approx(statistics.stdev(values), abs=0.006)
 
 
-def test_runs_that_ended_at_different_rounds_are_averaged_where_they_are(tmp_path):
+def test_a_run_that_stopped_early_keeps_its_last_score_in_the_curve(tmp_path):
     sketches = [
         Sketch(seed=0, rounds=2),
         Sketch(seed=1, rounds=3, recipe={"rounds": {"number": 2}}),
@@ -46,8 +46,9 @@ def test_runs_that_ended_at_different_rounds_are_averaged_where_they_are(tmp_pat
     (found,) = group(read_runs(build_all(tmp_path, sketches)))
     ((means, deviations),) = curves(found, "f1")["methods"]
     assert len(means) == 3
-    assert means[2] == round(100 * found.methods[0].runs[1].rounds[2].scores["test"].macro["f1"], 2)
-    assert deviations[2] is None
+    short, long = (run.rounds[-1].scores["test"].macro["f1"] for run in found.methods[0].runs)
+    assert means[2] == round(100 * (short + long) / 2, 2)
+    assert deviations[2] is not None
 
 
 def test_gains_are_paired_by_seed_and_ordered_from_head_to_tail(comparison):
