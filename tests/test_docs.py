@@ -49,7 +49,13 @@ from helpers.commands import fedbb
 ROOT = Path(__file__).parents[1]
 RECIPES = (ROOT / "docs" / "recipes.md").read_text("utf-8")
 DATA = (ROOT / "docs" / "data.md").read_text("utf-8")
-TEXTS = {"README.md": (ROOT / "README.md").read_text("utf-8"), "recipes": RECIPES, "data": DATA}
+NETWORKS = (ROOT / "docs" / "models.md").read_text("utf-8")
+TEXTS = {
+    "README.md": (ROOT / "README.md").read_text("utf-8"),
+    "recipes": RECIPES,
+    "data": DATA,
+    "models": NETWORKS,
+}
 GENERATED = {"build", "demo", "dist", "runs"}
 OPTIONS = {
     "digit-mosaic": MosaicOptions,
@@ -334,6 +340,12 @@ def test_what_the_page_on_recipes_shows_is_what_happens(tmp_path, monkeypatch):
         section = RECIPES.partition(f"### `{file}`")[2].partition("\n#")[0]
         known = {code(row[0])[0] for row in rows(section, "field")}
         assert set(field_names(value, known)) == known
+
+
+def test_what_the_page_on_networks_shows_is_what_happens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    walk(NETWORKS, {}, monkeypatch)
 
 
 def test_what_the_page_on_data_shows_is_what_happens(tmp_path, monkeypatch):

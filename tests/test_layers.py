@@ -15,7 +15,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "fedbb"
 # name begins with; it may import its own part and those of the rows above. `fedbb` is the public
 # package: it re-exports names of the rows above it.
 LAYERS = (
-    ("_util", "_version", "errors", "records", "rng"),
+    ("errors",),
+    ("_util", "_version", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
     ("aggregation", "losses", "models", "penalties"),

@@ -14,6 +14,9 @@ from fedbb.records import ClientState, ModelState
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
+_BFLOAT16 = ":bfloat16"
+"""Ends the name of an array that stands for a tensor of a type which numpy has not."""
+
 PARAMS, BUFFERS = "params.", "buffers."
 """Prefixes of a state's entries wherever both kinds are stored or sent together."""
 
@@ -56,13 +59,31 @@ def unflatten_state(tensors: Mapping[str, Tensor], prefix: str = "") -> ModelSta
 
 
 def state_to_arrays(state: ModelState) -> dict[str, npt.NDArray[Any]]:
-    """Return the entries of `flatten_state` as numpy arrays that share the tensors' memory."""
-    return {name: tensor.numpy() for name, tensor in flatten_state(state).items()}
+    """Return the entries of `flatten_state` as numpy arrays that share the tensors' memory.
+
+    numpy has no bfloat16: such an entry goes as float32, of which each of its values is one, under
+    a name that says so.
+    """
+    entries = flatten_state(state).items()
+    return {
+        name + _BFLOAT16 if tensor.dtype is torch.bfloat16 else name: _array(tensor)
+        for name, tensor in entries
+    }
 
 
 def state_from_arrays(arrays: Arrays) -> ModelState:
     """Return the state of arrays that `state_to_arrays` named; it shares their memory."""
-    return unflatten_state({name: torch.from_numpy(array) for name, array in arrays.items()})
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return unflatten_state(
+        {
+            name.removesuffix(_BFLOAT16): tensor.bfloat16() if name.endswith(_BFLOAT16) else tensor
+            for name, tensor in tensors.items()
+        }
+    )
+
+
+def _array(tensor: Tensor) -> npt.NDArray[Any]:
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
 
 def flatten_client_state(state: ClientState) -> dict[str, Tensor]:
@@ -109,14 +130,15 @@ class Mixture:
         elif (name := find_mismatch(self._first, state)) is not None:
             raise ValueError(f"state {self.number + 1} differs from the first in {name!r}")
         for name, tensor in flatten_state(state).items():
-            if not tensor.is_floating_point():
+            wide = torch.complex128 if tensor.is_complex() else torch.float64
+            if not (tensor.is_floating_point() or tensor.is_complex()):
                 before = self._totals.get(name, tensor)
                 self._totals[name] = torch.maximum(before, tensor)
             elif self.number == 0:
                 # The first term starts the sum: 0.0 + -0.0 would lose the sign of a zero.
-                self._totals[name] = tensor.double() * weight
+                self._totals[name] = tensor.to(wide) * weight
             else:
-                self._totals[name].add_(tensor.double(), alpha=weight)
+                self._totals[name].add_(tensor.to(wide), alpha=weight)
         self.number += 1
 
     def total(self) -> ModelState:

@@ -208,7 +208,7 @@ def test_the_head_adds_its_four_parameters_and_without_it_a_network_holds_none(n
 def test_a_batch_of_one_image_keeps_its_shape_and_trains_the_head(name: str) -> None:
     with torch_stream(1, "test"):
         network = build_model(name, 3, (1, 32, 32), projection=True)
-        outputs = network(torch.rand(1, 1, 16, 16))
+        outputs = network(torch.rand(1, 1, 32, 32))
     assert outputs.embedding.shape == (1, 256)
     outputs.logits.square().sum().backward()
     assert all(parameter.grad.any() for parameter in network.projection.parameters())

@@ -16,7 +16,7 @@ def test_every_name_builds_a_network_of_these_classes_and_channels(
     name: str, classes: int, channels: int
 ) -> None:
     network = build_model(name, classes, (channels, 32, 32))
-    outputs = network.eval()(torch.rand(2, channels, 8, 8))
+    outputs = network.eval()(torch.rand(2, channels, 32, 32))
     assert isinstance(network, nn.Module)
     assert isinstance(outputs, Outputs)
     assert outputs.logits.shape == (2, classes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -20,8 +21,22 @@ from rich.progress import (
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def _import_from_here(allowed: bool) -> bool:
+    """Let code be imported from the current folder, as `python -m` does."""
+    if allowed and "" not in sys.path:
+        sys.path.insert(0, "")
+    return allowed
+
+
 AllowCode = Annotated[
-    bool, typer.Option("--allow-code", help="Import code that the recipe or model file names.")
+    bool,
+    typer.Option(
+        "--allow-code",
+        callback=_import_from_here,
+        help="Import code that the recipe or model file names.",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 

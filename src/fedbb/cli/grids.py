@@ -51,6 +51,7 @@ class SweepOptions:
     dry_run: bool = False
     json: bool = False
     quiet: bool = False
+    allow_code: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _announce(
     """List the cells and say what those that are missing will cost."""
     if not options.dry_run:
         prepare()
-    cost = _measure(chosen, folder.runs, console)
+    cost = _measure(chosen, folder.runs, console, options.allow_code)
     found, workers = statuses(chosen, folder.runs), _workers(chosen, options)
     console.print(to_rich(cells_table(chosen, found, cost)))
     say(console, headline(found, cost, workers))
@@ -121,9 +122,9 @@ def _announce(
     return cost
 
 
-def _measure(chosen: Grid, runs: Path, console: Console) -> Estimate:
+def _measure(chosen: Grid, runs: Path, console: Console, allow_code: bool) -> Estimate:
     with progress_bar("measuring the cost of the cells", console=console) as progress:
-        return estimate(chosen, runs, progress)
+        return estimate(chosen, runs, progress, allow_code=allow_code)
 
 
 def _run(
@@ -131,7 +132,10 @@ def _run(
 ) -> None:
     workers = _workers(chosen, options)
     remaining = RemainingTime(chosen, cost, workers)
-    events = closing(run_grid(chosen, folder.runs, workers, seconds=cost.seconds))
+    started = run_grid(
+        chosen, folder.runs, workers, seconds=cost.seconds, allow_code=options.allow_code
+    )
+    events = closing(started)
     screen = open_sweep_screen(console, remaining, as_json=options.json, quiet=options.quiet)
     with events as happened, screen as shown:
         for cell, event in happened:

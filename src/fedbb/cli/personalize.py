@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
 from fedbb._util.text import counted
-from fedbb.cli.common import Json, Quiet, print_json, progress_bar
+from fedbb.cli.common import AllowCode, Json, Quiet, print_json, progress_bar
 from fedbb.cli.screens import percent
 from fedbb.runs.personal import ClientAccuracies
 from fedbb.runs.personal import personalize as serve
@@ -36,6 +36,7 @@ def personalize(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes; one per core if not given.")
     ] = None,
+    allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -46,7 +47,13 @@ def personalize(
     """
     with progress_bar("clients trained", hidden=quiet or as_json) as progress:
         served = serve(
-            path, epochs=epochs, alone=alone, ceiling=ceiling, workers=workers, progress=progress
+            path,
+            epochs=epochs,
+            alone=alone,
+            ceiling=ceiling,
+            workers=workers,
+            progress=progress,
+            allow_code=allow_code,
         )
     if as_json:
         print_json({"epochs": epochs, "clients": [row.as_json() for row in served]})

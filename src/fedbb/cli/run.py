@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedbb.cli.common import Json, Quiet, print_json, stoppable
+from fedbb.cli.common import AllowCode, Json, Quiet, print_json, stoppable
 from fedbb.cli.screens import RunScreen, open_screen
 from fedbb.errors import RunError
 from fedbb.recipes.reader import read_recipe
@@ -46,6 +46,7 @@ def run(
             min=1, help="Worker processes; one per core if not given. Changes speed, not results."
         ),
     ] = None,
+    allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -59,7 +60,12 @@ def run(
             with tracking(track or [], folder, screen.message) as trackers:
                 _announce(choose_workers(chosen, workers), screen)
                 records = runner.run(
-                    chosen, folder, resume=resume, progress=screen.preparing, workers=workers
+                    chosen,
+                    folder,
+                    resume=resume,
+                    progress=screen.preparing,
+                    workers=workers,
+                    allow_code=allow_code,
                 )
                 _follow(records, folder, screen, trackers)
         except KeyboardInterrupt:

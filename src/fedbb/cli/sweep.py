@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedbb.cli.common import Json, Quiet
+from fedbb.cli.common import AllowCode, Json, Quiet
 from fedbb.cli.grids import (
     DryRun,
     GridFolder,
@@ -39,6 +39,7 @@ def sweep(
     only: Only = None,
     workers: Workers = None,
     dry_run: DryRun = False,
+    allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -48,5 +49,5 @@ def sweep(
     is finished never runs again, and one that fails does not stop the others (exit 1 at the end).
     """
     read = read_grid(grid, overlay or [], seeds=parse_seeds(seeds), settings=settings or [])
-    options = SweepOptions(only or (), workers, dry_run, as_json, quiet)
+    options = SweepOptions(only or (), workers, dry_run, as_json, quiet, allow_code)
     run_sweep(GridFolder(read, out or Path("sweeps") / grid.stem), options)

@@ -1,6 +1,19 @@
-"""Networks: the built-in ones by name, and what a network of one's own may return."""
+"""Networks: any `nn.Module`, the built-in ones, and weights from files."""
 
-from fedbb.models.base import NetworkModule, Outputs
+from fedbb.models.base import NetworkModule, Outputs, run_network, set_classifier
+from fedbb.models.build import ModelSource, finish_model, resolve_model
 from fedbb.models.registry import MODELS, build_model
+from fedbb.models.weights import load_weights
 
-__all__ = ["MODELS", "NetworkModule", "Outputs", "build_model"]
+__all__ = [
+    "MODELS",
+    "ModelSource",
+    "NetworkModule",
+    "Outputs",
+    "build_model",
+    "finish_model",
+    "load_weights",
+    "resolve_model",
+    "run_network",
+    "set_classifier",
+]

@@ -206,6 +206,6 @@ def run_tail(network: nn.Module, hidden: Tensor, width: float) -> Tensor:
 def _missing_tail(network: nn.Module, method: str) -> RecipeError:
     return RecipeError(
         f"{method} needs a network of at least two stages that can run its last stage again "
-        f"(`tail`), and {name_of(network)} is none; of the built-in networks resnet56, resnet11, "
-        "small-cnn and efficientnet-b0 have one"
+        f"(`tail`), and {name_of(network)} is none; of the built-in networks all have one but mlp "
+        "and linear"
     )

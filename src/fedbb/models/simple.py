@@ -94,7 +94,7 @@ class LeNet(NetworkModule):
         self.conv2 = nn.Conv2d(first, second, KERNEL)
         self.fc1 = nn.Linear(second * places, UNITS[0])
         self.fc2 = nn.Linear(*UNITS)
-        self.projection, self.fc3 = head(UNITS[1], classes, projection)
+        self.projection, self.fc = head(UNITS[1], classes, projection)
 
     def forward(self, images: Tensor) -> Outputs:
         """Return logits, the embedding (N, 84 or 256) and the outputs of both convolutions."""
@@ -102,7 +102,7 @@ class LeNet(NetworkModule):
         second = self.tail(first, width=1)
         embedding = F.relu(self.fc2(F.relu(self.fc1(second.flatten(1)))))
         embedding = self.projection(embedding)
-        return Outputs(self.fc3(embedding), embedding, (first, second))
+        return Outputs(self.fc(embedding), embedding, (first, second))
 
     def tail(self, hidden: Tensor, width: float) -> Tensor:
         """Run the second convolution on the leading channels of the first one's output."""

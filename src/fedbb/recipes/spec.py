@@ -65,6 +65,8 @@ TABLE = GetPydanticSchema(_read_table)
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "data.partition": ("classes_per_client", "shards_per_client"),
+    "model": ("options", "weights", "freeze", "classifier"),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
     "rounds": ("patience", "target"),
 }
@@ -195,7 +197,10 @@ class Recipe(Section):
     ) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
         for name, keys in ADDED.items() if info.context != EVERY_KEY else ():
-            section, written = getattr(self, name), values.get(name, {})
+            section: Any = self
+            written: Any = values
+            for part in name.split("."):
+                section, written = getattr(section, part), written.get(part, {})
             default = type(section)()
             for key in keys:
                 if getattr(section, key) == getattr(default, key):

@@ -132,7 +132,7 @@ def check_arrays(arrays: Mapping[str, object], like: Arrays, where: str) -> Arra
             raise ReplyError(f"{where}: {name} has shape {array.shape}, not {model.shape}")
         if not np.isfinite(array).all():
             raise ReplyError(f"{where}: {name} holds values that are not finite")
-        if array.dtype.kind == "f" and np.abs(array).max(initial=0.0) > FARTHEST:
+        if array.dtype.kind in "fc" and float(np.abs(array).max(initial=0.0)) > FARTHEST:
             raise ReplyError(f"{where}: {name} holds values beyond {FARTHEST:.3g}, an overflow")
         checked[name] = array
     return checked

@@ -17,6 +17,7 @@ from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
 from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
+from fedbb.models.registry import AllowedCode
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.recipes.spec import ModelSpec, Recipe
@@ -82,7 +83,9 @@ class Estimate:
         return wall_time(self.seconds.values(), workers)
 
 
-def estimate(grid: Grid, out: Path, progress: Progress | None = None) -> Estimate:
+def estimate(
+    grid: Grid, out: Path, progress: Progress | None = None, *, allow_code: AllowedCode = False
+) -> Estimate:
     """Return what the unfinished cells of a grid cost on this machine.
 
     Rounds of a cell, or of one that differs in nothing but seed and length, are the best evidence;
@@ -93,7 +96,7 @@ def estimate(grid: Grid, out: Path, progress: Progress | None = None) -> Estimat
     known = _evidence(grid.cells, found)
     wanted = {kind_of(cell.recipe): cell.recipe for cell in missing}
     new = {kind: recipe for kind, recipe in wanted.items() if kind not in known}
-    measured, unknown = _measure(new, progress)
+    measured, unknown = _measure(new, progress, allow_code)
     known |= measured
     kinds = {cell.name: kind_of(cell.recipe) for cell in missing}
     return Estimate(
@@ -117,12 +120,12 @@ def _evidence(cells: Sequence[Cell], found: Mapping[str, CellStatus]) -> dict[st
 
 
 def _measure(
-    recipes: Mapping[str, Recipe], progress: Progress | None
+    recipes: Mapping[str, Recipe], progress: Progress | None, allow_code: AllowedCode
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Return the seconds of a round for each kind of recipe, and why some cannot be measured."""
     measured: dict[str, float] = {}
     unknown: dict[str, str] = {}
-    meter = Meter()
+    meter = Meter(allow_code)
     # Recipes with the same images come after each other, for only one data set is kept loaded.
     for number, kind in enumerate(sorted(recipes, key=lambda kind: data_of(recipes[kind]))):
         if progress is not None:
@@ -161,7 +164,8 @@ def data_of(recipe: Recipe) -> str:
 class Meter:
     """Measures recipes, and keeps for the next one what it has loaded and measured already."""
 
-    def __init__(self) -> None:
+    def __init__(self, allow_code: AllowedCode = False) -> None:
+        self.allow_code = allow_code
         self.data = ""
         self.federation: Federation | None = None
         self.timed: dict[str, SecondsPerImage] = {}
@@ -185,7 +189,7 @@ class Meter:
         parts = [data_of(recipe), recipe.model.model_dump_json(), recipe.method.name]
         key = " ".join([*parts, json.dumps(local)])
         if key not in self.timed:
-            self.timed[key] = time_images(recipe, federation)
+            self.timed[key] = time_images(recipe, federation, allow_code=self.allow_code)
         return self.timed[key]
 
 
@@ -228,7 +232,9 @@ class SecondsPerImage:
     score: float
 
 
-def time_images(recipe: Recipe, federation: Federation) -> SecondsPerImage:
+def time_images(
+    recipe: Recipe, federation: Federation, *, allow_code: AllowedCode = False
+) -> SecondsPerImage:
     """Train and score for about a second as the recipe says, on some of its own images."""
     method, dataset = check_recipe(recipe), federation.dataset
     check_device(recipe.local.device)
@@ -236,7 +242,9 @@ def time_images(recipe: Recipe, federation: Federation) -> SecondsPerImage:
     # A step of ordinary length could end in numbers that are not finite; its time is the same.
     local = replace(recipe.local, epochs=1, lr=1e-6, schedule=CONSTANT)
     with threads(local.threads):
-        network = make_network(recipe.model, method, dataset, local, seed=recipe.seed)
+        network = make_network(
+            recipe.model, method, dataset, local, seed=recipe.seed, allow_code=allow_code
+        )
         check_network(network, dataset, method)
         train = _per_image(_training(network, dataset, method, local), len(dataset.train))
         score = _per_image(_scoring(network, federation, recipe), _longest(federation))

@@ -12,6 +12,7 @@ from fedbb._util.files import finite_or_none
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer, Scores, own_accuracy
 from fedbb.methods import build_method, fedavg
+from fedbb.models.registry import AllowedCode
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.rounds.loop import Score
@@ -72,6 +73,7 @@ def personalize(
     ceiling: Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    allow_code: AllowedCode = False,
 ) -> list[ClientAccuracies]:
     """Return how well a finished run fits each of its clients.
 
@@ -85,6 +87,7 @@ def personalize(
         ceiling: Another finished run on the same classes, such as a central one.
         workers: Number of worker processes; follows the cores if None.
         progress: Called with the number of trainings done and of all.
+        allow_code: Whether model.name may be "package.module:function", which runs that code.
 
     Raises:
         RunError: The run is unfinished, private, central or multi-label, or its data changed.
@@ -103,13 +106,13 @@ def personalize(
         # At the full learning rate: the rounds that a schedule refers to are over.
         adapting = replace(local_config_of(recipe), epochs=epochs, schedule=CONSTANT)
         # Their own rounds of random numbers: after the run's last, and before its first.
-        with _open(recipe, federation, adapting, number) as trainer:
+        with _open(recipe, federation, adapting, number, allow_code) as trainer:
             shared = trainer.recall(final)
             adapted = list(trainer.train(final, recipe.rounds.number + 1, recipe.seed, count))
         lonely: list[FloatArray] = []
         if alone:
             whole = replace(adapting, epochs=last.round * recipe.local.epochs)
-            with _open(recipe, federation, whole, number) as trainer:
+            with _open(recipe, federation, whole, number, allow_code) as trainer:
                 lonely = list(trainer.train(trainer.first, 0, recipe.seed, count))
     return [
         ClientAccuracies(
@@ -203,10 +206,15 @@ class _Trainer:
 
 @contextmanager
 def _open(
-    recipe: Recipe, federation: Federation, local: LocalConfig, workers: int
+    recipe: Recipe,
+    federation: Federation,
+    local: LocalConfig,
+    workers: int,
+    allow_code: AllowedCode,
 ) -> Iterator[_Trainer]:
     method = build_method(recipe.method.name, recipe.method.options)
-    model = network_of(recipe, method, federation.dataset, device="cpu" if workers else None)
+    device = "cpu" if workers else None
+    model = network_of(recipe, method, federation.dataset, device=device, allow_code=allow_code)
     first, clients = snapshot(model), len(federation.partition.clients)
     scored = {"test": federation.scored["test"]}
     batch = recipe.evaluation.batch_size

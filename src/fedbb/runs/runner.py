@@ -14,6 +14,7 @@ from torch import nn
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
+from fedbb.models.registry import AllowedCode, check_code
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
@@ -74,6 +75,7 @@ def run(
     resume: bool = False,
     progress: Progress | None = None,
     workers: int | None = None,
+    allow_code: AllowedCode = False,
 ) -> Iterator[Record]:
     """Run a recipe in a folder and yield the record of each round once it is safely on disk.
 
@@ -86,6 +88,7 @@ def run(
             the same bits; without it a folder that holds a run is refused.
         progress: Called with the number of images decoded so far and in all.
         workers: Number of worker processes; follows the cores if None. It changes no bit.
+        allow_code: Whether model.name may be "package.module:function", which runs that code.
 
     Yields:
         The record of each round, as rounds.jsonl holds it.
@@ -95,10 +98,13 @@ def run(
         RunError: The folder cannot be used, or holds another run.
     """
     method = check_recipe(recipe)
+    check_code(recipe.model.name, allow_code)
 
     def load(device: str | None) -> RunParts:
         federation = prepare(recipe, progress)
-        network = network_of(recipe, method, federation.dataset, device=device)
+        network = network_of(
+            recipe, method, federation.dataset, device=device, allow_code=allow_code
+        )
         return RunParts(method, federation, network)
 
     for finished in run_parts(recipe, load, path, resume=resume, workers=workers):

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from fedbb.errors import FedbbError, RunError
+from fedbb.models.registry import AllowedCode
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record
 from fedbb.runs.runner import run
@@ -83,7 +84,9 @@ def run_all(jobs: Sequence[RunJob], workers: int | None = None) -> Iterator[Path
         raise RunError("; ".join(failed))
 
 
-def run_jobs(jobs: Sequence[RunJob], workers: int | None = None) -> Iterator[RunEvent]:
+def run_jobs(
+    jobs: Sequence[RunJob], workers: int | None = None, *, allow_code: AllowedCode = False
+) -> Iterator[RunEvent]:
     """Run or resume every job, the first ones first, and yield the events of all as they happen.
 
     Closing the generator ends the processes; the rounds that were saved by then are kept.
@@ -91,11 +94,12 @@ def run_jobs(jobs: Sequence[RunJob], workers: int | None = None) -> Iterator[Run
     Args:
         jobs: recipes with their folders.
         workers: the number of worker processes; None: one for each core.
+        allow_code: whether recipes may name networks in code, which then runs.
     """
     if not jobs:
         return
     prepare()
-    pool = WorkerPool(RunSetup(), min(workers or usable_cores(), len(jobs)))
+    pool = WorkerPool(RunSetup(allow_code), min(workers or usable_cores(), len(jobs)))
     # A run whose process died is not run again: most likely it would die again.
     with closing(pool), closing(pool.run(jobs, retries=0, release=True)) as replies:
         for reply in replies:
@@ -118,28 +122,34 @@ def _events(path: Path, reply: WorkerReply) -> Iterator[RunEvent]:
             yield RunEvent(path, EventKind.FAILED, message)
 
 
+@dataclass(frozen=True)
 class RunSetup:
     """The set-up of a worker that runs recipes."""
 
+    allow_code: AllowedCode = False
+
     def open(self, number: int, connection: Connection) -> RunHandler:
         """Return the handler of jobs."""
-        return RunHandler()
+        return RunHandler(self.allow_code)
 
 
+@dataclass(frozen=True)
 class RunHandler:
     """Runs one recipe after another in a worker process, and reports how each goes."""
+
+    allow_code: AllowedCode = False
 
     def load_state(self, state: bytes) -> None:
         """Runs have no state in common."""
 
     def run(self, task: RunJob, report: Callable[[bytes], None]) -> bytes:
         """Run or resume a job, and report its events."""
-        for event in run_job(task):
+        for event in run_job(task, allow_code=self.allow_code):
             report(pack(event))
         return b""
 
 
-def run_job(job: RunJob) -> Iterator[RunEvent]:
+def run_job(job: RunJob, *, allow_code: AllowedCode = False) -> Iterator[RunEvent]:
     """Run or resume a recipe in its folder; an error is an event too."""
     recipe, path = job
     seen: set[str] = set()
@@ -147,7 +157,8 @@ def run_job(job: RunJob) -> Iterator[RunEvent]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
             # One process for a run: the others work on runs of their own.
-            for record in run(recipe.decisive, path, resume=True, workers=1):
+            records = run(recipe.decisive, path, resume=True, workers=1, allow_code=allow_code)
+            for record in records:
                 yield from _warnings(path, caught, seen)
                 yield RunEvent(path, EventKind.ROUND, "", int(record["round"]), seconds_of(record))
             yield from _warnings(path, caught, seen)

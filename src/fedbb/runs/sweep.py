@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 
 from fedbb._util.files import replacing
 from fedbb.errors import FedbbError, RunError
+from fedbb.models.registry import AllowedCode
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import check_same_recipe
@@ -55,6 +56,7 @@ def run_grid(
     workers: int | None = None,
     *,
     seconds: Mapping[str, float] | None = None,
+    allow_code: AllowedCode = False,
 ) -> Generator[tuple[Cell, RunEvent], None, None]:
     """Run or go on with all cells that are not finished, and yield what happens to each.
 
@@ -65,13 +67,15 @@ def run_grid(
         found = statuses(grid, out)
         missing = [cell for cell in grid.cells if found[cell.name].state is not State.FINISHED]
         missing.sort(key=lambda cell: -(seconds or {}).get(cell.name, 0.0))
-        yield from _run(missing, out, workers)
+        yield from _run(missing, out, workers, allow_code)
 
 
-def _run(cells: Sequence[Cell], out: Path, workers: int | None) -> Iterator[tuple[Cell, RunEvent]]:
+def _run(
+    cells: Sequence[Cell], out: Path, workers: int | None, allow_code: AllowedCode
+) -> Iterator[tuple[Cell, RunEvent]]:
     by_path = {out / cell.name: cell for cell in cells}
     jobs = [(cell.recipe, path) for path, cell in by_path.items()]
-    for event in run_jobs(jobs, workers):
+    for event in run_jobs(jobs, workers, allow_code=allow_code):
         if event.kind is EventKind.BEGUN:
             forget_failure(event.path)
         elif event.kind is EventKind.FAILED:

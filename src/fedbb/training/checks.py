@@ -111,10 +111,10 @@ def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: st
         raise RecipeError(f"{follows}: {error}" if needs.projection else str(error)) from error
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         sizes = "×".join(str(size) for size in inputs.shape[1:])
-        order = " (channels × height × width)" if inputs.ndim == 4 else ""
+        what = "images (channels × height × width)" if inputs.ndim == 4 else "inputs"
         raise RecipeError(
-            f"model {name_of(network)} cannot take the {sizes} inputs{order} of {dataset.name}: "
-            f"{_first_line(error)}; larger inputs, or another model, may help"
+            f"model {name_of(network)} cannot take the {sizes} {what} of {dataset.name}: "
+            f"{_first_line(error)}; larger ones, or another model, may help"
         ) from error
     finally:
         for part, mode in modes.items():

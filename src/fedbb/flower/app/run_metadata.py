@@ -56,6 +56,7 @@ def save_run_metadata(folder: RunFolder, metadata: RunMetadata) -> None:
                 "classes": list(outline.classes),
                 "channels": outline.channels,
                 "versions": outline.versions,
+                "shape": list(outline.shape),
             },
             "cards": [_plain(info, hidden=metadata.hidden) for info in metadata.infos],
         },
@@ -82,6 +83,7 @@ def load_run_metadata(folder: RunFolder) -> RunMetadata:
             tuple(form["classes"]),
             form["channels"],
             form["versions"],
+            tuple(form.get("shape", ())),
         )
         infos = tuple(ClientInfo(**{"samples": 0, **info}) for info in plain["cards"])
         hidden = all("samples" not in info for info in plain["cards"])

@@ -45,7 +45,8 @@ Kind = TypeVar("Kind")
 class Outline:
     """The form of a site's data that one network must fit: task, classes, channels; no counts.
 
-    `data` is only a name, and `versions` names the software that the site computes with.
+    `data` is only a name, and `versions` names the software that the site computes with. `shape` is
+    that of one input, by which some networks are built; it is empty in runs of older versions.
     """
 
     data: str
@@ -53,6 +54,7 @@ class Outline:
     classes: tuple[str, ...]
     channels: int
     versions: str
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def pack_client_info(info: ClientInfo, outline: Outline) -> RecordDict:
         "classes": list(outline.classes),
         "channels": outline.channels,
         "versions": outline.versions,
+        "shape": list(outline.shape),
     }
     return RecordDict({FACTS: MetricRecord(facts), OUTLINE: ConfigRecord(form)})
 
@@ -122,6 +125,7 @@ def unpack_client_info(content: RecordDict) -> tuple[dict[str, object], Outline]
             classes=tuple(str(name) for name in classes),
             channels=_integer(form["channels"]),
             versions=str(form["versions"]),
+            shape=_shape(form.get("shape", [])),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ReplyError(f"client info: the outline cannot be read: {quote(error)}") from error
@@ -259,6 +263,13 @@ def _read(name: str, array: Array) -> npt.NDArray[Any]:
     except Exception as error:
         # numpy's header reader passes on any error of Python's tokenizer.
         raise ReplyError(f"{shorten(name, 60)} cannot be read: {shorten(error)}") from error
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    lengths = tuple(_integer(length) for length in value) if isinstance(value, list) else None
+    if lengths is None or len(lengths) > 8 or not all(0 < length < 2**31 for length in lengths):
+        raise ValueError(f"{quote(value)} is no shape")
+    return lengths
 
 
 def _integer(value: object) -> int:

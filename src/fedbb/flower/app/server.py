@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,10 +20,11 @@ from fedbb.evaluation.metrics import Scorer
 from fedbb.flower.app.engine import FlowerEngine
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.run_metadata import RunMetadata, load_run_metadata, name_run, set_up
-from fedbb.flower.app.settings import RunSettings, read_run_settings
+from fedbb.flower.app.settings import RunSettings, read_run_settings, split_names
 from fedbb.flower.app.site import dataset_of, outline_of
 from fedbb.flower.app.transport import GridTransport
 from fedbb.methods import Method
+from fedbb.models.registry import check_code
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import LabelCounts
@@ -64,6 +66,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
     """
     recipe = settings.recipe
     method = _check(recipe)
+    check_code(recipe.model.name, _allowed_code())
     check_foreign(settings.folder)
     if RunFolder(settings.folder).is_run() and not settings.resume:
         raise RunError(f"{settings.folder} already holds a run; resume it, or choose another")
@@ -113,6 +116,14 @@ def _check(recipe: Recipe) -> Method:
     if recipe.engine == "central":
         raise RunError('engine = "central" trains in one place; it has no sites')
     return check_recipe(recipe)
+
+
+def _allowed_code() -> tuple[str, ...]:
+    """Return the networks in code that the server's operator allows.
+
+    Not from the run config, which comes with the recipe.
+    """
+    return split_names(os.environ.get("FEDBB_ALLOWED_CODE", ""))
 
 
 def _open_private(settings: RunSettings, method: Method, registry: NodeRegistry) -> SecureServer:
@@ -197,7 +208,7 @@ def _open_runtime(
     own: OwnData | None,
 ) -> RunRuntime:
     dataset = dataset_of(metadata.outline) if own is None else own.dataset
-    model = network_of(recipe, method, dataset)
+    model = network_of(recipe, method, dataset, allow_code=_allowed_code())
     score: Score = engine.score
     if own is not None:
         batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device

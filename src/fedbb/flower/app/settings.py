@@ -53,6 +53,8 @@ class SiteSettings:
         state: the folder in which it keeps prepared data and its client's state between rounds.
         keys: the folder of its identity and roster for private runs.
         private: whether it takes part in private runs only.
+        allowed_code: the networks in code that a recipe may name here, separated by commas in the
+            node config.
     """
 
     client: int
@@ -61,6 +63,7 @@ class SiteSettings:
     state: Path | None = None
     keys: Path | None = None
     private: bool = False
+    allowed_code: tuple[str, ...] = ()
 
 
 def read_run_settings(config: Mapping[str, Scalar]) -> RunSettings:
@@ -113,7 +116,13 @@ def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
         state=values.path("state"),
         keys=values.path("keys"),
         private=values.switch("private"),
+        allowed_code=split_names(values.text("allowed-code")),
     )
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Return the names in a text that separates them by commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
+from torch import nn
 
 from fedbb._util.files import remove_leftovers
 from fedbb._util.text import quote
@@ -20,6 +21,7 @@ from fedbb.flower.app.prepared_data import ClientData, open_client_data
 from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest, read_arrays
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.methods import Method, build_method
+from fedbb.models.registry import check_code
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, ClientState, ClientUpdate, ModelState
 from fedbb.runs.checkpoint import ClientStateFiles
@@ -48,6 +50,7 @@ class Site:
     recipe: Recipe
     method: Method
     data: ClientData
+    allowed_code: tuple[str, ...] = ()
 
     @property
     def train_data(self) -> ClientDataset:
@@ -63,6 +66,12 @@ class Site:
     def config(self) -> LocalConfig:
         """How the recipe's clients train."""
         return local_config_of(self.recipe)
+
+    def _network(self) -> nn.Module:
+        """Return the recipe's network; the state in each message takes the place of weights."""
+        model = self.recipe.model.model_copy(update={"weights": None})
+        recipe = self.recipe.model_copy(update={"model": model})
+        return network_of(recipe, self.method, self.dataset, allow_code=self.allowed_code)
 
     def info(self) -> ClientInfo:
         """Return all that this site ever reports about its data."""
@@ -83,7 +92,7 @@ class Site:
                 state = store.load(self.client, request.since)
             except RunError:
                 lost = True
-        model = network_of(self.recipe, self.method, self.dataset)
+        model = self._network()
         update, kept = train_client(model, self.train_data, job, self.method, self.config, state)
         if kept == NO_STATE:
             return Trained(update, kept=False, lost=lost)
@@ -95,7 +104,7 @@ class Site:
     def score(self, state: ModelState) -> dict[str, Scores]:
         """Return the scores of a model on the examples this site holds back."""
         examples = {name: part for name, part in self.data.scored.items() if len(part)}
-        model = network_of(self.recipe, self.method, self.dataset)
+        model = self._network()
         batch = self.recipe.evaluation.batch_size
         return Scorer(model, self.dataset, examples, batch, self.config.device)(state)
 
@@ -105,25 +114,29 @@ def open_site(recipe: Recipe, settings: SiteSettings) -> Site:
 
     Raises:
         DataError: the data cannot be used.
-        RecipeError: the method is not defined for this data.
+        RecipeError: the method is not defined for this data, or the site does not allow the code
+            that the recipe names.
         RunError: the recipe's partition has no client of this number.
     """
     if settings.data is not None:
         own = recipe.data.model_copy(update={"path": settings.data})
         recipe = recipe.model_copy(update={"data": own})
+    check_code(recipe.model.name, settings.allowed_code)
     data = open_client_data(recipe, settings)
     method = build_method(recipe.method.name, recipe.method.options)
-    return Site(settings.client, recipe, method, data)
+    return Site(settings.client, recipe, method, data, settings.allowed_code)
 
 
 def outline_of(dataset: Dataset) -> Outline:
     """Return what a network must know of a data set."""
-    return Outline(dataset.name, dataset.task, dataset.classes, dataset.channels, VERSIONS)
+    shape = tuple(int(length) for length in dataset.train.inputs.shape[1:])
+    return Outline(dataset.name, dataset.task, dataset.classes, dataset.channels, VERSIONS, shape)
 
 
 def dataset_of(outline: Outline) -> Dataset:
     """Return a data set of this form without any example, for a server that has no data."""
-    nothing = Examples(np.empty((0, outline.channels, 1, 1), np.float32), np.empty(0))
+    shape = outline.shape or (outline.channels, 1, 1)
+    nothing = Examples(np.empty((0, *shape), np.float32), np.empty(0))
     zeros = (0.0,) * outline.channels
     return Dataset(
         name=outline.data,

@@ -95,8 +95,8 @@ def pack_setup(setup: Any) -> bytes:
         message = b""
     if message and b"__main__" not in message:
         return message
-    # Imported here, since joblib takes a third of a second and few set-ups need it.
-    from joblib.externals import cloudpickle
+    # Imported here, since few set-ups need it.
+    import cloudpickle
 
     try:
         return bytes(cloudpickle.dumps(setup, protocol=5))

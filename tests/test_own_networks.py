@@ -1,0 +1,137 @@
+"""Networks of the user's own give the same bits wherever clients train."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fedbb.errors import RecipeError
+from fedbb.runs.checkpoint import load_checkpoint
+from helpers.digest_runs import CLIENTS, recipe_of
+from helpers.flower_loopback import flower_run, open_loopback, take_identity
+from helpers.small_run import finish
+
+HERE = "helpers.own_networks:"
+NETWORKS = {
+    "plain": {"name": HERE + "plain"},
+    "regularized": {"name": HERE + "Regularized"},
+    "tied": {"name": HERE + "Tied"},
+    "frozen": {"name": HERE + "Regularized", "freeze": ["conv.*", "norm.weight"]},
+    "lazy": {"name": HERE + "lazy"},
+    "mlp": {"name": "mlp", "options": {"hidden": [12], "dropout": 0.2}},
+}
+
+
+def own(folder, network, method="fedbb", **changes):
+    return recipe_of(folder, f"multiclass {method}", model=NETWORKS[network], **changes)
+
+
+def inline(folder, network, **changes):
+    return finish(own(folder, network, **changes), folder / "inline", allow_code=True)[0]["sha256"]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_pool_and_flower_give_the_bits_of_one_process(network, tmp_path, monkeypatch):
+    expected = inline(tmp_path, network)
+    for workers in (1, 2, 3):
+        recipe = own(tmp_path, network, engine="pool")
+        folder = tmp_path / f"pool-{workers}"
+        ended = finish(recipe, folder, workers=workers, allow_code=True)[0]
+        assert ended["sha256"] == expected
+    take_identity(monkeypatch)
+    recipe, name = own(tmp_path, network), NETWORKS[network]["name"]
+    monkeypatch.setenv("FEDBB_ALLOWED_CODE", name)
+    config = {"state": str(tmp_path / "state"), "allowed-code": f"other:build, {name}"}
+    for score in ("server", "sites"):
+        grid = open_loopback(recipe, CLIENTS, **config)
+        ended = flower_run(recipe, tmp_path / f"flower-{score}", grid, score=score)[0]
+        assert ended["sha256"] == expected
+
+
+@pytest.mark.parametrize("network", ["plain", "regularized", "tied"])
+def test_moon_takes_the_input_of_the_classifier_and_remembers_models(network, tmp_path):
+    expected = inline(tmp_path, network, method="moon", rounds={"number": 3})
+    recipe = own(tmp_path, network, "moon", rounds={"number": 3}, engine="pool")
+    ended = finish(recipe, tmp_path / "pool", workers=2, allow_code=True)[0]
+    assert ended["sha256"] == expected
+
+
+@pytest.mark.parametrize("privacy", ["masked"])
+def test_secure_aggregation_takes_own_networks(privacy, tmp_path):
+    recipe = own(tmp_path, "regularized", privacy=privacy)
+    first = finish(recipe, tmp_path / "first", allow_code=True)[0]["sha256"]
+    pooled = own(tmp_path, "regularized", privacy=privacy, engine="pool")
+    assert finish(pooled, tmp_path / "pool", workers=2, allow_code=True)[0]["sha256"] == first
+
+
+def test_frozen_parameters_stay_what_they_were_and_others_do_not(tmp_path):
+    recipe = own(tmp_path, "frozen", rounds={"number": 1})
+    finish(recipe, tmp_path / "one", allow_code=True)
+    recipe = own(tmp_path, "frozen", rounds={"number": 3})
+    finish(recipe, tmp_path / "three", allow_code=True)
+    early, late = (
+        load_checkpoint(tmp_path / name / "final.safetensors").state.params
+        for name in ("one", "three")
+    )
+    same = {name for name in early if early[name].equal(late[name])}
+    assert same == {"conv.weight", "conv.bias", "norm.weight"}
+
+
+def test_code_of_a_recipe_does_not_run_unless_it_is_allowed(tmp_path, monkeypatch):
+    recipe = own(tmp_path, "plain")
+    with pytest.raises(RecipeError, match=r"own_networks:plain.*--allow-code"):
+        finish(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(RecipeError, match="own_networks:plain"):
+        finish(recipe, tmp_path / "run", allow_code=["helpers.own_networks:other"])
+    with pytest.raises(RecipeError, match="FEDBB_ALLOWED_CODE"):
+        flower_run(recipe, tmp_path / "flower")
+    monkeypatch.setenv("FEDBB_ALLOWED_CODE", NETWORKS["plain"]["name"])
+    with pytest.raises(Exception, match="allowed-code"):
+        flower_run(recipe, tmp_path / "flower", wait=0.1)
+
+
+SCRIPT = """
+import sys
+from torch import nn
+from fedbb.methods import fedavg
+from fedbb.runs.runtime import make_network
+from fedbb.simulation.inline import Inline
+from fedbb.simulation.pool.pool import Pool
+from fedbb.runs.checkpoint import ClientStateFiles
+from fedbb.state import digest, snapshot
+from fedbb.training.config import LocalConfig, TrainJob
+from helpers.toy import toy_dataset, toy_shares
+from pathlib import Path
+
+print("started")
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 3)
+
+    def forward(self, images):
+        return self.fc(images.flatten(1))
+
+def trained(engine, state):
+    return [digest(u.state) for u in engine.train([TrainJob(k, 1, 0, state) for k in range(3)])]
+
+data, local = toy_dataset(), LocalConfig()
+network = make_network(lambda: Net(), fedavg(), data, local, seed=0)
+engine = Inline(network, toy_shares(data), fedavg(), local, ClientStateFiles(Path(sys.argv[1])))
+state = snapshot(network)
+alone = trained(engine, state)
+with Pool(engine, {"test": data.test}, workers=2) as pool:
+    assert trained(pool, state) == alone
+print("equal")
+"""
+
+
+def test_a_class_of_a_script_without_a_guard_works_in_workers(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    program = [sys.executable, str(script), str(tmp_path)]
+    answer = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.split() == ["started", "equal"]
