@@ -43,18 +43,25 @@ def main() -> None:
     unknown = sorted(set(wanted) - set(EXTRAS))
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(EXTRAS)}")
-    passed = 0
+    failed = []
     with TemporaryDirectory(prefix="fedbb-extras-") as name:
         place = Path(name)
         wheel = build_wheel(place)
         base = install(place / "none", [str(wheel)], None)
         for extra in wanted:
             began = time.monotonic()
-            python = base if extra == "none" else install_extra(place / extra, wheel, extra, base)
-            check(extra, python, place / extra)
-            print(f"{extra}: ok ({time.monotonic() - began:.0f} s)", flush=True)
-            passed += 1
-    print(f"{passed} passed, 0 failed")
+            try:
+                python = (
+                    base if extra == "none" else install_extra(place / extra, wheel, extra, base)
+                )
+                check(extra, python, place / extra)
+            except (AssertionError, SystemExit, subprocess.TimeoutExpired) as error:
+                failed.append(extra)
+                print(f"{extra}: failed: {error}", flush=True)
+            else:
+                print(f"{extra}: ok ({time.monotonic() - began:.0f} s)", flush=True)
+    print(f"{len(wanted) - len(failed)} passed, {len(failed)} failed")
+    sys.exit(bool(failed))
 
 
 def build_wheel(place: Path) -> Path:
