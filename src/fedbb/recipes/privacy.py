@@ -66,9 +66,21 @@ def check_members(recipe: Recipe, method: Method, clients: int) -> None:
 
 
 def least_cohort(recipe: Recipe, clients: int) -> int:
-    """Return the smallest cohort of a sum, by the quorum of the recipe."""
+    """Return the smallest cohort of a sum, which is signed with the roster.
+
+    At least two thirds of the clients that a round of the recipe chooses, and its quorum. The
+    server chooses the cohort of each sum: of three clients out of five it would need only two
+    accomplices.
+
+    Args:
+        recipe: its participation and quorum count.
+        clients: how many clients are enrolled.
+
+    Returns:
+        The fewest clients of a cohort, and the fewest that must stay to the end.
+    """
     chosen = chosen_number(clients, recipe.rounds.participation)
-    return max(FEWEST, recipe.defense.required(chosen))
+    return max(FEWEST, 2 * chosen // 3 + 1, recipe.defense.required(chosen))
 
 
 def agreement_of(recipe: Recipe, method: Method, clients: int) -> Agreement:

@@ -81,10 +81,12 @@ def unpack_message(content: RecordDict) -> SiteMessage:
     stage, clients, since = facts.get("stage"), facts.get("clients"), facts.get("since")
     if not isinstance(stage, str) or not isinstance(clients, list) or not isinstance(since, list):
         raise ReplyError("a message must contain its stage and the rounds of the clients' states")
-    if len(clients) != len(since) or any(type(entry) is not int for entry in (*clients, *since)):
+    keys = [entry for entry in clients if type(entry) is int]
+    values = [entry for entry in since if type(entry) is int]
+    if not len(keys) == len(clients) == len(values) == len(since):
         raise ReplyError("the rounds of the clients' states must be one integer for each client")
     state = unpack_state(content) if STATE in content else None
-    rounds = {int(client): int(number) for client, number in zip(clients, since, strict=True)}
+    rounds = dict(zip(keys, values, strict=True))
     return SiteMessage(stage, read_message(content), state, rounds)
 
 
