@@ -83,6 +83,38 @@ def test_a_recipe_and_a_roster_agree_on_clients_and_terms():
         agree(roster, recipe_of(4), method)
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"privacy": "bfv"}, "privacy is masked in the roster and bfv in the recipe"),
+        ({"method": {"name": "fedavg"}}, "method is fedbb in the roster and fedavg in the recipe"),
+        (
+            {"method": {"name": "fedbb", "options": {"gamma": 0.25}}},
+            r"gamma is 1.0 in the roster and 0.25 in the recipe",
+        ),
+        ({"local": {"lr": 0.5}}, "recipe is [0-9a-f]{64} in the roster and [0-9a-f]{64} in the"),
+        ({"seed": 7}, "recipe is [0-9a-f]{64} in the roster"),
+        ({"rounds": {"number": 999}}, "recipe is [0-9a-f]{64} in the roster"),
+    ],
+)
+def test_a_recipe_that_was_not_agreed_to_is_refused_by_name(changes, told):
+    enrolled = recipe_of()
+    roster = make_roster(5, **roster_terms(enrolled, check_recipe(enrolled), 5))
+    other = recipe_of(**changes)
+    with pytest.raises(RunError, match=told):
+        agree(roster, other, check_recipe(other))
+
+
+def test_where_clients_run_and_what_a_run_is_called_needs_no_agreement():
+    enrolled = recipe_of()
+    method = check_recipe(enrolled)
+    roster = make_roster(5, **roster_terms(enrolled, method, 5))
+    partition = {"kind": "even", "clients": 5, "path": "/elsewhere/partition.json"}
+    moved = {"name": "digits", "path": "/elsewhere", "partition": partition}
+    for changes in ({"engine": "inline"}, {"name": "second"}, {"data": moved}):
+        agree(roster, enrolled.model_validate({**enrolled.model_dump(), **changes}), method)
+
+
 def test_every_module_that_privacy_needs_is_brought_by_the_extra_that_the_message_names():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]

@@ -6,6 +6,7 @@ Nothing in here needs cryptography, so that a missing extra is reported instead 
 from __future__ import annotations
 
 import hashlib
+import json
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -100,13 +101,28 @@ def recipe_digest(recipe: Recipe) -> str:
     return hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()
 
 
+def agreed_digest(recipe: Recipe) -> str:
+    """Return the SHA-256 of what sites agree to: a recipe without its name and the paths of data.
+
+    A path differs between machines, and the name is of the run. Both are part of the view of a sum.
+    """
+    content = recipe.decisive.model_dump(mode="json", exclude={"name"})
+    for section in (content["data"], content["data"]["partition"]):
+        section.pop("path", None)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def roster_terms(recipe: Recipe, method: Method, clients: int) -> dict[str, Any]:
-    """Return the terms of a roster for a recipe: its least cohort, R_min and w_max."""
+    """Return the terms of a roster: least cohort, R_min, w_max, and the recipe agreed to."""
     agreement = agreement_of(recipe, method, clients)
     return {
         "least": least_cohort(recipe, clients),
         "least_dispersion": float(agreement.terms.floor),
         "max_weight": float(agreement.bounds.max_weight),
+        "privacy": recipe.privacy,
+        "method": recipe.method.name,
+        "gamma": float(agreement.terms.gamma),
+        "recipe": agreed_digest(recipe),
     }
 
 

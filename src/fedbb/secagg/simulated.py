@@ -222,7 +222,7 @@ def enrol(
     enrolment, run = Identity.draw(), random.token_hex(8)
     contributors = [Contributor(info, agreement) for info in infos]
     secrets = [ClientSecrets.draw(Identity.draw(), own.statistics()) for own in contributors]
-    keys = _draw_keys(enrolment, agreement, secrets, least)
+    keys = _draw_keys(enrolment, privacy, agreement, secrets, least)
     clients = _make_clients(privacy, run, keys.roster, (contributors, secrets), place)
     statistics = StatisticsRound(run, keys.roster, keys.identity, agreement)(
         sum_server(privacy, keys),
@@ -282,7 +282,11 @@ def open_round(
 
 
 def _draw_keys(
-    enrolment: Identity, agreement: Agreement, secrets: Sequence[ClientSecrets], least: int
+    enrolment: Identity,
+    privacy: str,
+    agreement: Agreement,
+    secrets: Sequence[ClientSecrets],
+    least: int,
 ) -> RosterKeys:
     """Return new keys of the server with a roster that the enrolment key signs."""
     server = Identity.draw()
@@ -292,6 +296,9 @@ def _draw_keys(
         least=least,
         least_dispersion=agreement.terms.floor,
         max_weight=agreement.bounds.max_weight,
+        privacy=privacy,
+        gamma=agreement.terms.gamma,
+        recipe=agreement.recipe,
     )
     return RosterKeys(server, roster, sign_roster(roster, enrolment), enrolment.public)
 

@@ -1,12 +1,14 @@
 """What a site of a private run shows, and what it refuses whoever asks."""
 
 import logging
+import re
 import stat
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import ConfigRecord, RecordDict
 
 from fedbb.errors import PrivacyError, QuorumError, RunError
@@ -259,21 +261,37 @@ def test_a_site_may_keep_to_private_runs(tmp_path):
         flower_run(recipe, tmp_path / "flower", grid, wait=0.0)
 
 
-def test_sites_with_another_recipe_than_the_rest_give_noise_and_no_sums(tmp_path):
-    """A server that sends one site another rate would read its change by comparison."""
+def test_a_site_that_gets_another_model_than_the_rest_gives_noise(tmp_path):
+    """A server that sends the others a dead model would read this site's change."""
     recipe = private_recipe(tmp_path)
     federation = enrolled(recipe, tmp_path)
     grid = open_grid(recipe, federation)
-    other = recipe.model_copy(update={"local": replace(recipe.local, lr=recipe.local.lr / 2)})
 
     class Lying(type(grid)):
-        def _work(self, number, parcel):
-            told = other if number == FIRST_NODE else recipe
-            self.run_config = {"recipe": told.model_dump_json()}
-            return super()._work(number, parcel)
+        def _answer(self, number, node, message):
+            if "state" in message.content and number == FIRST_NODE:
+                state = unpack_message(message.content).state
+                dead = {name: torch.zeros_like(tensor) for name, tensor in state.params.items()}
+                message.content["state"] = pack_state(replace(state, params=dead))
+            return super()._answer(number, node, message)
 
     lying = Lying(grid.nodes, grid.run_config)
-    with pytest.raises(PrivacyError):
+    with pytest.raises(PrivacyError, match=r"round 1: .* sums add up to noise"):
         private_run(recipe, tmp_path / "flower", federation, lying)
-    assert {passed.stage for passed in lying.seen if passed.way == "from"} >= {"masked", "unmask"}
-    assert "told" not in {passed.stage for passed in lying.seen}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"privacy": "bfv"}, "privacy is masked in the roster and bfv in the recipe"),
+        ({"seed": 3}, "recipe is [0-9a-f]{64} in the roster and [0-9a-f]{64} in the recipe"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["query.number", "query.secure"])
+def test_a_site_refuses_a_recipe_that_it_was_not_enrolled_for(tmp_path, kind, changes, told):
+    recipe = private_recipe(tmp_path)
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe.model_copy(update=changes), federation)
+    outcome = ask(grid, kind, pack_message("context", b""))
+    assert isinstance(outcome, Failure)
+    assert re.search(told, outcome.reason)
