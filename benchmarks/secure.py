@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedbb.secagg.bfv.client import BfvSumClient, BfvSumServer
+from fedbb.secagg.bfv.sums import BfvSumClient, BfvSumServer
 
 from benchmarks import results
 from benchmarks.page import MISSING, fill, table
