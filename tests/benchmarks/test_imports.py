@@ -1,4 +1,4 @@
-"""Scripts outside the package follow it when its modules move: every one of them can be imported."""
+"""Scripts outside the package follow it when its modules move: each can be imported."""
 
 import importlib
 from pathlib import Path
