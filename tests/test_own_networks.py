@@ -1,5 +1,6 @@
 """Networks of the user's own give the same bits wherever clients train."""
 
+import os
 import subprocess
 import sys
 
@@ -87,6 +88,7 @@ def test_code_of_a_recipe_does_not_run_unless_it_is_allowed(tmp_path, monkeypatc
     with pytest.raises(RecipeError, match="FEDBB_ALLOWED_CODE"):
         flower_run(recipe, tmp_path / "flower")
     monkeypatch.setenv("FEDBB_ALLOWED_CODE", NETWORKS["plain"]["name"])
+    take_identity(monkeypatch)
     with pytest.raises(Exception, match="allowed-code"):
         flower_run(recipe, tmp_path / "flower", wait=0.1)
 
@@ -132,6 +134,9 @@ def test_a_class_of_a_script_without_a_guard_works_in_workers(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     program = [sys.executable, str(script), str(tmp_path)]
-    answer = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    answer = subprocess.run(
+        program, capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.split() == ["started", "equal"]

@@ -26,7 +26,17 @@ CLIENT_KEYS = [
     "loss_weight",
     "positives",
 ]
-KEYS = ["data", "task", "classes", "train", "scored", "positives", "clients", "notes"]
+KEYS = [
+    "data",
+    "task",
+    "classes",
+    "train",
+    "scored",
+    "positives",
+    "clients",
+    "notes",
+    "scored_cases",
+]
 
 
 @pytest.mark.parametrize("privacy", ["none", "masked"])
