@@ -22,9 +22,9 @@ from fedbb.imbalance.counts import count_labels
 from fedbb.methods import fedavg, pnb
 from fedbb.models.registry import build_model
 from fedbb.records import Task
-from fedbb.simulation.pool.process_start import keep_freed_memory
 from fedbb.training.config import LocalConfig
 from fedbb.training.optimizer import LocalOptimizer
+from fedbb.training.threads import keep_freed_memory
 
 PAIRS = {"small-cnn": 600, "resnet11": 300, "resnet56": 150}
 LOSS_PAIRS = 2000

@@ -355,6 +355,16 @@ def test_what_the_page_on_data_shows_is_what_happens(tmp_path, monkeypatch):
     walk(DATA, {}, monkeypatch)
 
 
+def test_what_the_page_on_methods_shows_is_what_happens(monkeypatch):
+    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    names: dict = {}
+    walk(page, names, monkeypatch)
+    assert names["results"]
+    weights = [client["weight"] for client in names["result"].history[0].clients]
+    roots = np.sqrt(names["clients"].sizes)
+    assert weights == pytest.approx(roots / roots.sum())
+
+
 def test_what_the_page_on_trained_models_shows_is_what_happens(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "trained-models.md").read_text("utf-8")

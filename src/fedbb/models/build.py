@@ -57,8 +57,7 @@ def resolve_model(
             )
         else:
             network = _own(model)
-        if any(is_lazy(parameter) for parameter in network.parameters()):
-            _materialize(network, shape)
+        materialize(network, shape)
     return network
 
 
@@ -78,10 +77,12 @@ def _own(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
     return network
 
 
-def _materialize(network: nn.Module, shape: tuple[int, ...]) -> None:
-    """Let lazy layers take their shapes from an input; in evaluation, so nothing is counted."""
+def materialize(network: nn.Module, shape: tuple[int, ...]) -> None:
+    """Let lazy layers, if there are any, take their shapes from an input of this shape."""
+    if not any(is_lazy(parameter) for parameter in network.parameters()):
+        return
     mode = network.training
-    network.eval()
+    network.eval()  # so that the input does not count in a batch norm
     try:
         with torch.no_grad():
             network(torch.zeros(1, *shape))

@@ -59,6 +59,10 @@ class RunParts:
     network: nn.Module
 
 
+LoadParts = Callable[[str | None], RunParts]
+"""Returns the parts of a run, its network on this device; None for the device of the recipe."""
+
+
 @dataclass(frozen=True, eq=False)
 class CommittedRound:
     """A finished round: its record, the model after it, and whether it is the best so far."""
@@ -97,6 +101,24 @@ def run(
         RecipeError: The recipe contradicts itself, the data or this machine.
         RunError: The folder cannot be used, or holds another run.
     """
+    load = recipe_loader(recipe, allow_code, progress)
+    for finished in run_parts(recipe, load, path, resume=resume, workers=workers):
+        yield finished.record
+
+
+def recipe_loader(
+    recipe: Recipe, allow_code: AllowedCode = False, progress: Progress | None = None
+) -> LoadParts:
+    """Return what loads the parts of a recipe, once the recipe is checked.
+
+    Args:
+        recipe: What to run.
+        allow_code: Whether model.name may be "package.module:function", which runs that code.
+        progress: Called with the number of images decoded so far and in all.
+
+    Raises:
+        RecipeError: The recipe contradicts itself, or names code that may not run.
+    """
     method = check_recipe(recipe)
     check_code(recipe.model.name, allow_code)
 
@@ -107,13 +129,12 @@ def run(
         )
         return RunParts(method, federation, network)
 
-    for finished in run_parts(recipe, load, path, resume=resume, workers=workers):
-        yield finished.record
+    return load
 
 
 def run_parts(
     recipe: Recipe,
-    load: Callable[[str | None], RunParts],
+    load: LoadParts,
     path: Path | None,
     *,
     resume: bool = False,
@@ -123,8 +144,7 @@ def run_parts(
 
     Args:
         recipe: Checked settings; its data, model and method are only written down.
-        load: Returns data, network and method. Its argument is the device to place the network on,
-            None for that of the recipe.
+        load: Returns data, network and method.
         path: Folder of the run; None to keep everything in memory.
         resume: Whether an unfinished run in the folder continues.
         workers: Number of worker processes; follows the cores if None.
