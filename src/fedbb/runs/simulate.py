@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor, nn
 
+from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.splits import hold_out
 from fedbb.errors import RecipeError
@@ -20,7 +21,7 @@ from fedbb.models.base import set_classifier
 from fedbb.models.build import ModelSource
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule, divide
-from fedbb.recipes.check import check_recipe, check_settings
+from fedbb.recipes.check import check_named_code, check_recipe, check_settings
 from fedbb.recipes.reader import make_recipe, read_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState, Task
@@ -195,6 +196,7 @@ def run(
     resume: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
+    allow_code: AllowedCode = False,
 ) -> Result:
     """Run a recipe, as `fedbb run` does.
 
@@ -204,6 +206,8 @@ def run(
         resume: Whether an unfinished run in `out` goes on, to the same bits.
         workers: Worker processes; one per core if None, 0 for none.
         progress: Called after each round.
+        allow_code: Whether code that the recipe names as "package.module:function" may run: all,
+            or a list of such names.
 
     Raises:
         RecipeError: The recipe contradicts itself, the data or this machine.
@@ -215,11 +219,14 @@ def run(
     elif not isinstance(recipe, Recipe):
         recipe = read_recipe(Path(recipe))
     chosen = recipe  # of one type, also for the function below
-    method = check_recipe(chosen)
+    check_named_code(chosen, allow_code)
+    method = check_recipe(chosen, allow_code=allow_code)
 
     def load(device: str | None) -> RunParts:
         federation = prepare(chosen)
-        network = network_of(chosen, method, federation.dataset, device=device)
+        network = network_of(
+            chosen, method, federation.dataset, device=device, allow_code=allow_code
+        )
         return RunParts(method, federation, network)
 
     path = None if out is None else Path(out)

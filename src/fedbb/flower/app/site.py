@@ -20,8 +20,8 @@ from fedbb.evaluation.metrics import Scorer, Scores
 from fedbb.flower.app.prepared_data import ClientData, open_client_data
 from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest, read_arrays
 from fedbb.flower.app.settings import SiteSettings
-from fedbb.methods import Method, build_method
-from fedbb.models.registry import check_code
+from fedbb.methods import Method
+from fedbb.recipes.check import check_named_code, method_of
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, ClientState, ClientUpdate, ModelState
 from fedbb.runs.checkpoint import ClientStateFiles
@@ -121,9 +121,9 @@ def open_site(recipe: Recipe, settings: SiteSettings) -> Site:
     if settings.data is not None:
         own = recipe.data.model_copy(update={"path": settings.data})
         recipe = recipe.model_copy(update={"data": own})
-    check_code(recipe.model.name, settings.allowed_code)
+    check_named_code(recipe, settings.allowed_code)
     data = open_client_data(recipe, settings)
-    method = build_method(recipe.method.name, recipe.method.options)
+    method = method_of(recipe, settings.allowed_code)
     return Site(settings.client, recipe, method, data, settings.allowed_code)
 
 
