@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from fedbb._util.names import nearest
 from fedbb._util.plugins import load_plugin, plugin_names
-from fedbb.data.dataset import Dataset
+from fedbb.data.dataset import Dataset, check_dataset
 from fedbb.data.download import Downloader, Progress
 from fedbb.data.sets import (
     chexpert,
@@ -147,7 +147,7 @@ def _load_registered(source: Source) -> Dataset:
             f"the loader of {source.name} data gives a {type(dataset).__name__}, not a "
             "fedbb.Dataset"
         )
-    return dataset
+    return check_dataset(dataset)
 
 
 def load_dataset(

@@ -130,14 +130,23 @@ def open_site(recipe: Recipe, settings: SiteSettings) -> Site:
 def outline_of(dataset: Dataset) -> Outline:
     """Return what a network must know of a data set."""
     shape = tuple(int(length) for length in dataset.train.inputs.shape[1:])
-    return Outline(dataset.name, dataset.task, dataset.classes, dataset.channels, VERSIONS, shape)
+    return Outline(
+        dataset.name,
+        dataset.task,
+        dataset.classes,
+        dataset.channels,
+        VERSIONS,
+        shape,
+        tokens=dataset.train.inputs.dtype.kind == "i",
+    )
 
 
 def dataset_of(outline: Outline) -> Dataset:
     """Return a data set of this form without any example, for a server that has no data."""
     shape = outline.shape or (outline.channels, 1, 1)
-    nothing = Examples(np.empty((0, *shape), np.float32), np.empty(0))
-    zeros = (0.0,) * outline.channels
+    kind = np.int64 if outline.tokens else np.float32
+    nothing = Examples(np.empty((0, *shape), kind), np.empty(0))
+    zeros = () if outline.tokens else (0.0,) * outline.channels
     return Dataset(
         name=outline.data,
         task=outline.task,
