@@ -59,6 +59,13 @@ def test_a_public_package_has_what_it_lists(package):
         assert getattr(module, name) is not None
 
 
+@pytest.mark.parametrize("package", fedbb._PACKAGES)
+def test_the_documentation_lists_what_a_package_exports(package):
+    section = API.read_text("utf-8").partition(f"### Package fedbb.{package}\n")[2]
+    listed = re.findall(r"^\| `(\w+)` \| \S", section.partition("\n#")[0], re.M)
+    assert listed == getattr(fedbb, package).__all__
+
+
 @pytest.mark.parametrize("name", fedbb.__all__)
 def test_a_public_name_has_a_docstring_of_its_own(name):
     public = getattr(fedbb, name)

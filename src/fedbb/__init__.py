@@ -8,10 +8,12 @@ from fedbb._version import __version__ as __version__
 # For type checkers and editors; a test holds it equal to the tables below.
 if TYPE_CHECKING:
     from fedbb import data as data
+    from fedbb import inference as inference
     from fedbb import losses as losses
     from fedbb import methods as methods
     from fedbb import models as models
     from fedbb import partition as partition
+    from fedbb import report as report
     from fedbb.analysis.inspect import inspect as inspect
     from fedbb.data.dataset import Dataset as Dataset
     from fedbb.errors import DataError as DataError
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from fedbb.training.config import LocalConfig as LocalConfig
     from fedbb.training.schedule import LRSchedule as LRSchedule
 
-_PACKAGES = ("data", "losses", "methods", "models", "partition")
+_PACKAGES = ("data", "inference", "losses", "methods", "models", "partition", "report")
 """The public modules; their `__all__` lists what is public in them."""
 
 _EXPORTS = {

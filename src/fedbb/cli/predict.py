@@ -14,8 +14,8 @@ from fedbb.cli.common import AllowCode, Json, Quiet, print_json
 from fedbb.cli.screens import COLUMNS, percent
 from fedbb.errors import RunError
 from fedbb.inference.model import load_model
-from fedbb.inference.predict import Predictions, ReadOptions, read_samples, write_csv
-from fedbb.inference.predict import predict as predict_samples
+from fedbb.inference.prediction import Predictions, ReadOptions, read_samples, write_csv
+from fedbb.inference.prediction import predict as predict_samples
 
 
 def predict(

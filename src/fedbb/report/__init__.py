@@ -1,1 +1,22 @@
-"""Tables, plots and pages made from run folders."""
+"""Finished runs read, compared, reported and described: what the commands of the same names do."""
+
+from fedbb.report.audit import audit_run
+from fedbb.report.compare import compare_groups
+from fedbb.report.frames import read_run, read_runs
+from fedbb.report.groups import gather, read_group
+from fedbb.report.model_card import CardFields, model_card
+from fedbb.report.page.report import write_report
+from fedbb.runs.personal import personalize
+
+__all__ = [
+    "CardFields",
+    "audit_run",
+    "compare_groups",
+    "gather",
+    "model_card",
+    "personalize",
+    "read_group",
+    "read_run",
+    "read_runs",
+    "write_report",
+]

@@ -135,13 +135,12 @@ class _Card:
                 )
             ]
             yield to_markdown(make_table(["class", "training cases", "clients with cases"], rows))
-            yield ""
 
     def _training(self) -> Iterator[str]:
         recipe = self.info.recipe
         method = recipe.get("method", {})
         facts = {
-            "Method": f"{escape_markdown(self.info.method)} {_options(method.get('options', {}))}",
+            "Method": f"{escape_markdown(self.info.method)}, {_options(method.get('options', {}))}",
             "Rounds": str(summary_of(self.run).final.number),
             "Local training": _options(_differing(recipe.get("local", {}))),
             "Seed": str(recipe.get("seed", UNDEFINED)),
@@ -163,11 +162,9 @@ class _Card:
             interval = self._accuracy_interval() if name == "accuracy" else None
             rows.append((metric_title(name), _percent(value, interval)))
         yield to_markdown(make_table(["score", "test data, %"], rows))
-        yield ""
         rows = [self._class_row(place, cases) for place in range(len(self.info.classes))]
         head = ["class", "test cases", "recall, %", "F1, %", "AUROC, %", "average precision, %"]
         yield to_markdown(make_table(head, rows))
-        yield ""
 
     def _accuracy_interval(self) -> ScoreInterval | None:
         # The labels of one multi-label sample are not independent cases.
@@ -204,6 +201,13 @@ class _Card:
                     f"Fewer than {FEW_CASES} test cases of: {escape_markdown(', '.join(few))}. "
                     "Their scores say little."
                 )
+        missed = [
+            name
+            for name, recall in zip(self.info.classes, self.scores.per_class["recall"], strict=True)
+            if recall == 0
+        ]
+        if missed:
+            yield f"No test case was recognized of: {escape_markdown(', '.join(missed))}."
         if self.best and summary_of(self.run).chosen_on == "test":
             yield "The round was chosen by the test data, so the scores above are too high."
         if is_collapsed({k: v.tolist() for k, v in self.scores.per_class.items()}):
@@ -248,7 +252,7 @@ def _list(facts: Mapping[str, str]) -> Iterator[str]:
 
 def _options(options: Mapping[str, Any]) -> str:
     if not options:
-        return "defaults"
+        return "default options"
     return _code(", ".join(f"{key} = {json.dumps(value)}" for key, value in options.items()))
 
 

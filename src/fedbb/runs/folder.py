@@ -234,7 +234,7 @@ class MemoryStore:
     client_states: ClientStateStore
 
     def commit(self, record: Record, checkpoint: Checkpoint, *, best: bool) -> None:
-        """Keep nothing: whoever consumes the rounds keeps what it wants."""
+        """Keep nothing: the consumer of the rounds keeps what it needs."""
 
     def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
         """Keep nothing."""

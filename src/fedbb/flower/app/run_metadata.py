@@ -12,7 +12,7 @@ from fedbb.flower.app.serde import Outline
 from fedbb.flower.app.settings import Scoring
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, Task
+from fedbb.records import ClientInfo, LabelCounts, Task
 from fedbb.runs.folder import CLIENTS_FILE, RunFolder
 from fedbb.runs.metadata import (
     ClientRecord,
@@ -20,6 +20,7 @@ from fedbb.runs.metadata import (
     describe_clients,
     set_up_folder,
 )
+from fedbb.runs.model_info import ModelInfo
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def set_up(
     recipe: Recipe,
     method: Method,
     metadata: RunMetadata,
-    scored: Mapping[str, int],
+    scored: Mapping[str, LabelCounts],
+    model: ModelInfo | None,
 ) -> None:
     """Write the files with which a run begins."""
 
@@ -107,12 +109,12 @@ def set_up(
         save_run_metadata(folder, metadata)
         return describe(metadata, scored, describe_clients(metadata.infos, method))
 
-    set_up_folder(folder, recipe, begin)
+    set_up_folder(folder, recipe, begin, model)
 
 
 def describe(
     metadata: RunMetadata,
-    scored: Mapping[str, int],
+    scored: Mapping[str, LabelCounts],
     clients: Sequence[ClientRecord],
     samples: int | None = None,
 ) -> FederationRecord:
@@ -120,7 +122,7 @@ def describe(
 
     Args:
         metadata: the run and its clients.
-        scored: the number of examples that the server scores rounds on, by name.
+        scored: the label counts of the examples that the server scores rounds on, by name.
         clients: what it knows of each client.
         samples: the number of all training samples, if the server does not know each client's.
     """
@@ -132,8 +134,9 @@ def describe(
         task=outline.task,
         classes=outline.classes,
         train=sum(info.samples for info in metadata.infos) if samples is None else samples,
-        scored=scored,
+        scored={name: counts.samples for name, counts in scored.items()},
         positives=None,
         clients=tuple(clients),
         notes=tuple(notes),
+        scored_cases=scored,
     )

@@ -23,6 +23,7 @@ from fedbb.flower.app.run_metadata import RunMetadata, load_run_metadata, name_r
 from fedbb.flower.app.settings import RunSettings, read_run_settings, split_names
 from fedbb.flower.app.site import dataset_of, outline_of
 from fedbb.flower.app.transport import GridTransport
+from fedbb.imbalance.counts import count_labels
 from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
 from fedbb.recipes.spec import Recipe
@@ -31,6 +32,7 @@ from fedbb.rounds.loop import Score
 from fedbb.rounds.round import PlainRound, accept_all
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
+from fedbb.runs.metadata import model_info_of
 from fedbb.runs.runner import check_resume, go_on
 from fedbb.runs.runtime import RunRuntime, local_config_of, network_of
 from fedbb.state import snapshot
@@ -82,7 +84,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
         if folder.is_run():
             metadata = _resume(folder, settings, registry)
         elif private is not None:
-            metadata = _begin_private(folder, settings, private, own)
+            metadata = _begin_private(folder, settings, method, private, own)
         else:
             metadata = _begin(folder, settings, method, registry, own)
         dataset = dataset_of(metadata.outline) if own is None else own.dataset
@@ -177,13 +179,18 @@ def _begin(
     metadata = RunMetadata(
         name_run(settings.recipe), settings.score, registry.outline, tuple(infos)
     )
-    set_up(folder, settings.recipe, method, metadata, _scored_sizes(own))
+    model = None if own is None else model_info_of(settings.recipe, method, own.dataset)
+    set_up(folder, settings.recipe, method, metadata, _scored_cases(own), model)
     log.info("%d sites, %d samples", len(infos), sum(info.samples for info in infos))
     return metadata
 
 
 def _begin_private(
-    folder: RunFolder, settings: RunSettings, private: SecureServer, own: OwnData | None
+    folder: RunFolder,
+    settings: RunSettings,
+    method: Method,
+    private: SecureServer,
+    own: OwnData | None,
 ) -> RunMetadata:
     """Wait for all sites, sum their statistics, and write the files with which a run begins."""
     registry = private.registry
@@ -191,12 +198,16 @@ def _begin_private(
     assert registry.outline is not None
     name = private.run_name(folder, name_run(settings.recipe))
     metadata = RunMetadata(name, settings.score, registry.outline, tuple(infos), hidden=True)
-    private.set_up(folder, metadata, _scored_sizes(own))
+    model = None if own is None else model_info_of(settings.recipe, method, own.dataset)
+    private.set_up(folder, metadata, _scored_cases(own), model)
     return metadata
 
 
-def _scored_sizes(own: OwnData | None) -> dict[str, int]:
-    return {} if own is None else {name: len(part) for name, part in own.scored.items()}
+def _scored_cases(own: OwnData | None) -> dict[str, LabelCounts]:
+    if own is None:
+        return {}
+    task, classes = own.dataset.task, len(own.dataset.classes)
+    return {name: count_labels(part.labels, task, classes) for name, part in own.scored.items()}
 
 
 def _open_runtime(

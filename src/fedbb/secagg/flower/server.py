@@ -25,10 +25,11 @@ from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.methods import Method
 from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ModelState
+from fedbb.records import LabelCounts, ModelState
 from fedbb.rounds.round import repeat_until_quorum
 from fedbb.runs.folder import CLIENTS_FILE, RunFolder
 from fedbb.runs.metadata import ClientRecord, FederationRecord, set_up_folder
+from fedbb.runs.model_info import ModelInfo
 from fedbb.secagg.audit import AuditFile, RoundAudit, begin_audit
 from fedbb.secagg.cbr import Agreement
 from fedbb.secagg.client_secrets import ROSTER, RosterKeys, read_server_keys
@@ -148,7 +149,13 @@ class SecureServer:
         """
         return load_run_metadata(folder).run if folder.file(CLIENTS_FILE).exists() else name
 
-    def set_up(self, folder: RunFolder, metadata: RunMetadata, scored: Mapping[str, int]) -> None:
+    def set_up(
+        self,
+        folder: RunFolder,
+        metadata: RunMetadata,
+        scored: Mapping[str, LabelCounts],
+        model: ModelInfo | None,
+    ) -> None:
         """Sum the sites' statistics and write the run folder."""
 
         def begin() -> FederationRecord:
@@ -161,7 +168,7 @@ class SecureServer:
             log.info("%d sites confirmed the sums", len(statistics.confirmations))
             return describe_private(metadata, statistics.sums.samples, scored)
 
-        set_up_folder(folder, self.recipe, begin)
+        set_up_folder(folder, self.recipe, begin, model)
 
     def transport(self, what: str, attachment: Attachment | None = None) -> SiteTransport:
         """Return the transport to the sites for one sum."""
@@ -268,7 +275,7 @@ def open_rounds(
 
 
 def describe_private(
-    metadata: RunMetadata, samples: int, scored: Mapping[str, int]
+    metadata: RunMetadata, samples: int, scored: Mapping[str, LabelCounts]
 ) -> FederationRecord:
     """Return what the server of a private run knows of its sites: their number and all samples."""
     clients = [ClientRecord(info.client) for info in metadata.infos]

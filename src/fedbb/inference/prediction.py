@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.names import nearest
+from fedbb._util.table import make_table, to_csv
 from fedbb.data.csv_table import CsvTable, read_class_column, read_csv, read_label_columns
 from fedbb.data.images.archive import Folder
 from fedbb.data.images.decode import ImageFormat, ImageSource, Request, decode_all
@@ -136,15 +136,19 @@ def predict(model: InferenceModel, samples: Samples) -> Predictions:
 
 def write_csv(predictions: Predictions, file: TextIO) -> None:
     """Write a row for each sample: name, true label if known, predicted classes, probabilities."""
-    writer = csv.writer(file, lineterminator="\n")
     known = predictions.labels is not None
-    chances = [f"p({name})" for name in predictions.classes]
-    writer.writerow(["sample", *(["label"] if known else []), "predicted", *chances])
-    for row, name in enumerate(predictions.names):
-        truth = [";".join(_truth(predictions, row))] if known else []
-        said = ";".join(predictions.predicted[row])
-        chances = [f"{chance:.6g}" for chance in predictions.probabilities[row]]
-        writer.writerow([name, *truth, said, *chances])
+    chances = (f"p({name})" for name in predictions.classes)
+    rows = (
+        (
+            name,
+            *([";".join(_truth(predictions, row))] if known else []),
+            ";".join(predictions.predicted[row]),
+            *predictions.probabilities[row].tolist(),
+        )
+        for row, name in enumerate(predictions.names)
+    )
+    head = ("sample", *(["label"] if known else []), "predicted", *chances)
+    file.write(to_csv(make_table(head, rows)))
 
 
 def _said(probabilities: FloatArray, info: ModelInfo) -> Iterable[tuple[str, ...]]:

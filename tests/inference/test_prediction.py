@@ -11,7 +11,7 @@ from PIL import Image
 from fedbb.data.registry import load_dataset
 from fedbb.errors import DataError
 from fedbb.inference.model import load_model
-from fedbb.inference.predict import ReadOptions, predict, read_samples, write_csv
+from fedbb.inference.prediction import ReadOptions, predict, read_samples, write_csv
 
 
 @pytest.fixture(scope="module")
