@@ -114,8 +114,10 @@ def record_keys(kind: type, prefix: str):
 def options(kind: type):
     """Yield each option of a loader with its default, tuples as the lists that TOML knows."""
     for field in fields(kind):
-        assert field.default is not MISSING
         value = field.default
+        if value is MISSING:
+            assert field.default_factory is not MISSING
+            value = field.default_factory()
         yield field.name, list(value) if isinstance(value, tuple) else value
 
 

@@ -90,6 +90,7 @@ def change_info(folder, target, **changes):
         ({"task": "ranking"}, "ranking"),
         ({"extra": 1}, "extra is unknown"),
         ({"input_shape": ["x"]}, "input_shape"),
+        ({"input_dtype": "object"}, "uint8, float32"),
     ],
 )
 def test_a_description_that_does_not_fit_is_refused(folder, tmp_path, changes, words):

@@ -14,6 +14,7 @@ import torch
 from scipy.special import expit, softmax  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
+from fedbb.data.transforms import zero_batch
 from fedbb.errors import DataError, RunError
 from fedbb.models.base import run_network
 from fedbb.models.build import materialize
@@ -147,7 +148,7 @@ def load_model(
     path = _model_file(Path(source), best)
     checkpoint, info = load_checkpoint(path), read_info(path)
     network = _build(info, model, allow_code)
-    materialize(network, info.input_shape)
+    materialize(network, zero_batch(np.empty((0, *info.input_shape), info.input_dtype)))
     _check_state(snapshot(network), checkpoint.state, path)
     restore(network, checkpoint.state)
     return InferenceModel(network, info).eval()

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import nn
 
+from fedbb._util.plugins import AllowedCode
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
-from fedbb.models.registry import AllowedCode, check_code
-from fedbb.recipes.check import check_data, check_recipe
+from fedbb.recipes.check import check_data, check_named_code, check_recipe
 from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
@@ -92,7 +92,8 @@ def run(
             the same bits; without it a folder that holds a run is refused.
         progress: Called with the number of images decoded so far and in all.
         workers: Number of worker processes; follows the cores if None. It changes no bit.
-        allow_code: Whether model.name may be "package.module:function", which runs that code.
+        allow_code: Whether model.name and method.loss may be "package.module:function", which runs
+            that code.
 
     Yields:
         The record of each round, as rounds.jsonl holds it.
@@ -113,14 +114,14 @@ def recipe_loader(
 
     Args:
         recipe: What to run.
-        allow_code: Whether model.name may be "package.module:function", which runs that code.
+        allow_code: Whether code that the recipe names as "package.module:function" may run.
         progress: Called with the number of images decoded so far and in all.
 
     Raises:
         RecipeError: The recipe contradicts itself, or names code that may not run.
     """
-    method = check_recipe(recipe)
-    check_code(recipe.model.name, allow_code)
+    check_named_code(recipe, allow_code)
+    method = check_recipe(recipe, allow_code=allow_code)
 
     def load(device: str | None) -> RunParts:
         federation = prepare(recipe, progress)

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset
 from fedbb.inference.model import InferenceModel
 from fedbb.methods import Method
 from fedbb.models.build import ModelSource
-from fedbb.models.registry import AllowedCode
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule
 from fedbb.recipes.reader import make_recipe, read_recipe
@@ -165,8 +165,8 @@ def run(
         out: Folder that keeps the run; without it nothing is written.
         resume: Whether an unfinished run in `out` goes on, to the same bits.
         workers: Worker processes; one per core if None, 0 for none.
-        allow_code: Whether model.name may be "package.module:function", which runs that code; or
-            the names that are allowed.
+        allow_code: Whether code that the recipe names as "package.module:function" may run: all,
+            or a list of such names.
         progress: Called after each round.
 
     Raises:

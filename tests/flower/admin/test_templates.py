@@ -1,12 +1,15 @@
 import tomllib
+from pathlib import Path
 
 import pytest
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import get_fab_metadata
 
 from fedbb.errors import RunError
+from fedbb.flower.admin.local import node_command
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder, join_address, split_address
 from fedbb.flower.admin.templates import make_federation
+from fedbb.flower.app.settings import read_site_settings
 
 
 @pytest.fixture
@@ -66,6 +69,19 @@ def test_a_site_tells_its_client_where_its_own_data_lies(folder):
     config = site.node_config()
     assert config["data"] == str(folder.path.resolve() / 'x "y".npz')
     assert config["whole"] is True
+    assert "allowed-code" not in config
+
+
+def test_a_site_lists_the_code_that_it_allows(folder):
+    site = folder.site(1)
+    site.settings_file.write_text(
+        'client = 1\nserver = "a:1"\nallowed-code = ["my.nets:build", "my_losses:Own.loss"]\n'
+    )
+    config = site.node_config()
+    assert config["allowed-code"] == "my.nets:build,my_losses:Own.loss"
+    command = node_command(site, config, "a:1", 9000)
+    given = tomllib.loads(Path(command[command.index("--node-config") + 1]).read_text())
+    assert read_site_settings(given).allowed_code == ("my.nets:build", "my_losses:Own.loss")
 
 
 @pytest.mark.parametrize(
@@ -76,6 +92,9 @@ def test_a_site_tells_its_client_where_its_own_data_lies(folder):
         ("client = 0", "server is missing"),
         ('client = 0\nserver = "a:1"\ndatta = "x"', "datta is unknown"),
         ("client = ", "not valid TOML"),
+        ('client = 0\nserver = "a:1"\nallowed-code = "a:b"', "allowed-code must be list"),
+        ('client = 0\nserver = "a:1"\nallowed-code = ["a.b"]', "allowed-code holds 'a.b'; allowed"),
+        ('client = 0\nserver = "a:1"\nallowed-code = ["a:b,c:d"]', "allowed-code holds 'a:b,c:d'"),
     ],
 )
 def test_wrong_settings_of_a_site_are_told(folder, text, told):

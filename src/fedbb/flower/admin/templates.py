@@ -23,6 +23,9 @@ SITE = """\
 
 # Take part in private runs only, in which the server sees sums and no single model or count.
 # private = true
+
+# Networks and losses in code that a recipe may name and this site imports.
+# allowed-code = ["my_nets:build"]
 """
 
 
