@@ -78,6 +78,10 @@ EVERY_KEY: Final = "every key"
 """As the context of `model_dump`: write all keys, also those of `ADDED`."""
 
 
+# Dots alone would name the folder itself or the one above it; file systems bound the length.
+FolderName = Annotated[str, Field(max_length=240, pattern=r"^\.*[\w+=-][\w.+=-]*$")]
+
+
 class Section(BaseModel):
     """What all parts of a recipe have in common."""
 
@@ -178,7 +182,7 @@ class Recipe(Section):
         evaluation: Scoring of rounds.
     """
 
-    name: Annotated[str, Field(min_length=1, pattern=r"^[\w.+=-]+$")] | None = None
+    name: FolderName | None = None
     seed: Seed = 0
     engine: Literal["auto", "pool", "inline", "central"] = "auto"
     privacy: Literal["none", "masked", "bfv"] = "none"
