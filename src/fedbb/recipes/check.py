@@ -53,8 +53,10 @@ def check_named_code(recipe: Recipe, allowed: AllowedCode) -> None:
     """Refuse a recipe that names code which may not run.
 
     Raises:
-        RecipeError: It does; the message says how to allow the code.
+        RecipeError: It does, or it only records a run that was made from Python; the message says
+            how to go on.
     """
+    refuse_python(recipe)
     check_code("model.name", recipe.model.name, allowed)
     check_code("method.loss", recipe.method.loss or "", allowed)
 
