@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import results
-from benchmarks.work import BATCH, CLASSES, make_images
+from benchmarks.work import BATCH, CLASSES, SIZE, make_images
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import fedavg, pnb
 from fedbb.models.registry import build_model
@@ -53,7 +53,7 @@ def compare(model: str, task: Task, pairs: int) -> dict[str, Any]:
     images, targets = _batch(task)
     losses = [_bind(method, task) for method in (fedavg(), pnb())]
     torch.manual_seed(0)
-    network = build_model(model, CLASSES, channels=3).to(memory_format=torch.channels_last)
+    network = build_model(model, CLASSES, (3, SIZE, SIZE)).to(memory_format=torch.channels_last)
     network.train()
     descent = LocalOptimizer(network, LocalConfig(), lr=1e-6)
 
