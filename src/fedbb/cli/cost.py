@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from fedbb._util.table import Table, make_table, to_rich
-from fedbb.cli.common import AllowCode, Json, Quiet, print_json
+from fedbb.cli.common import AllowCode, Json, Quiet, print_json, say
 from fedbb.errors import RecipeError
 from fedbb.evaluation.cost import price
 from fedbb.methods import BASES, Method, build_method
@@ -61,9 +61,9 @@ def cost(
         console.print(to_rich(_table(rows, f"{model}, {classes} classes, {image}", images)))
         for row in rows:
             if row["note"]:
-                console.print(f"{row['method']}: {row['note']}", markup=False, highlight=False)
+                say(console, f"{row['method']}: {row['note']}")
         for line in left_out:
-            console.print(line, markup=False, highlight=False)
+            say(console, line)
         console.print(
             "M: millions. MACs are per image: of a whole training step, and, as the paper counts, "
             "of forward passes only, parameters without batch norm. Sent: one state, each way and "

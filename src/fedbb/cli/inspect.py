@@ -22,7 +22,7 @@ from fedbb.analysis.label_columns import Layout
 from fedbb.analysis.label_readers import LabelTable, read_label_arrays, read_label_table
 from fedbb.analysis.label_statistics import Labels, from_array
 from fedbb.analysis.measures import Settings
-from fedbb.cli.common import Json, Quiet, print_json, progress_bar
+from fedbb.cli.common import Json, Quiet, echo, print_json, progress_bar, say
 from fedbb.data.download import Progress
 from fedbb.data.label_policy import Policy
 from fedbb.data.registry import dataset_names
@@ -118,12 +118,12 @@ def inspect(
     if as_json:
         print_json(result.as_json(), indent=None)
     elif suggest:
-        typer.echo(fragment, nl=False)
+        echo(fragment, nl=False)
     elif not quiet:
         console = Console()
         print_summary(result, console)
         if out is not None:
-            console.print(f"page: {out / 'index.html'}", markup=False, highlight=False)
+            say(console, f"page: {out / 'index.html'}")
 
 
 def _rule(kind: str, clients: int, concentration: float, seed: int) -> Rule:

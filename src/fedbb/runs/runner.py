@@ -207,7 +207,7 @@ def commit_rounds(
     folder: RunFolder | MemoryStore, recipe: Recipe, task: Task, runtime: RunRuntime
 ) -> Iterator[CommittedRound]:
     """Yield the rounds that a run still lacks, each once it is committed, and close the run."""
-    checkpoint = folder.latest() or Checkpoint(0, runtime.first)
+    checkpoint = folder.latest(runtime.first) or Checkpoint(0, runtime.first)
     records = folder.rewind(checkpoint.round)
     runtime.state_rounds.update(checkpoint.state_rounds)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
