@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -20,6 +21,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 FOR_NODES = "/v1/fleet/"
 HEALTH = "/health"
+PASSED_ON = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
+"""Headers of a proxy, which names in them where a request came from."""
+
 ROUTINE = ("ControlServicer.ListRuns", "ControlServicer.ListNodes", "/v1/control/list-")
 """Requests that a monitored run repeats all the time; they would fill the log."""
 
@@ -46,11 +50,17 @@ class LocalOnly:
 
 
 def is_allowed(scope: Scope) -> bool:
-    """Tell whether a request may pass: from nodes always, others only from this machine."""
+    """Tell whether a request may pass: from nodes always, others only from this machine.
+
+    Only the socket's own peer is believed. A request that a proxy passed on came from elsewhere,
+    whatever its headers say.
+    """
     if scope["type"] == "http":
         path = str(scope["path"])
         if path == HEALTH or path.startswith(FOR_NODES):
             return True
+    if any(name.lower() in PASSED_ON for name, _ in scope.get("headers", ())):
+        return False
     client, server = scope.get("client"), scope.get("server")
     if not client or not server:
         return False
@@ -98,6 +108,7 @@ def main() -> None:
         return (Middleware(LocalOnly), *others())
 
     extensions.get_middleware = outermost
+    os.environ["FORWARDED_ALLOW_IPS"] = ""  # uvicorn is to believe no proxy about its peers
     wait_for_database()
     for name in ("flwr", "uvicorn.access"):
         logging.getLogger(name).addFilter(is_worth_logging)
