@@ -36,9 +36,9 @@ PATIENCE = 6.0
 """Seconds between SIGTERM and SIGKILL; Flower's programs end by themselves within five."""
 
 
-HANDED_ON = frozenset(
-    ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ")
-    + ("TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV")
+HANDED_ON = (
+    *("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ"),
+    *("TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV"),
 )
 HANDED_ON_PREFIXES = (
     *("LC_", "XDG_", "LD_", "DYLD_", "PYTHON", "FEDBB_", "COV", "HF_"),
