@@ -1,4 +1,6 @@
+import sqlite3
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -131,3 +133,19 @@ def test_site_folders_are_found_by_number(folder):
     (folder.path / "site-x").mkdir()
     assert [site.path.name for site in folder.sites()][-2:] == ["site-9", "site-10"]
     assert SiteFolder(folder.path / "site-x") not in folder.sites()
+
+
+def test_the_servers_files_are_closed_to_other_users_also_in_an_older_folder(tmp_path):
+    folder = FederationFolder(tmp_path / "fed")
+    make_federation(folder, 0)
+    for step in ("new", "older"):
+        with closing(sqlite3.connect(folder.database)) as database:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute(f"CREATE TABLE {step} (x)")
+            files = list(folder.server.iterdir())
+            assert len(files) > 1
+            assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+        assert folder.server.stat().st_mode & 0o777 == 0o700
+        folder.server.chmod(0o755)
+        folder.database.chmod(0o644)
+        make_federation(folder, 0)

@@ -23,7 +23,7 @@ from fedbb._version import __version__
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Task
-from fedbb.rounds.replies import Reply
+from fedbb.rounds.replies import MOST_SAMPLES, Reply
 from fedbb.state import state_from_arrays, state_to_arrays
 from fedbb.training.config import TrainJob
 
@@ -224,7 +224,7 @@ def _scores(content: RecordDict, name: str, classes: int) -> Scores:
     wanted = (len(PER_CLASS) * classes,)
     if vector is None or vector.dtype != np.float64 or vector.shape != wanted:
         raise ReplyError(f"scores: {name} has no vector of {wanted[0]} numbers")
-    if type(samples) is not int or not 0 < samples < 2**53:
+    if type(samples) is not int or not 0 < samples <= MOST_SAMPLES:
         raise ReplyError(f"scores: {name} has no valid number of samples")
     macro = {metric: facts.get(metric) for metric in MACRO}
     figures = np.array([_number(value) for value in macro.values()])
