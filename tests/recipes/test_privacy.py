@@ -62,9 +62,9 @@ def test_recipes_are_checked_and_audits_are_read_without_cryptography():
 
 @pytest.mark.parametrize(
     ("quorum", "participation", "least"),
-    [(0.5, 1.0, 5), (0.1, 1.0, 3), (1.0, 1.0, 10), (1.0, 0.5, 5)],
+    [(0.5, 1.0, 7), (0.8, 1.0, 8), (1.0, 1.0, 10), (0.5, 0.5, 4), (1.0, 0.5, 5), (0.1, 0.3, 3)],
 )
-def test_the_least_cohort_follows_the_quorum_and_is_never_below_three(quorum, participation, least):
+def test_the_least_cohort_is_two_thirds_of_a_round_or_its_quorum(quorum, participation, least):
     rounds = {"number": 1, "participation": participation}
     recipe = recipe_of(10, defense={"quorum": quorum}, rounds=rounds)
     assert least_cohort(recipe, 10) == least

@@ -5,6 +5,7 @@ Nothing in here needs cryptography, so that a missing extra is reported instead 
 
 from __future__ import annotations
 
+import hashlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -65,16 +66,38 @@ def check_members(recipe: Recipe, method: Method, clients: int) -> None:
 
 
 def least_cohort(recipe: Recipe, clients: int) -> int:
-    """Return the smallest cohort of a sum, by the quorum of the recipe."""
+    """Return the smallest cohort of a sum, which is signed with the roster.
+
+    At least two thirds of the clients that a round of the recipe chooses, and its quorum. The
+    server chooses the cohort of each sum: of three clients out of five it would need only two
+    accomplices.
+
+    Args:
+        recipe: its participation and quorum count.
+        clients: how many clients are enrolled.
+
+    Returns:
+        The fewest clients of a cohort, and the fewest that must stay to the end.
+    """
     chosen = chosen_number(clients, recipe.rounds.participation)
-    return max(FEWEST, recipe.defense.required(chosen))
+    return max(FEWEST, 2 * chosen // 3 + 1, recipe.defense.required(chosen))
 
 
 def agreement_of(recipe: Recipe, method: Method, clients: int) -> Agreement:
     """Return what the clients of a recipe agree on with the server."""
     defense = recipe.defense
     terms = terms_of(method.weighting, clients)
-    return Agreement(terms, method.merge, Bounds(defense.max_weight, defense.max_norm))
+    bounds = Bounds(defense.max_weight, defense.max_norm)
+    return Agreement(terms, method.merge, bounds, recipe_digest(recipe))
+
+
+def recipe_digest(recipe: Recipe) -> str:
+    """Return the SHA-256 of a recipe as far as results depend on it.
+
+    It covers the method with its options (γ), local training, the seed and the rounds. Only where
+    clients run is left out.
+    """
+    return hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()
 
 
 def roster_terms(recipe: Recipe, method: Method, clients: int) -> dict[str, Any]:

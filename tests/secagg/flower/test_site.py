@@ -2,13 +2,14 @@
 
 import logging
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from fedbb.errors import QuorumError, RunError
+from fedbb.errors import PrivacyError, QuorumError, RunError
 from fedbb.flower.app.serde import TrainRequest, pack_state, pack_train_request
 from fedbb.flower.app.site import Site
 from fedbb.flower.app.transport import Failure, GridTransport
@@ -174,9 +175,9 @@ def test_a_message_that_the_server_did_not_sign_is_refused(finished):
     content = last_message(grid, "keys")
     forged = bytearray(read_message(content))
     forged[-1] ^= 1
-    outcome = ask(grid, "query.secure", pack_message("keys", bytes(forged), 0))
+    outcome = ask(grid, "query.secure", pack_message("keys", bytes(forged)))
     assert "invalid signature" in outcome.reason
-    outcome = ask(grid, "query.secure", pack_message("keys", b"nonsense", 0))
+    outcome = ask(grid, "query.secure", pack_message("keys", b"nonsense"))
     assert "not a message" in outcome.reason
     outcome = ask(grid, "query.secure", RecordDict({"facts": ConfigRecord({"stage": "keys"})}))
     assert "ReplyError" in outcome.reason
@@ -256,3 +257,23 @@ def test_a_site_may_keep_to_private_runs(tmp_path):
     grid = open_loopback(recipe, private=True)
     with pytest.raises(RunError, match="private runs only, as its staff has set"):
         flower_run(recipe, tmp_path / "flower", grid, wait=0.0)
+
+
+def test_sites_with_another_recipe_than_the_rest_give_noise_and_no_sums(tmp_path):
+    """A server that sends one site another rate would read its change by comparison."""
+    recipe = private_recipe(tmp_path)
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    other = recipe.model_copy(update={"local": replace(recipe.local, lr=recipe.local.lr / 2)})
+
+    class Lying(type(grid)):
+        def _work(self, number, parcel):
+            told = other if number == FIRST_NODE else recipe
+            self.run_config = {"recipe": told.model_dump_json()}
+            return super()._work(number, parcel)
+
+    lying = Lying(grid.nodes, grid.run_config)
+    with pytest.raises(PrivacyError):
+        private_run(recipe, tmp_path / "flower", federation, lying)
+    assert {passed.stage for passed in lying.seen if passed.way == "from"} >= {"masked", "unmask"}
+    assert "told" not in {passed.stage for passed in lying.seen}
