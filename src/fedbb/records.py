@@ -13,6 +13,9 @@ from torch import Tensor
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+MOST_CLASSES = 100_000
+"""More are taken for a mistake, such as a column of names read as labels."""
+
 OptimizerState = Mapping[str, Mapping[str, Tensor]]
 """What an optimizer remembers, by torch's name of the quantity and then by parameter."""
 

@@ -268,3 +268,16 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path):
     np.save(tmp_path / "single.npy", np.zeros(3))
     with pytest.raises(DataError, match="cannot read"):
         read_label_arrays(tmp_path / "single.npy")
+
+
+def test_class_numbers_of_thousands_of_digits_are_names(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text(f"label\n7\n{'9' * 5000}\n12\n")
+    assert read_label_table(path).labels.classes == ("7", "12", "9" * 5000)
+
+
+@pytest.mark.parametrize("classes", [np.array("ab"), np.zeros(2, dtype=[("a", "i4")])])
+def test_class_names_that_are_no_list_are_refused(tmp_path, classes):
+    np.savez(tmp_path / "labels.npz", labels=np.array([0, 1]), classes=classes)
+    with pytest.raises(DataError, match=r"labels\.npz: classes"):
+        read_label_arrays(tmp_path / "labels.npz")

@@ -37,6 +37,7 @@ def test_minus_one_is_unknown_and_names_are_sorted():
         ([0, -3], {}, "label 1 is -3"),
         ([0, np.nan], {}, "label 1 is nan"),
         ([0, 7], {"classes": ["a", "b"]}, "label 1 is 7"),
+        ([0, 10**9], {}, "label 1 is 1000000000; .* name all classes"),
         (["a", "c"], {"classes": ["a", "b"]}, "'c'"),
         ([[0, 2]], {}, "label 0, class 1 is 2"),
         ([["a"]], {}, "numbers 0 and 1"),

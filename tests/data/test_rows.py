@@ -320,3 +320,10 @@ def test_channels_of_arrays_are_moved_if_asked() -> None:
     assert np.array_equal(made.train.inputs, FIRST)
     with pytest.raises(DataError, match="no axis of channels"):
         Dataset.from_arrays(np.zeros((6, 3)), labels, test_share=0.5, channels_last=True)
+
+
+def test_a_class_number_far_above_the_number_of_samples_is_refused() -> None:
+    with pytest.raises(DataError, match=r"arrays test label 1 is 1000000000; .* name all classes"):
+        Dataset.from_arrays(np.zeros((2, 3)), [0, 1], np.zeros((2, 3)), [0, 10**9])
+    many = Dataset.from_arrays(np.zeros((2, 3)), [0, 999], np.zeros((1, 3)), [1])
+    assert len(many.classes) == 1000

@@ -52,6 +52,11 @@ def test_counts_are_float64():
     assert counts.positive.dtype == counts.negative.dtype == np.float64
 
 
+def test_more_classes_than_memory_could_count_are_refused():
+    with pytest.raises(ValueError, match="1000000000000 classes are more than the 100000 allowed"):
+        count_labels([0, 1], "multiclass", 10**12)
+
+
 @pytest.mark.parametrize("labels", [[0, 3], [-1, 0], [0.5, 1.0], [0.0, NAN], [0.0, float("inf")]])
 def test_multiclass_labels_outside_the_classes_are_refused(labels):
     with pytest.raises(ValueError, match="multi-class labels must be whole numbers from 0 to 2"):

@@ -84,6 +84,14 @@ def test_settings_replace_values_and_are_read_as_toml(recipe_file):
         ("engine=rocket", "engine = 'rocket' is refused"),
         ("seed=-1", "seed = -1 is refused"),
         ("name='../up'", "name = '../up' is refused"),
+        ("name='.'", "name = '.' is refused"),
+        ("name='..'", "name = '..' is refused"),
+        ("name='...'", "name = '...' is refused"),
+        ("name='/etc'", "name = '/etc' is refused"),
+        ("name='up/x'", "name = 'up/x' is refused"),
+        ("name='up\\x'", "string should match pattern"),
+        ("name=''", "name = '' is refused"),
+        (f"name='{'x' * 300}'", "at most 240 characters"),
         ("evaluation.metric=luck", "evaluation.metric = 'luck' is refused"),
         ("lr", "must have the form key=value"),
         ("=3", "must have the form key=value"),
@@ -151,6 +159,12 @@ keys = st.sampled_from(["data", "method", "local", "rounds", "seed", "name", "mo
 def test_no_nonsense_raises_anything_but_a_recipe_error(nonsense):
     with suppress(RecipeError):
         make_recipe(nonsense)
+
+
+@pytest.mark.parametrize("damaged", [3, None, "python", [1]])
+def test_what_is_no_table_is_a_recipe_error(damaged):
+    with pytest.raises(RecipeError, match="recipe of a run"):
+        make_recipe(damaged, "recipe of a run")
 
 
 @given(st.text(max_size=60))

@@ -154,6 +154,18 @@ def test_a_state_that_is_missing_or_damaged_is_refused_by_name(tmp_path):
         store.load(1, 2)
 
 
+def test_a_state_of_another_client_or_round_is_refused(tmp_path):
+    files = ClientStateFiles(tmp_path)
+    files.save(3, 7, ClientState(None, {}))
+    first = next(tmp_path.iterdir())
+    for client, number in ((4, 7), (3, 8)):
+        copied = tmp_path / f"client-{client:06d}-round-{number:06d}.safetensors"
+        copied.write_bytes(first.read_bytes())
+        with pytest.raises(RunError, match="it is of client '3' in round '7'"):
+            files.load(client, number)
+    assert files.load(3, 7) == ClientState(None, {})
+
+
 def test_a_folder_that_cannot_be_written_is_told_with_the_round(tmp_path):
     with pytest.raises(RunError, match="round 2 could not be saved"):
         ClientStateFiles(tmp_path / "missing").save(1, 2, ClientState(MODEL))

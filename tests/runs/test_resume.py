@@ -1,10 +1,14 @@
+import errno
 import json
+import os
 import resource
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.checkpoint import load_checkpoint, save_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import NUMERICS
 from fedbb.runs.runner import run
@@ -147,6 +151,56 @@ def test_a_full_disk_loses_no_finished_round_and_the_run_goes_on_later(tmp_path)
     assert resumed["sha256"] == whole["sha256"]
 
 
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Returns a function that fills the disk for writes of files of a name."""
+
+    def fill(name):
+        fsync = os.fsync
+
+        def full(handle):
+            if name in Path(f"/proc/self/fd/{handle}").readlink().name:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            fsync(handle)
+
+        monkeypatch.setattr(os, "fsync", full)
+
+    return fill
+
+
+@pytest.mark.parametrize("name", ["final.safetensors", "summary.json"])
+def test_a_disk_full_at_the_end_loses_no_round_and_the_run_is_closed_later(
+    tmp_path, monkeypatch, full_disk, name
+):
+    recipe = small_recipe(tmp_path)
+    whole, expected = finish(recipe, tmp_path / "whole")
+    full_disk(name)
+    records = run(recipe, tmp_path / "run")
+    with pytest.raises(RunError, match=r"final model could not be saved .* all rounds are kept"):
+        list(records)
+    monkeypatch.undo()
+    resumed, more = finish(recipe, tmp_path / "run", resume=True)
+    assert more == []
+    assert resumed["sha256"] == whole["sha256"]
+    kept = RunFolder(tmp_path / "run").records()
+    assert without_seconds(kept) == without_seconds(expected)
+
+
+def test_a_disk_full_on_resume_loses_nothing(tmp_path, monkeypatch, full_disk):
+    recipe = small_recipe(tmp_path)
+    whole, _ = finish(recipe, tmp_path / "whole")
+    records = run(recipe, tmp_path / "run")
+    next(records)
+    records.close()
+    full_disk("rounds.jsonl")
+    with pytest.raises(RunError, match=r"rounds\.jsonl could not be saved .* No space left"):
+        next(run(recipe, tmp_path / "run", resume=True))
+    monkeypatch.undo()
+    resumed, rest = finish(recipe, tmp_path / "run", resume=True)
+    assert [record["round"] for record in rest] == [2, 3, 4]
+    assert resumed["sha256"] == whole["sha256"]
+
+
 def test_moons_memory_is_kept_for_the_clients_that_trained_and_pruned(tmp_path):
     recipe = small_recipe(
         tmp_path, method={"name": "moon"}, rounds={"number": 6, "participation": 0.4}
@@ -177,3 +231,84 @@ def test_a_damaged_newest_checkpoint_takes_the_memory_before_it_as_well(tmp_path
 def test_methods_without_memory_write_none(tmp_path):
     list(run(small_recipe(tmp_path), tmp_path / "run"))
     assert list((tmp_path / "run" / "memories").iterdir()) == []
+
+
+def two_rounds(tmp_path, name, **changes):
+    """Run two of four rounds; return the recipe and the folder."""
+    recipe = small_recipe(tmp_path, **changes)
+    records = run(recipe, tmp_path / name)
+    for _ in range(2):
+        next(records)
+    records.close()
+    return recipe, tmp_path / name
+
+
+def other_type(checkpoint):
+    params = {name: tensor.double() for name, tensor in checkpoint.state.params.items()}
+    return replace(checkpoint, state=replace(checkpoint.state, params=params))
+
+
+def other_shape(checkpoint):
+    params = {name: tensor[..., None] for name, tensor in checkpoint.state.params.items()}
+    return replace(checkpoint, state=replace(checkpoint.state, params=params))
+
+
+def without_a_name(checkpoint):
+    params = dict(list(checkpoint.state.params.items())[1:])
+    return replace(checkpoint, state=replace(checkpoint.state, params=params))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_type, "network differs"),
+        (other_shape, "network differs"),
+        (without_a_name, "network differs"),
+        (lambda checkpoint: replace(checkpoint, round=1), "it is of round 1"),
+        (lambda checkpoint: replace(checkpoint, round=3), "it is of round 3"),
+        (lambda checkpoint: replace(checkpoint, run="f" * 64), "it is of another run"),
+        (lambda checkpoint: replace(checkpoint, state_rounds={0: 3}), "from round 3"),
+        (lambda checkpoint: replace(checkpoint, state_rounds={0: "x"}), "from round 'x'"),
+    ],
+)
+def test_an_intact_checkpoint_that_does_not_belong_to_the_round_is_not_used(
+    tmp_path, change, words
+):
+    whole, _ = finish(small_recipe(tmp_path), tmp_path / "whole")
+    recipe, folder = two_rounds(tmp_path, "run")
+    newest = folder / "checkpoints" / "round-000002.safetensors"
+    save_checkpoint(newest, change(load_checkpoint(newest)))
+    with pytest.warns(RuntimeWarning, match=f"{words}.*; the one before it is used"):
+        resumed, rest = finish(recipe, folder, resume=True)
+    assert [record["round"] for record in rest] == [2, 3, 4]
+    assert resumed["sha256"] == whole["sha256"]
+
+
+def test_a_checkpoint_of_another_run_is_not_used(tmp_path):
+    recipe, folder = two_rounds(tmp_path, "run")
+    _, other = two_rounds(tmp_path, "other", seed=5)
+    for path in (folder / "checkpoints").iterdir():
+        path.write_bytes((other / "checkpoints" / path.name).read_bytes())
+    with (
+        pytest.warns(RuntimeWarning, match="it is of another run"),
+        pytest.raises(RunError, match="no usable checkpoint left"),
+    ):
+        finish(recipe, folder, resume=True)
+
+
+def test_a_checkpoint_without_its_run_is_one_of_an_older_version(tmp_path):
+    whole, _ = finish(small_recipe(tmp_path), tmp_path / "whole")
+    recipe, folder = two_rounds(tmp_path, "run")
+    for path in (folder / "checkpoints").iterdir():
+        save_checkpoint(path, replace(load_checkpoint(path), run=None))
+    resumed, rest = finish(recipe, folder, resume=True)
+    assert [record["round"] for record in rest] == [3, 4]
+    assert resumed["sha256"] == whole["sha256"]
+
+
+def test_lines_of_other_rounds_are_refused(tmp_path):
+    recipe, folder = two_rounds(tmp_path, "run")
+    lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (folder / "rounds.jsonl").write_text("".join(reversed(lines)))
+    with pytest.raises(RunError, match="does not hold rounds 1, 2, … in order"):
+        finish(recipe, folder, resume=True)

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from html import escape as escape_html
 from typing import TYPE_CHECKING, Any, Literal
 
+from fedbb._util.text import visible
+
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table as RichTable
 
 UNDEFINED = "–"
@@ -251,6 +254,23 @@ def to_rich(
         result.add_row(*texts)
         before = name
     return result
+
+
+def to_terminal(part: RenderableType) -> RenderableType:
+    """Return what a terminal shows: text without markup and without control characters.
+
+    Args:
+        part: Any text, which may come from outside; or a table or the like, which stays as it is.
+    """
+    from rich.text import Text
+
+    if isinstance(part, str):
+        return Text(visible(part))
+    if isinstance(part, Text):
+        shown = part.copy()
+        shown.plain = visible(part.plain)
+        return shown
+    return part
 
 
 def to_page(table: Table) -> dict[str, Any]:

@@ -26,6 +26,17 @@ def shorten(value: object, limit: int = LIMIT) -> str:
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"
 
 
+def visible(text: str) -> str:
+    r"""Return a text with "?" for every character that a terminal might obey; lines stay.
+
+    >>> visible("first\nsecond\x1b[2J")
+    'first\nsecond?[2J'
+    """
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else "?" for character in text
+    )
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun in the singular or plural.
 

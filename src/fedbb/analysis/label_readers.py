@@ -7,6 +7,7 @@ text of a label column is interpreted once.
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,11 +32,9 @@ from fedbb.analysis.label_statistics import (
 from fedbb.data.csv_table import Rows, each_value, find_line, open_csv
 from fedbb.data.download import Progress
 from fedbb.data.label_policy import CERTAIN, UNCERTAIN, explain_label, label_values
-from fedbb.data.sets.npz import read_npz
+from fedbb.data.sets.npz import read_class_names, read_npz
 from fedbb.errors import DataError
-from fedbb.records import IntArray, Task
-
-MOST_CLASSES = 100_000
+from fedbb.records import MOST_CLASSES, IntArray, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +57,7 @@ def read_label_arrays(path: Path | str, layout: Layout | None = None) -> LabelTa
     label = layout.labels[0] if layout.labels else "labels"
     wanted = [name for name in (label, layout.clients, layout.patient) if name]
     arrays = read_npz(path, wanted, optional=("classes",))
-    classes = arrays["classes"].astype(str).tolist() if "classes" in arrays else None
+    classes = read_class_names(arrays["classes"], path) if "classes" in arrays else None
     try:
         labels = from_array(arrays[label], layout.task, classes)
     except DataError as error:
@@ -239,7 +238,7 @@ def _order_classes(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the classes in order; whole numbers count from 0, whether all of them occur or not."""
     found = list(dict.fromkeys(texts))
     names = [found[place] for place in natural_order(found)]
-    if all(name.isascii() and name.isdigit() and name == str(int(name)) for name in names):
+    if all(re.fullmatch(r"0|[1-9][0-9]{0,8}", name) for name in names):
         highest = int(names[-1])
         if highest < max(2 * len(names), 1000):
             return tuple(str(number) for number in range(highest + 1))

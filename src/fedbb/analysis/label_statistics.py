@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedbb.data.examples import count_numbered_classes
 from fedbb.errors import DataError
 from fedbb.imbalance.counts import Values, count_classes, number_classes, sum_by_group, to_array
 from fedbb.partition.label_distance import class_mass
@@ -99,7 +100,7 @@ def _of_classes(array: npt.NDArray[Any], classes: Sequence[str] | None) -> Label
         except ValueError as error:
             raise DataError(str(error)) from error
     whole = _whole_numbers(array)
-    number = int(whole.max()) + 1 if classes is None else len(classes)
+    number = count_numbered_classes({"sample": whole}) if classes is None else len(classes)
     if whole.max() >= number:
         row = int(whole.argmax())
         raise DataError(f"label {row} is {whole[row]}; {number} classes count from 0")
@@ -191,7 +192,10 @@ def name_clients(values: npt.ArrayLike) -> tuple[tuple[str, ...], IntArray]:
 def natural_order(names: Sequence[str]) -> list[int]:
     """Return the places of names in order, by number if all are whole numbers."""
     if all(name.isascii() and name.isdigit() for name in names):
-        return sorted(range(len(names)), key=lambda place: (int(names[place]), names[place]))
+        # Python refuses to convert thousands of digits; without zeros at the front, the longer
+        # number is the larger one.
+        digits = [name.lstrip("0") for name in names]
+        return sorted(range(len(names)), key=lambda at: (len(digits[at]), digits[at], names[at]))
     return sorted(range(len(names)), key=lambda place: names[place])
 
 

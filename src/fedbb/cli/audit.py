@@ -10,7 +10,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from fedbb._util.table import make_table, to_rich
-from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.report.audit import EXAMPLES, Audit, Seen, audit_run
 
 LONGEST = 2000
@@ -29,7 +29,7 @@ def audit(
     elif not quiet:
         console = Console()
         for part in _screen(found):
-            console.print(part, markup=False, highlight=False)
+            say(console, part, wrap=True)
 
 
 def _screen(found: Audit) -> Iterator[RenderableType]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedbb._util.files import replacing
-from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, echo, print_json
 from fedbb.errors import RunError
 from fedbb.report.model_card import CardFields, model_card
 
@@ -39,6 +39,6 @@ def card(
     if as_json:
         print_json({"card": text} if out is None else {"out": str(out)})
     elif out is None:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
     elif not quiet:
-        typer.echo(f"{out} written")
+        echo(f"{out} written")

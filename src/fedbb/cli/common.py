@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -20,13 +22,18 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fedbb._util.table import to_terminal
+from fedbb._util.text import visible
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 def _import_from_here(allowed: bool) -> bool:
     """Let code be imported from the current folder, as `python -m` does."""
-    if allowed and "" not in sys.path:
-        sys.path.insert(0, "")
+    # By its full path, which worker processes inherit.
+    here = str(Path.cwd())
+    if allowed and here not in sys.path:
+        sys.path.insert(0, here)
     return allowed
 
 
@@ -43,12 +50,37 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 
 def print_json(value: Any, *, indent: int | None = 1) -> None:
     """Print a value as JSON on standard output."""
-    typer.echo(json.dumps(value, indent=indent, ensure_ascii=False))
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    # JSON leaves some control characters as they are; a terminal would obey them.
+    typer.echo(re.sub(r"[^\n -~]", _escape, text))
 
 
-def say(console: Console, text: str) -> None:
-    """Print a line of any text as it is, without markup, colors or line breaks."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+def _escape(found: re.Match[str]) -> str:
+    return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
+
+
+def say(console: Console, part: RenderableType, *, wrap: bool = False) -> None:
+    """Print any text as it is, without markup, or a table.
+
+    Characters that a terminal might obey become "?".
+
+    Args:
+        console: Where to print.
+        part: What to print, also from outside.
+        wrap: Whether lines are broken to the width of the console.
+    """
+    console.print(to_terminal(part), highlight=False, soft_wrap=not wrap)
+
+
+def echo(text: object, *, err: bool = False, nl: bool = True) -> None:
+    """Print any text, with "?" for characters that a terminal might obey.
+
+    Args:
+        text: What to print, also from outside.
+        err: Print to standard error.
+        nl: End the line.
+    """
+    typer.echo(visible(str(text)), err=err, nl=nl)
 
 
 def format_duration(seconds: float) -> str:

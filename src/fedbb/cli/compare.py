@@ -14,7 +14,7 @@ from rich.text import Text
 from fedbb._util.files import finite_or_none
 from fedbb._util.table import Cell, Column, Entry, elide, make_table, to_rich
 from fedbb.analysis.measures import effective_clients
-from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.cli.screens import COLUMNS, percent
 from fedbb.report.compare import (
     ClientWeights,
@@ -228,4 +228,4 @@ def compare(
     elif not quiet:
         console = Console(highlight=False)
         for part in screenful(found):
-            console.print(part, soft_wrap=False)
+            say(console, part, wrap=True)

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.progress import DownloadColumn
 
 from fedbb._util.table import make_table, to_rich
-from fedbb.cli.common import Json, Quiet, print_json, progress_bar
+from fedbb.cli.common import Json, Quiet, echo, print_json, progress_bar, say
 from fedbb.data.download import cache_folder
 from fedbb.data.registry import (
-    CATALOGUE,
     CacheStatus,
     cache_status,
     check_files,
+    dataset_names,
     find_entry,
     get_dataset,
     load_dataset,
@@ -32,14 +32,14 @@ Name = Annotated[str, typer.Argument(help="A data set, as `fedbb data list` name
 @app.command("list")
 def list_data(as_json: Json = False, quiet: Quiet = False) -> None:
     """List the data sets a recipe may name, and which of them are on this machine."""
-    rows = [_row(name) for name in CATALOGUE]
+    rows = [_row(name) for name in dataset_names()]
     if as_json:
         print_json(rows)
     elif not quiet:
         console = Console()
         head = ("data set", "task", "what it is", "origin", "here")
         console.print(to_rich(make_table(head, map(_shown, rows), words=5)))
-        console.print(f"Downloads are kept in {cache_folder()} (FEDBB_DATA chooses another).")
+        say(console, f"Downloads are kept in {cache_folder()} (FEDBB_DATA chooses another).")
 
 
 @app.command("get")
@@ -93,11 +93,11 @@ def check(
     elif not quiet:
         for key, value in facts.items():
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-            typer.echo(f"{key}: {shown}")
+            echo(f"{key}: {shown}")
 
 
 def _row(name: str) -> dict[str, Any]:
-    entry, held = CATALOGUE[name], cache_status(name)
+    entry, held = find_entry(name), cache_status(name)
     return {
         "name": name,
         "task": None if entry.task is None else str(entry.task),
@@ -119,4 +119,4 @@ def _tell(held: CacheStatus, what: str, as_json: bool, quiet: bool) -> None:
         print_json({"name": held.name, "present": held.present, "files": files, "bytes": held.size})
     elif not quiet:
         size = f", {held.size / 1e6:.1f} MB" if held.size else ""
-        typer.echo(f"{held.name} {what}{size}")
+        echo(f"{held.name} {what}{size}")

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from fedbb.cli.common import Json, Quiet, print_json, progress_bar
+from fedbb.cli.common import Json, Quiet, echo, print_json, progress_bar, say
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.report.groups import gather
@@ -50,15 +50,13 @@ def demo(
     try:
         _run(jobs, workers, console)
     except KeyboardInterrupt:
-        typer.echo(
-            f"stopped; finished runs are kept in {out}; run the command again to resume", err=True
-        )
+        echo(f"stopped; finished runs are kept in {out}; run the command again to resume", err=True)
         raise typer.Exit(130) from None
     page = write_demo([path for _, path in jobs], out)
     if as_json:
         print_json({"page": str(page)})
     console.print(Markdown((out / "results.md").read_text(encoding="utf-8")))
-    console.print(f"\nPage with all figures: {page}", markup=False, highlight=False)
+    say(console, f"\nPage with all figures: {page}")
 
 
 def write_demo(folders: list[Path], out: Path) -> Path:
@@ -78,7 +76,7 @@ def _run(jobs: list[RunJob], workers: int | None, console: Console) -> None:
         for done, path in enumerate(run_all(jobs, workers), start=1):
             progress(done, len(jobs))
             if not console.is_terminal:
-                console.print(f"finished {path.name}", markup=False, highlight=False)
+                say(console, f"finished {path.name}")
 
 
 DATA = ("digits", "digit-mosaic")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedbb.cli.common import AllowCode, Json, Quiet, print_json
+from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json
 from fedbb.errors import RunError
 from fedbb.inference.export import SUFFIXES, Format, export_model
 from fedbb.inference.model import load_model
@@ -39,4 +39,4 @@ def export(
     if as_json:
         print_json({"out": str(path), "format": to, "difference": difference})
     elif not quiet:
-        typer.echo(f"{path} written; largest difference from the original {difference:.1e}")
+        echo(f"{path} written; largest difference from the original {difference:.1e}")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
-from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, echo, print_json, say
 from fedbb.cli.flower_run import Settings, join, need_flower, run, up
 from fedbb.errors import RunError
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
@@ -63,10 +63,10 @@ def init(
         print_json({"made": made, "sites": len(folder.sites())})
     elif not quiet:
         for place in made:
-            typer.echo(f"made {place}")
+            echo(f"made {place}")
         if not made:
-            typer.echo(f"{path} already exists, with {len(folder.sites())} sites")
-        typer.echo(f"next: fedbb flower certs {path}")
+            echo(f"{path} already exists, with {len(folder.sites())} sites")
+        echo(f"next: fedbb flower certs {path}")
 
 
 @app.command("certs")
@@ -114,7 +114,7 @@ def status(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
         console = Console()
         for part in status_parts(state):
             shown = to_rich(part) if isinstance(part, Table) else part
-            console.print(shown, markup=False, highlight=False)
+            say(console, shown, wrap=True)
 
 
 @app.command("doctor")
@@ -153,9 +153,9 @@ def admit(path: Folder, as_json: Json = False, quiet: Quiet = False) -> None:
     if as_json:
         print_json({"admitted": names, "dismissed": gone})
     elif not quiet:
-        typer.echo(f"admitted: {', '.join(names) or 'no new site'}")
+        echo(f"admitted: {', '.join(names) or 'no new site'}")
         for name in gone:
-            typer.echo(f"{name} was dismissed; {NEW_KEY.format(folder=path / name)}")
+            echo(f"{name} was dismissed; {NEW_KEY.format(folder=path / name)}")
 
 
 @app.command("dismiss")
@@ -177,7 +177,7 @@ def dismiss(
     if as_json:
         print_json({"dismissed": site})
     elif not quiet:
-        typer.echo(f"dismissed: {site}")
+        echo(f"dismissed: {site}")
 
 
 @app.command("enrol")
@@ -227,7 +227,7 @@ def _print_files(files: Sequence[Piece], as_json: bool, quiet: bool) -> None:
         print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in files])
     elif not quiet:
         for file in files:
-            typer.echo(f"{'made' if file.made else 'kept'}  {file.path}  {file.what}")
+            echo(f"{'made' if file.made else 'kept'}  {file.path}  {file.what}")
 
 
 def findings_table(findings: Sequence[dict[str, Any]]) -> Table:

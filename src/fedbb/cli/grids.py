@@ -15,7 +15,7 @@ from rich.console import Console
 from fedbb._util.table import Cell as TableCell
 from fedbb._util.table import Column, Table, make_table, to_rich
 from fedbb._util.text import counted
-from fedbb.cli.common import format_duration, print_json, progress_bar, say, stoppable
+from fedbb.cli.common import echo, format_duration, print_json, progress_bar, say, stoppable
 from fedbb.cli.screens import open_sweep_screen
 from fedbb.errors import RecipeError
 from fedbb.paper.tables import Printed
@@ -84,7 +84,7 @@ def run_sweep(folder: GridFolder, options: SweepOptions) -> None:
                 _run(chosen, folder, options, cost, console)
     except KeyboardInterrupt:
         kept = f"every finished round is kept in {folder.runs}"
-        typer.echo(f"stopped; {kept}, and the same command goes on", err=True)
+        echo(f"stopped; {kept}, and the same command goes on", err=True)
         raise typer.Exit(130) from None
     if not options.dry_run:
         _end(chosen, folder, options, console)
@@ -151,7 +151,7 @@ def _end(chosen: Grid, folder: GridFolder, options: SweepOptions, console: Conso
     written = write_tables(folder.grid, folder.printed, folder.runs, folder.out)
     say(console, headline(found))
     for title, why in failed.items():
-        typer.echo(f"failed {title}: {why}", err=True)
+        echo(f"failed {title}: {why}", err=True)
     say(console, f"table: {written[0]}")
     if options.json:
         tables = [str(path) for path in written]

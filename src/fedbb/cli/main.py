@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from fedbb._util.text import visible
 from fedbb._version import __version__
 from fedbb.errors import FedbbError
 from fedbb.simulation.pool import process_start
@@ -100,7 +101,7 @@ def main() -> None:
     try:
         app()
     except FedbbError as error:
-        print(f"fedbb: {error}", file=sys.stderr)
+        print(f"fedbb: {visible(str(error))}", file=sys.stderr)
         sys.exit(2)
 
 

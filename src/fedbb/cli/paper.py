@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from fedbb._util.table import Table, make_table, to_rich
-from fedbb.cli.common import Json, Quiet, print_json, say
+from fedbb.cli.common import Json, Quiet, echo, print_json, say
 from fedbb.cli.grids import (
     DryRun,
     GridFolder,
@@ -167,7 +167,7 @@ def _tell(written: list[Path], as_json: bool, quiet: bool) -> None:
         print_json([str(path) for path in written])
     elif not quiet:
         for path in written:
-            typer.echo(path)
+            echo(path)
 
 
 def _row(table: str) -> dict[str, Any]:

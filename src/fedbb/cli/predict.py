@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import io
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from fedbb._util.table import make_table, to_rich
-from fedbb.cli.common import AllowCode, Json, Quiet, print_json
+from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json, say
 from fedbb.cli.screens import COLUMNS, percent
 from fedbb.errors import RunError
 from fedbb.inference.model import load_model
@@ -60,7 +60,9 @@ def predict(
     if as_json:
         print_json(_as_json(found, out))
     elif out is None:
-        write_csv(found, sys.stdout)
+        text = io.StringIO()
+        write_csv(found, text)
+        echo(text.getvalue(), nl=False)
     if not quiet and not as_json:
         _show(found, out)
 
@@ -86,9 +88,9 @@ def _as_json(found: Predictions, out: Path | None) -> dict[str, Any]:
 def _show(found: Predictions, out: Path | None) -> None:
     console = Console(stderr=True)
     where = "" if out is None else f", written to {out}"
-    console.print(f"{len(found.names)} predictions{where}", markup=False, highlight=False)
+    say(console, f"{len(found.names)} predictions{where}")
     if found.scores is None:
-        console.print("no labels, so no scores", markup=False)
+        say(console, "no labels, so no scores")
         return
     macro, per_class = found.scores.macro, found.scores.per_class
     scores = [[COLUMNS.get(name, name), percent(value)] for name, value in macro.items()]

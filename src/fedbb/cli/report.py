@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from fedbb._util.text import counted
-from fedbb.cli.common import Json, Quiet, print_json, say
+from fedbb.cli.common import Json, Quiet, echo, print_json, say
 from fedbb.report.groups import Gathered, gather
 from fedbb.report.method_comparison import MethodComparison, as_json
 from fedbb.report.page.report import TITLE, write_report
@@ -34,7 +34,7 @@ def report(
             gathered = gather(runs)
             parts = write_report(gathered, out, title)
     except KeyboardInterrupt:
-        typer.echo(f"stopped; {out} was not written", err=True)
+        echo(f"stopped; {out} was not written", err=True)
         raise typer.Exit(130) from None
     if as_json:
         print_json(_summary(out, gathered, parts))

@@ -9,16 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import typer
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table as RichTable
 
-from fedbb._util.table import make_table, to_rich
+from fedbb._util.table import make_table, to_rich, to_terminal
 from fedbb._util.text import counted
-from fedbb.cli.common import format_duration, print_json, say
+from fedbb.cli.common import echo, format_duration, print_json, say
 from fedbb.evaluation.metrics import is_collapsed
 from fedbb.recipes.grid.grid import Cell
 from fedbb.recipes.spec import Recipe
@@ -133,7 +132,7 @@ class JsonLines(Silence):
 
     def message(self, text: str) -> None:
         """Print to standard error."""
-        typer.echo(text, err=True)
+        echo(text, err=True)
 
     def handle(self, cell: Cell, event: RunEvent) -> None:
         """Print an event of a cell."""
@@ -152,31 +151,31 @@ class RunLines:
         self.folder = folder
         self.clock = Clock()
         self.tenths = 0
-        typer.echo(f"{_title(recipe)}: {counted(self.rounds, 'round')}, kept in {folder}")
+        echo(f"{_title(recipe)}: {counted(self.rounds, 'round')}, kept in {folder}")
 
     def preparing(self, done: int, whole: int) -> None:
         """Print a line for every tenth of the images."""
         tenths = 10 * done // whole
         if tenths > self.tenths:
-            typer.echo(f"images decoded: {done:,} of {whole:,}")
+            echo(f"images decoded: {done:,} of {whole:,}")
         self.tenths = tenths
 
     def round(self, record: Record) -> None:
         """Print the round's figures on one line."""
         figures = "  ".join(f"{COLUMNS[name]} {value}" for name, value in _figures(record).items())
         left = self.clock.left(self.rounds - record["round"])
-        typer.echo(
+        echo(
             f"round {record['round']}/{self.rounds}  {figures}  "
             f"loss {_loss(record)}  {_seconds(record):.1f} s  left {left}"
         )
 
     def message(self, text: str) -> None:
         """Print the text."""
-        typer.echo(text)
+        echo(text)
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Print best and final figures."""
-        typer.echo(ending(summary, self.folder))
+        echo(ending(summary, self.folder))
 
 
 class RunTable:
@@ -189,11 +188,12 @@ class RunTable:
         self.folder = folder
         self.clock = Clock()
         self.recent: deque[Record] = deque(maxlen=ROWS)
-        live.update(f"{self.title}: the first round is under way …", refresh=True)
+        live.update(to_terminal(f"{self.title}: the first round is under way …"), refresh=True)
 
     def preparing(self, done: int, whole: int) -> None:
         """Tell in the table's place how many images are decoded."""
-        self.live.update(f"{self.title}: {done:,} of {whole:,} images decoded …", refresh=True)
+        text = f"{self.title}: {done:,} of {whole:,} images decoded …"
+        self.live.update(to_terminal(text), refresh=True)
 
     def round(self, record: Record) -> None:
         """Add the round and draw the table again."""
@@ -204,7 +204,7 @@ class RunTable:
 
     def message(self, text: str) -> None:
         """Print above the table."""
-        self.live.console.print(text, markup=False, highlight=False)
+        say(self.live.console, text)
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Draw the table a last time and print best and final figures below it."""

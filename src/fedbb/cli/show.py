@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from fedbb._util.table import Table, make_table, to_rich
-from fedbb.cli.common import Json, Quiet, print_json
+from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.cli.screens import COLUMNS, ending, percent
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FederationRecord, read_federation, read_run_recipe
@@ -31,20 +31,20 @@ def show(
         print_json({**parts, "rounds": records, "summary": summary})
     elif not quiet:
         console = Console()
-        console.print(_heading(federation, recipe.method.name, len(records), recipe.rounds.number))
+        say(console, _heading(federation, recipe.method.name, len(records), recipe.rounds.number))
         if records and "lr" in records[-1]:
             rates = f"{records[0]['lr']:.4g} in round 1, {records[-1]['lr']:.4g} in the last"
-            console.print(f"learning rate: {rates}", highlight=False)
+            say(console, f"learning rate: {rates}")
         if records:
             console.print(to_rich(_classes(federation, records[-1])))
         if all(client.samples is not None for client in federation.clients):
             console.print(to_rich(_clients(federation)))
         for note in federation.notes:
-            console.print(f"note: {note}", markup=False)
+            say(console, f"note: {note}")
         if summary:
-            console.print(ending(summary, path), markup=False, highlight=False)
+            say(console, ending(summary, path))
         else:
-            console.print(f"unfinished; go on with: fedbb run --resume {path}", markup=False)
+            say(console, f"unfinished; go on with: fedbb run --resume {path}")
 
 
 def _heading(federation: FederationRecord, method: str, done: int, rounds: int) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb.errors import DataError
-from fedbb.records import IntArray, Task
+from fedbb.records import MOST_CLASSES, IntArray, Task
 
 TYPES = (np.uint8, np.float32, np.int32, np.int64)
 """The types of inputs: pixels, numbers, and token ids."""
@@ -38,6 +38,29 @@ class Examples:
         """Return the examples at these places, in this order."""
         columns = {name: values[indices] for name, values in self.columns.items()}
         return Examples(self.inputs[indices], self.labels[indices], columns)
+
+
+def count_numbered_classes(labels: Mapping[str, npt.NDArray[Any]]) -> int:
+    """Return how many classes there are if class numbers alone tell: one more than the highest.
+
+    Args:
+        labels: whole numbers (N,) of the parts of a data set, by the name that messages give them.
+
+    Raises:
+        DataError: a number far above the number of samples, whose classes would fill the memory.
+    """
+    allowed = min(MOST_CLASSES, max(1000, 2 * sum(len(part) for part in labels.values())))
+    number = 1
+    for where, part in labels.items():
+        highest = int(part.max(initial=0))
+        if highest >= allowed:
+            raise DataError(
+                f"{where} label {int(part.argmax())} is {highest}; without the names of the "
+                f"classes at most {allowed:,} are allowed here: correct the label or name all "
+                "classes"
+            )
+        number = max(number, highest + 1)
+    return number
 
 
 def check_examples(examples: Examples, task: Task, classes: int, where: str) -> None:

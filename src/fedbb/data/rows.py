@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from fedbb._util.names import nearest
+from fedbb.data.examples import count_numbered_classes
 from fedbb.errors import DataError
 from fedbb.records import Task
 
@@ -169,7 +170,7 @@ def encode_labels(
     found = kind or (Task.MULTILABEL if parts[0].ndim == 2 else Task.MULTICLASS)
     if found is Task.MULTILABEL:
         parts = [part.astype(np.float32) if part.dtype.kind == "i" else part for part in parts]
-    return found, tuple(classes or _numbered(found, parts)), parts
+    return found, tuple(classes or _numbered(found, dict(zip(tables, parts, strict=True)))), parts
 
 
 def _task(task: Task | str) -> Task:
@@ -188,12 +189,13 @@ def _numbers(labels: Array, classes: tuple[str, ...], where: str) -> Array:
     return np.array([places[label] for label in labels.tolist()], dtype=np.int64)
 
 
-def _numbered(task: Task, parts: list[Array]) -> tuple[str, ...]:
+def _numbered(task: Task, parts: Mapping[str, Array]) -> tuple[str, ...]:
     if task is Task.MULTILABEL:
-        number = parts[0].shape[-1]
+        number = next(iter(parts.values())).shape[-1]
     else:
-        highest = [int(part.max(initial=0)) for part in parts if part.dtype.kind == "i"]
-        number = 1 + max(highest, default=0)  # labels of another kind are refused later
+        # Labels of another kind are refused later.
+        whole = {where: part for where, part in parts.items() if part.dtype.kind == "i"}
+        number = count_numbered_classes(whole)
     return tuple(str(label) for label in range(number))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from fedbb.records import FloatArray, IntArray, LabelCounts, Task
+from fedbb.records import MOST_CLASSES, FloatArray, IntArray, LabelCounts, Task
 
 Values = npt.ArrayLike | Tensor
 """Labels or counts: a list, an array, a tensor, or a column or frame of pandas or polars."""
@@ -22,7 +22,7 @@ def count_labels(labels: npt.ArrayLike, task: Task | str, classes: int) -> Label
         labels: (N,) class numbers for a multi-class task; (N, C) of 0, 1 and NaN for a multi-label
             task, where NaN is an unknown label, which counts as neither.
         task: "multiclass" or "multilabel".
-        classes: number of classes C.
+        classes: number of classes C, at most 100,000 for a multi-class task.
 
     Returns:
         Positive and negative cases of each class, (C,) each, and the number of samples.
@@ -164,6 +164,8 @@ def number_classes(
 def _whole(labels: npt.NDArray[Any], classes: int) -> IntArray:
     if labels.ndim != 1:
         raise ValueError(f"multi-class labels must have shape (N,), not {labels.shape}")
+    if classes > MOST_CLASSES:
+        raise ValueError(f"{classes} classes are more than the {MOST_CLASSES} allowed")
     with np.errstate(invalid="ignore"):  # NaN is refused below, by comparison
         whole = labels.astype(np.int64)
     if np.any(whole != labels) or np.any(whole < 0) or np.any(whole >= classes):

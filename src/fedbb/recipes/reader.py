@@ -44,7 +44,9 @@ def read_values(settings: Sequence[str], values: dict[str, Any] | None = None) -
 
 def make_recipe(values: Mapping[str, Any], where: str = "recipe") -> Recipe:
     """Return the recipe of these values, or say what is wrong with each of them."""
-    kind = PythonRecipe if "python" in values else Recipe
+    # What a damaged recipe.json holds may be a number.
+    is_python = isinstance(values, Mapping) and "python" in values
+    kind = PythonRecipe if is_python else Recipe
     try:
         return kind.model_validate(values)
     except ValidationError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from fedbb._util.table import Table, elide, make_table, to_csv, to_rich
+from fedbb._util.table import Table, elide, make_table, to_csv, to_rich, to_terminal
 from fedbb._util.text import counted
 from fedbb.analysis.advice import Advice
 from fedbb.analysis.inspect import Inspection
@@ -142,7 +142,7 @@ CLASSES, CLIENTS, WARNINGS = 8, 6, 5
 def print_summary(found: Inspection, console: Console) -> None:
     """Print the screen."""
     for part in summary(found):
-        console.print(part, highlight=False)
+        console.print(to_terminal(part), highlight=False)
 
 
 def summary(found: Inspection) -> Iterator[RenderableType]:

@@ -11,12 +11,14 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from fedbb._util.files import replacing
+from fedbb._util.text import quote
 from fedbb.errors import RunError
 from fedbb.records import ClientState, ModelState
 from fedbb.state import (
@@ -42,11 +44,13 @@ class Checkpoint:
         round: the number of the round, 0 before the first.
         state: the global state.
         state_rounds: the round that each client's own state is from.
+        run: what tells the run from others; None in files of older versions.
     """
 
     round: int
     state: ModelState
     state_rounds: Mapping[int, int] = field(default_factory=dict)
+    run: str | None = None
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint, model: str | None = None) -> None:
@@ -61,6 +65,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, model: str | None = None
     # "memories" is the key of run folders from the beginning.
     rounds = json.dumps(dict(checkpoint.state_rounds))
     metadata = {"round": str(checkpoint.round), "memories": rounds}
+    metadata |= {} if checkpoint.run is None else {"run": checkpoint.run}
     state = checkpoint.state
     if model is None:
         save_checksummed(path, flatten_state(state), metadata)
@@ -73,11 +78,20 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Return the checkpoint in a file; RunError if it is damaged."""
     tensors, metadata = load_checksummed(path)
     try:
-        rounds = {int(client): seen for client, seen in json.loads(metadata["memories"]).items()}
-        state = _state(tensors, metadata)
-        return Checkpoint(int(metadata["round"]), state, rounds)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        number = int(metadata["round"])
+        rounds = _state_rounds(json.loads(metadata["memories"]), number)
+        return Checkpoint(number, _state(tensors, metadata), rounds, metadata.get("run"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"checkpoint {path} cannot be used: {error!r} in its metadata") from error
+
+
+def _state_rounds(held: Mapping[str, Any], number: int) -> dict[int, int]:
+    """Return the rounds of the clients' states; ValueError if one is after round `number`."""
+    rounds = {int(client): seen for client, seen in held.items()}
+    for client, seen in rounds.items():
+        if type(seen) is not int or not 0 <= seen <= number:
+            raise ValueError(f"the state of client {client} is from round {quote(seen, 40)}")
+    return rounds
 
 
 def read_model_metadata(path: Path) -> str | None:
@@ -106,14 +120,23 @@ class ClientStateFiles:
 
     def load(self, client: int, number: int) -> ClientState:
         """Return what a client kept after round `number`; RunError if the file is damaged."""
-        tensors, _ = load_checksummed(self._path(client, number))
+        path = self._path(client, number)
+        tensors, metadata = load_checksummed(path)
+        # Files of older versions do not tell.
+        found = (metadata.get("client", str(client)), metadata.get("round", str(number)))
+        if found != (str(client), str(number)):
+            raise RunError(
+                f"checkpoint {path} cannot be used: it is of client {quote(found[0], 40)} in round "
+                f"{quote(found[1], 40)}"
+            )
         return unflatten_client_state(tensors)
 
     def save(self, client: int, number: int, state: ClientState) -> None:
         """Keep what a client keeps after round `number`; it is on disk when this returns."""
         path = self._path(client, number)
         try:
-            save_checksummed(path, flatten_client_state(state), {})
+            metadata = {"client": str(client), "round": str(number)}
+            save_checksummed(path, flatten_client_state(state), metadata)
         except OSError as error:
             raise RunError(
                 f"round {number} could not be saved in {path.parent}: {error}; "

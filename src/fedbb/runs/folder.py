@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,11 +17,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fedbb._util.files import TEMPORARY, remove_leftovers, replacing
+from fedbb._util.text import quote
 from fedbb.errors import RunError
+from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
+from fedbb.records import ModelState
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint, save_checkpoint
 from fedbb.runs.model_info import MODEL_INFO, as_metadata
 from fedbb.simulation.inline import ClientStateStore, InMemoryStore
+from fedbb.state import find_mismatch
 
 Record = dict[str, Any]
 
@@ -105,20 +110,17 @@ class RunFolder:
         Raises:
             RunError: The disk is full, or the folder cannot be written.
         """
-        try:
+        kept = "the rounds before it are kept, and --resume goes on from there"
+        with self._saving(f"round {checkpoint.round}", kept):
             if best:
                 self.save_model("best.safetensors", checkpoint)
             with self.file("rounds.jsonl").open("ab") as lines:
                 lines.write((json.dumps(record) + "\n").encode())
                 lines.flush()
                 os.fsync(lines.fileno())
-            save_checkpoint(self._checkpoint(checkpoint.round), checkpoint)
+            bound = replace(checkpoint, run=self._run_digest())
+            save_checkpoint(self._checkpoint(checkpoint.round), bound)
             self._forget(checkpoint)
-        except OSError as error:
-            raise RunError(
-                f"round {checkpoint.round} could not be saved in {self.path}: {error}; "
-                "the rounds before it are kept, and --resume goes on from there"
-            ) from error
 
     def save_model(self, name: str, checkpoint: Checkpoint) -> None:
         """Write a checkpoint with what the model needs outside the run."""
@@ -128,22 +130,61 @@ class RunFolder:
         save_checkpoint(self.file(name), checkpoint, described)
 
     def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
-        """Write the final model and the summary, which close the run."""
-        self.save_model("final.safetensors", last)
-        self.write_json("summary.json", summary)
+        """Write the final model and the summary, which close the run.
 
-    def latest(self) -> Checkpoint | None:
-        """Return the newest checkpoint that is intact, with a warning for each that is not."""
+        Raises:
+            RunError: The disk is full, or the folder cannot be written.
+        """
+        kept = "all rounds are kept, and --resume writes what is missing"
+        with self._saving("the final model", kept):
+            self.save_model("final.safetensors", last)
+            self.write_json("summary.json", summary)
+
+    def latest(self, first: ModelState | None = None) -> Checkpoint | None:
+        """Return the newest checkpoint that is intact and of this run.
+
+        There is a warning for each that is not.
+
+        Args:
+            first: The state that the run began with, whose names, types and shapes a checkpoint
+                must have; None does not check them.
+
+        Raises:
+            RunError: There are checkpoints, and none can be used.
+        """
         damaged = []
         for path in self._checkpoints():
             try:
-                return load_checkpoint(path)
+                checkpoint = load_checkpoint(path)
+                self._check(path, checkpoint, first)
+                return checkpoint
             except RunError as error:
                 warnings.warn(f"{error}; the one before it is used", RuntimeWarning, stacklevel=2)
                 damaged.append(path.name)
         if damaged:
             raise RunError(f"{self.path} has no usable checkpoint left ({', '.join(damaged)})")
         return None
+
+    def _check(self, path: Path, checkpoint: Checkpoint, first: ModelState | None) -> None:
+        """Refuse a checkpoint of another run, round or network, however intact it is."""
+        if checkpoint.run not in (None, self._run_digest()):
+            raise RunError(f"checkpoint {path} cannot be used: it is of another run")
+        if path != self._checkpoint(checkpoint.round):
+            raise RunError(f"checkpoint {path} cannot be used: it is of round {checkpoint.round}")
+        name = None if first is None else find_mismatch(first, checkpoint.state)
+        if name is not None:
+            raise RunError(
+                f"checkpoint {path} cannot be used: the run's network differs from it in "
+                f"{quote(name, 80)}"
+            )
+
+    def _run_digest(self) -> str | None:
+        """Return the SHA-256 of the recipe as far as results depend on it; None without one."""
+        if not self.is_run():
+            return None
+        recipe = make_recipe(self.read_json("recipe.json"), f"recipe of {self.path}")
+        values = recipe.decisive.model_dump(mode="json", exclude={"name"})
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     @property
     def client_states(self) -> ClientStateFiles:
@@ -162,13 +203,28 @@ class RunFolder:
             raise RunError(f"{path} is damaged: {error}") from error
 
     def rewind(self, rounds: int) -> list[Record]:
-        """Drop the lines of rounds that were not committed, and return the others."""
+        """Drop the lines of rounds that were not committed, and return the others.
+
+        Raises:
+            RunError: Lines are missing or damaged, or the folder cannot be written.
+        """
         records = self.records()
         if len(records) < rounds:
             raise RunError(f"{self.file('rounds.jsonl')} holds {len(records)} of {rounds} rounds")
-        with replacing(self.file("rounds.jsonl")) as file:
+        if [record["round"] for record in records] != list(range(1, len(records) + 1)):
+            raise RunError(f"{self.file('rounds.jsonl')} does not hold rounds 1, 2, … in order")
+        kept = "the rounds in it are kept, and --resume goes on from there"
+        with self._saving("rounds.jsonl", kept), replacing(self.file("rounds.jsonl")) as file:
             file.writelines((json.dumps(record) + "\n").encode() for record in records[:rounds])
         return records[:rounds]
+
+    @contextmanager
+    def _saving(self, what: str, kept: str) -> Iterator[None]:
+        """Turn a write that fails in the block into a RunError that says what is kept."""
+        try:
+            yield
+        except OSError as error:
+            raise RunError(f"{what} could not be saved in {self.path}: {error}; {kept}") from error
 
     def _checkpoint(self, number: int) -> Path:
         return self.file("checkpoints") / f"round-{number:06d}.safetensors"
@@ -239,7 +295,7 @@ class MemoryStore:
     def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
         """Keep nothing."""
 
-    def latest(self) -> Checkpoint | None:
+    def latest(self, first: ModelState | None = None) -> Checkpoint | None:
         """Return no checkpoint."""
         return None
 

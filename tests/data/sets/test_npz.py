@@ -9,6 +9,7 @@ from fedbb.records import Task
 
 IMAGES = (np.arange(20 * 5 * 6) % 256).astype(np.uint8).reshape(20, 5, 6)
 LABELS = np.arange(20) % 4
+SPLIT = np.array(["train", "test"] * 10)
 MARKS = (np.arange(60).reshape(20, 3) % 4 == 0).astype(np.int8)
 
 
@@ -136,6 +137,18 @@ def test_labels_that_nobody_knows_stay_unknown(load) -> None:
         ({"test_images": IMAGES[:2]}, "must come together"),
         ({"test_images": IMAGES[:2, :4], "test_labels": LABELS[:2]}, "but tests on"),
         ({"split": np.array(["train"] * 20)}, "test set is empty"),
+        ({"split": SPLIT[:19]}, r"mine\.npz: split has shape \(19,\); needed is \(20,\)"),
+        ({"split": np.append(SPLIT, "test")}, r"split has shape \(21,\)"),
+        ({"split": SPLIT[:, None]}, r"split has shape \(20, 1\)"),
+        ({"split": np.array("train")}, r"split has shape \(\)"),
+        ({"split": np.ones(20, dtype=complex)}, "split is complex128; needed is text"),
+        ({"classes": np.array("abcd")}, r"classes has shape \(\)"),
+        ({"classes": np.array([["a", "b"], ["c", "d"]])}, r"classes has shape \(2, 2\)"),
+        ({"classes": np.zeros(4, dtype=[("a", "i4")])}, "classes is .*; needed is text"),
+        ({"classes": np.array([b"\xff", b"b", b"c", b"d"])}, "classes cannot be read as text"),
+        ({"classes": np.array(["a", "a", "b", "c"])}, "names the class 'a' twice"),
+        ({"labels": np.where(LABELS == 3, 10**9, LABELS)}, "label 3 is 1000000000; .* name all"),
+        ({"labels": np.where(LABELS == 3, 2**63, LABELS.astype(np.uint64))}, "label 3 is 9223"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_by_place(load, arrays, message) -> None:

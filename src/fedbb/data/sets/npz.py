@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedbb._util.names import nearest
 from fedbb.data.dataset import Dataset, assemble
-from fedbb.data.examples import Examples, check_examples
+from fedbb.data.examples import Examples, check_examples, count_numbered_classes
 from fedbb.data.label_policy import REPLACEMENT, Policy
 from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share, split_by_values
@@ -76,7 +76,7 @@ def load(source: Source) -> Dataset:
     if "test_images" in arrays:
         train, test = whole, _examples(arrays, "test_", options, classes, source.path)
     elif "split" in arrays:
-        sides = arrays["split"].astype(str).tolist()
+        sides = _texts(arrays["split"], len(whole), f"{source.path}: split")
         train, test = split_by_values(
             whole, sides, options.leave_out, lambda row: f"{source.path}: split[{row}]"
         )
@@ -117,26 +117,43 @@ def _describe(arrays: Arrays, path: Path) -> tuple[Task, tuple[str, ...]]:
         raise DataError(f"{path}: labels have shape {labels.shape}; allowed are (N,) and (N, C)")
     task = Task.MULTICLASS if labels.ndim == 1 else Task.MULTILABEL
     if "classes" in arrays:
-        return task, tuple(arrays["classes"].astype(str).tolist())
+        return task, read_class_names(arrays["classes"], path)
     if task is Task.MULTILABEL:
         return task, tuple(str(number) for number in range(labels.shape[1]))
     if labels.dtype.kind == "U":
         return task, tuple(np.unique(labels).tolist())
-    return task, tuple(str(number) for number in range(_highest(arrays, path) + 1))
+    return task, tuple(str(number) for number in range(_count_classes(arrays, path)))
 
 
-def _highest(arrays: Arrays, path: Path) -> int:
-    """Return the highest class number in any of the label arrays."""
-    highest = 0
-    for name in ("labels", "test_labels"):
-        labels = arrays.get(name, np.zeros(1, dtype=np.int64))
+def read_class_names(array: npt.NDArray[Any], path: Path) -> tuple[str, ...]:
+    """Return the names in the array `classes` of a file; DataError if it is no list of names."""
+    return tuple(_texts(array, None, f"{path}: classes"))
+
+
+def _texts(array: npt.NDArray[Any], length: int | None, where: str) -> list[str]:
+    """Return an array as texts; None allows any length."""
+    if array.ndim != 1 or len(array) != (len(array) if length is None else length):
+        needed = "one axis" if length is None else f"({length},)"
+        raise DataError(f"{where} has shape {array.shape}; needed is {needed}")
+    if array.dtype.kind not in "biufUS":
+        raise DataError(f"{where} is {array.dtype}; needed is text")
+    try:
+        texts: list[str] = array.astype(np.str_).tolist()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} cannot be read as text: {error}") from error
+    return texts
+
+
+def _count_classes(arrays: Arrays, path: Path) -> int:
+    """Return the number of classes by the highest class number in any of the label arrays."""
+    parts = {name: arrays[name] for name in ("labels", "test_labels") if name in arrays}
+    for name, labels in parts.items():
         if labels.dtype.kind not in "iu" or not labels.size:
             raise DataError(
                 f"{path}: {name} is {labels.dtype} of shape {labels.shape}; multi-class labels are "
                 "whole numbers or class names"
             )
-        highest = max(highest, int(labels.max()))
-    return highest
+    return count_numbered_classes({f"{path}: {name}": part for name, part in parts.items()})
 
 
 def _examples(
