@@ -252,6 +252,8 @@ def check_environment(before: Mapping[str, Any]) -> None:
     Raises:
         RunError: A version that results depend on is another one.
     """
+    if not isinstance(before, Mapping):
+        raise RunError(f"{ENVIRONMENT} is damaged: it holds no table")
     before, now = {"numerics": 1, **before}, describe_environment()
     changed = [
         f"{name}: {before.get(name)} before, {now[name]} now"
