@@ -169,6 +169,8 @@ class FederationRecord:
         """
         try:
             positives = content["positives"]
+            if not isinstance(content["clients"], list):
+                raise TypeError("clients is no list")
             return cls(
                 data=str(content["data"]),
                 task=Task(content["task"]),
