@@ -30,7 +30,7 @@ RECIPE = {
     "rounds": {"number": 1},
 }
 TRACKERS = ("tensorboard", "mlflow", "wandb")
-EXTRAS = ("none", "private", "he", "flower", *TRACKERS)
+EXTRAS = ("none", "private", "he", "flower", "onnx", *TRACKERS)
 PRIVACY = {"private": "masked", "he": "bfv"}
 SECONDS = 900
 
@@ -117,6 +117,8 @@ def check(extra: str, python: Path, place: Path) -> None:
     done = fedbb(python, work, *run)
     assert "warning" not in done.stderr, done.stderr
     assert (work / "run" / "summary.json").exists()
+    if extra == "onnx":
+        fedbb(python, work, "export", str(work / "run"), "--to", "onnx", "--out", "model.onnx")
     if extra in TRACKERS:
         assert any(path.is_file() for path in (work / "tracking").rglob("*"))
 

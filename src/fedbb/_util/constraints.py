@@ -12,8 +12,11 @@ from annotated_types import Ge, Gt, Le, Lt
 
 Count = Annotated[int, Ge(1)]
 Seed = Annotated[int, Ge(0), Lt(2**32)]
-Positive = Annotated[float, Gt(0)]
-NotNegative = Annotated[float, Ge(0)]
+LARGEST: Final = 3e38
+"""Networks compute in float32, whose range ends here."""
+
+Positive = Annotated[float, Gt(0), Le(LARGEST)]
+NotNegative = Annotated[float, Ge(0), Le(LARGEST)]
 Fraction = Annotated[float, Gt(0), Le(1)]
 
 

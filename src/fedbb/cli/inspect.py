@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import TaskProgressColumn
 
+from fedbb._util.files import parse_json
 from fedbb._util.names import nearest
 from fedbb._util.validation import explain_validation_error
 from fedbb.aggregation.merging import ClientBalanced
@@ -269,7 +269,7 @@ def _table_notes(table: LabelTable, ending: str) -> tuple[str, ...]:
 
 def _is_partition(path: Path) -> bool:
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and str(content.get("format")).startswith("fedbb partition")

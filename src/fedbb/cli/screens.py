@@ -246,8 +246,8 @@ STOPPED = {
 def ending(summary: dict[str, Any], folder: Path) -> str:
     """Return the closing words of a run."""
     metric, best, final = summary["metric"], summary["best"], summary["final"]
-    name = COLUMNS[metric]
-    reason = STOPPED[summary["stopped"]] if "stopped" in summary else ""
+    name = COLUMNS.get(metric, metric)
+    reason = STOPPED[summary["stopped"]] if summary.get("stopped") else ""
     dead = f"{COLLAPSED}\n" if is_collapsed(final["scores"]["test"]["per_class"]) else ""
     return (
         f"final {name} {percent(final['scores']['test']['macro'][metric])} "

@@ -11,8 +11,9 @@ from rich.console import Console
 from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.cli.screens import COLUMNS, ending, percent
+from fedbb.report.results import read_run
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.metadata import FederationRecord, read_federation, read_run_recipe
+from fedbb.runs.metadata import FederationRecord
 
 
 def show(
@@ -21,9 +22,8 @@ def show(
     quiet: Quiet = False,
 ) -> None:
     """Show a run: its recipe in short, scores by class, weights by client, best and final."""
-    folder = RunFolder(path)
-    recipe = read_run_recipe(folder)
-    federation, records = read_federation(folder), folder.records()
+    folder, checked = RunFolder(path), read_run(path)
+    recipe, federation, records = checked.recipe, checked.federation, folder.records()
     finished = folder.file("summary.json").exists()
     summary = folder.read_json("summary.json") if finished else None
     if as_json:

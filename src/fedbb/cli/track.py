@@ -11,6 +11,7 @@ from rich.progress import track as show_progress
 
 from fedbb._util.text import counted
 from fedbb.cli.common import Json, Quiet, print_json, say
+from fedbb.report.results import read_run
 from fedbb.trackers.export import export
 from fedbb.trackers.registry import TRACKERS, make_tracker
 
@@ -32,6 +33,7 @@ def track(
     hidden = quiet or as_json or not console.is_terminal
     handed = {}
     for path in show_progress(runs, "runs", console=console, disable=hidden, transient=True):
+        read_run(path)  # what is damaged is reported before any of it is handed over
         handed[str(path)] = export(make_tracker(to), path)
         if not (quiet or as_json):
             say(console, f"{path}: {counted(handed[str(path)], 'round')} handed over")

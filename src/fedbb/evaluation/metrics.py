@@ -6,6 +6,7 @@ for gets NaN and stays out of the macro mean; `Scores.defined` counts the classe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,8 +60,8 @@ class Scores:
 
 
 def _vector(values: Iterable[float | None]) -> FloatArray:
-    # numpy reads None as NaN when it makes floats
-    return np.array(list(values), dtype=np.float64)
+    # The product refuses text, which numpy would read as a number.
+    return np.array([math.nan if v is None else 1.0 * v for v in values], dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)

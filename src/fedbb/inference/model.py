@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from scipy.special import expit, softmax  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
+from fedbb._util.files import parse_json
 from fedbb.data.transforms import zero_batch
 from fedbb.errors import DataError, RunError
 from fedbb.models.base import run_network
@@ -167,7 +167,7 @@ def read_info(path: Path) -> ModelInfo:
             "checkpoint; use final.safetensors of a run of this version"
         )
     try:
-        return ModelInfo.from_json(json.loads(held), str(path))
+        return ModelInfo.from_json(parse_json(held), str(path))
     except ValueError as error:
         raise RunError(f"{path}: the description of the model is no JSON: {error}") from error
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from fedbb._util.files import parse_json, parse_toml
 from fedbb._util.validation import explain_validation_error
 from fedbb.errors import RecipeError
 from fedbb.recipes.spec import EVERY_KEY, PythonRecipe, Recipe
@@ -25,12 +24,11 @@ def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
     except UnicodeDecodeError as error:
         raise RecipeError(f"recipe {path} is not UTF-8 text: {error}") from error
     try:
-        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        values = parse_json(text) if path.suffix == ".json" else parse_toml(text)
     except ValueError as error:
         raise RecipeError(f"recipe {path} is no valid {path.suffix or 'TOML'}: {error}") from error
-    if not isinstance(values, dict):
-        raise RecipeError(f"recipe {path} must be a table of settings")
-    values = read_values(settings, values)
+    if isinstance(values, dict):
+        values = read_values(settings, values)
     return make_recipe(values, where=f"recipe {path}")
 
 
@@ -44,9 +42,9 @@ def read_values(settings: Sequence[str], values: dict[str, Any] | None = None) -
 
 def make_recipe(values: Mapping[str, Any], where: str = "recipe") -> Recipe:
     """Return the recipe of these values, or say what is wrong with each of them."""
-    # What a damaged recipe.json holds may be a number.
-    is_python = isinstance(values, Mapping) and "python" in values
-    kind = PythonRecipe if is_python else Recipe
+    if not isinstance(values, Mapping):
+        raise RecipeError(f"{where} must be a table of settings")
+    kind = PythonRecipe if "python" in values else Recipe
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -88,8 +86,8 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         if not isinstance(values, dict):
             raise RecipeError(f"--set {setting!r}: {table} is a value, not a table")
     try:
-        values[last] = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        values[last] = parse_toml(f"value = {text}")["value"]
+    except ValueError:
         values[last] = text.strip()
 
 

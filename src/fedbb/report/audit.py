@@ -53,7 +53,7 @@ def audit_run(path: Path) -> Audit:
             audit = folder.read_json("audit.json")
             return _private(path.name, recipe, audit, simulated=folder.file("parties").is_dir())
         return _plain(path.name, recipe, read_federation(folder), folder.records())
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise RunError(f"run folder {path} is damaged or of another kind: {reason}") from error
 

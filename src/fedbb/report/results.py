@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fedbb.evaluation.metrics import Scores
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray
+from fedbb.rounds.loop import StoppedBy
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FEDERATION, FederationRecord
 
@@ -140,11 +141,15 @@ def _unpack(folder: RunFolder) -> RunResult:
 
 def _round(plain: Mapping[str, Any]) -> ScoredRound:
     scores = {str(name): Scores.from_json(value) for name, value in plain["scores"].items()}
+    if "lr" in plain and not isinstance(plain["lr"], float | int):
+        raise ValueError(f"lr is {plain['lr']!r}")
     seconds = sum(float(value) for value in plain.get("seconds", {}).values())
     return ScoredRound(int(plain["round"]), scores, seconds)
 
 
 def _summary(plain: Mapping[str, Any]) -> Summary:
+    if plain.get("stopped") not in (None, *get_args(StoppedBy)):
+        raise ValueError(f"stopped is {plain['stopped']!r}")
     return Summary(
         metric=str(plain["metric"]),
         chosen_on=str(plain["best"]["chosen_on"]),

@@ -17,7 +17,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from fedbb._util.files import replacing
+from fedbb._util.files import parse_json, replacing
 from fedbb._util.text import quote
 from fedbb.errors import RunError
 from fedbb.records import ClientState, ModelState
@@ -79,9 +79,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
     tensors, metadata = load_checksummed(path)
     try:
         number = int(metadata["round"])
-        rounds = _state_rounds(json.loads(metadata["memories"]), number)
+        rounds = _state_rounds(parse_json(metadata["memories"]), number)
         return Checkpoint(number, _state(tensors, metadata), rounds, metadata.get("run"))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"checkpoint {path} cannot be used: {error!r} in its metadata") from error
 
 
@@ -102,7 +102,7 @@ def read_model_metadata(path: Path) -> str | None:
 def _state(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> ModelState:
     if MODEL not in metadata:
         return unflatten_state(tensors)
-    buffers = set(json.loads(metadata[BUFFER_NAMES]))
+    buffers = set(parse_json(metadata[BUFFER_NAMES]))
     return ModelState(
         params={name: tensor for name, tensor in tensors.items() if name not in buffers},
         buffers={name: tensor for name, tensor in tensors.items() if name in buffers},
@@ -191,7 +191,7 @@ def add_checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> 
 def _ordered(content: bytes) -> bytes:
     """Sort the header, whose order safetensors leaves open: equal content has equal bytes."""
     length = int.from_bytes(content[:8], "little")
-    entries = json.loads(content[8 : 8 + length])
+    entries = parse_json(content[8 : 8 + length])
     header = json.dumps(entries, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     return content[:8] + header.ljust(length) + content[8 + length :]
 
@@ -205,4 +205,4 @@ def check_checksum(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     blank = content[: found.start(1)] + _BLANK.encode() + content[found.end(1) :]
     if hashlib.sha256(blank).hexdigest().encode() != found.group(1):
         raise ValueError("its checksum does not match: the file is damaged")
-    return safetensors.torch.load(content), json.loads(header[8:])["__metadata__"]
+    return safetensors.torch.load(content), parse_json(header[8:])["__metadata__"]

@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fedbb._util.files import TEMPORARY, remove_leftovers, replacing
+from fedbb._util.files import TEMPORARY, parse_json, remove_leftovers, replacing
 from fedbb._util.text import quote
 from fedbb.errors import RunError
 from fedbb.recipes.reader import make_recipe
@@ -80,7 +80,7 @@ class RunFolder:
         """Return what a JSON file of the folder holds."""
         path = self.file(name)
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error}") from error
 
@@ -198,9 +198,13 @@ class RunFolder:
             return []
         lines = path.read_bytes().split(b"\n")
         try:
-            return [json.loads(line) for line in lines[:-1]]
+            records = [parse_json(line) for line in lines[:-1]]
         except ValueError as error:
             raise RunError(f"{path} is damaged: {error}") from error
+        for number, record in enumerate(records, start=1):
+            if not isinstance(record, dict) or type(record.get("round")) is not int:
+                raise RunError(f"{path} is damaged: line {number} is no record of a round")
+        return records
 
     def rewind(self, rounds: int) -> list[Record]:
         """Drop the lines of rounds that were not committed, and return the others.

@@ -169,6 +169,8 @@ class FederationRecord:
         """
         try:
             positives = content["positives"]
+            if not isinstance(content["clients"], list):
+                raise TypeError("clients is no list")
             return cls(
                 data=str(content["data"]),
                 task=Task(content["task"]),
@@ -252,6 +254,8 @@ def check_environment(before: Mapping[str, Any]) -> None:
     Raises:
         RunError: A version that results depend on is another one.
     """
+    if not isinstance(before, Mapping):
+        raise RunError(f"{ENVIRONMENT} is damaged: it holds no table")
     before, now = {"numerics": 1, **before}, describe_environment()
     changed = [
         f"{name}: {before.get(name)} before, {now[name]} now"

@@ -26,7 +26,7 @@ from fedbb.runs.runtime import choose_workers, local_config_of, network_of
 from fedbb.simulation.inline import Engine, Inline
 from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.pool import Pool
-from fedbb.state import snapshot
+from fedbb.state import find_mismatch, snapshot
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.schedule import CONSTANT
 from fedbb.training.threads import threads
@@ -108,6 +108,8 @@ def personalize(
         adapting = replace(local_config_of(recipe), epochs=epochs, schedule=CONSTANT)
         # Their own rounds of random numbers: after the run's last, and before its first.
         with _open(recipe, federation, adapting, number, allow_code) as trainer:
+            if (name := find_mismatch(trainer.first, final)) is not None:
+                raise RunError(f"{path}: the final model differs from the network in {name!r}")
             shared = trainer.recall(final)
             adapted = list(trainer.train(final, recipe.rounds.number + 1, recipe.seed, count))
         lonely: list[FloatArray] = []
@@ -163,8 +165,14 @@ def _recall(path: Path, classes: Sequence[str]) -> FloatArray:
         raise RunError(f"{path} holds no finished run")
     if read_federation(folder).classes != tuple(classes):
         raise RunError(f"{path} has other classes")
-    final = folder.read_json("summary.json")["final"]["scores"]["test"]
-    return Scores.from_json(final).per_class["recall"]
+    try:
+        final = folder.read_json("summary.json")["final"]["scores"]["test"]
+        recall = Scores.from_json(final).per_class["recall"]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise RunError(f"{folder.file('summary.json')} is damaged: {error!r}") from error
+    if len(recall) != len(classes):
+        raise RunError(f"{path}: summary.json scores {len(recall)} of {len(classes)} classes")
+    return recall
 
 
 @dataclass

@@ -211,8 +211,11 @@ def commit_rounds(
     records = folder.rewind(checkpoint.round)
     runtime.state_rounds.update(checkpoint.state_rounds)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
-    best = best_record(records, metric)
-    stopped = stopped_by(recipe, records, metric)
+    try:
+        best = best_record(records, metric)
+        stopped = stopped_by(recipe, records, metric)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise RunError(f"rounds.jsonl is damaged: {error!r} in the scores of a round") from error
     start = Start(checkpoint.state, checkpoint.round, recipe.seed)
     rounds = run_rounds(runtime.round, start, recipe.rounds, runtime.score)
     while stopped is None and (finished := next(rounds, None)) is not None:

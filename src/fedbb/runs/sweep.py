@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fedbb._util.files import replacing
+from fedbb._util.files import parse_json, replacing
 from fedbb._util.plugins import AllowedCode
 from fedbb.errors import FedbbError, RunError
 from fedbb.recipes.grid.grid import Cell, Grid
@@ -140,7 +140,7 @@ def note_failure(path: Path, message: str) -> None:
 def read_failure(path: Path) -> str | None:
     """Return why the run of this folder failed, or None if no failure is noted."""
     try:
-        note = json.loads(_note(path).read_text(encoding="utf-8"))
+        note = parse_json(_note(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

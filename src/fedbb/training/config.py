@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, Self, get_args
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Le, Lt
 
 from fedbb._util.constraints import STRICT_TABLE, Count, NotNegative, Positive
 from fedbb.errors import RecipeError
@@ -72,7 +72,7 @@ class LocalConfig:
     weight_decay: NotNegative = 1e-4
     drop_last: bool = False
     augment: bool = True
-    threads: Count = 1
+    threads: Annotated[int, Ge(1), Le(1024)] = 1
     channels_last: bool = True
     device: str = "cpu"
     optimizer: OptimizerName = "sgd"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedbb._util.files import parse_json
 from fedbb.data.download import making_folder
 from fedbb.data.images.decode import DecodedImages, Pixels, Request, decode_images
 from fedbb.data.transforms import channel_statistics
@@ -111,7 +112,7 @@ def _remaining(number: int, skipped: list[int]) -> IntArray:
 def _read(folder: Path, names: tuple[str, ...]) -> CachedImages:
     images = _open(folder / "images.npy")
     try:
-        facts = json.loads((folder / "facts.json").read_text("utf-8"))
+        facts = parse_json((folder / "facts.json").read_text("utf-8"))
         rows = _remaining(len(names), facts["skipped"])
         skipped = tuple(names[row] for row in facts["skipped"])
         mean, std = tuple(facts["mean"]), tuple(facts["std"])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedbb._util.files import parse_json
 from fedbb.data.dataset import Dataset
 from fedbb.data.download import Downloader, Progress, RemoteFile, download, replacing, sha256_of
 from fedbb.data.examples import Examples, check_examples
@@ -196,7 +197,7 @@ def fingerprint(array: npt.NDArray[Any]) -> str:
 def _facts(folder: Path) -> dict[str, list[str]]:
     """Return the class names of CIFAR-100 and the fingerprints of its arrays."""
     try:
-        facts = json.loads((folder / _FACTS).read_bytes())
+        facts = parse_json((folder / _FACTS).read_bytes())
         return {key: list(facts[key]) for key in ("classes", "sha256")}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(f"{folder / _FACTS} is damaged: {error}; get the data again") from error

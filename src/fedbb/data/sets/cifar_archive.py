@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import tarfile
 import zlib
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from fedbb._util.files import parse_json
 from fedbb.errors import DataError
 from fedbb.records import IntArray
 
@@ -155,7 +155,7 @@ def _png(content: bytes, name: str) -> npt.NDArray[np.uint8]:
 
 def _labels(content: bytes, expected: int) -> IntArray:
     try:
-        labels = np.asarray(json.loads(content), dtype=np.int64)
+        labels = np.asarray(parse_json(content), dtype=np.int64)
     except (ValueError, TypeError) as error:
         raise DataError(f"the labels are no list of whole numbers: {error}") from error
     if labels.shape != (expected,):

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from fedbb._util.files import parse_json
 from fedbb.data.dataset import Dataset
 from fedbb.data.download import Downloader, Progress, RemoteFile, download, replacing, sha256_of
 from fedbb.data.images.archive import Archive, open_archive, read_text
@@ -171,7 +172,7 @@ def _copy(path: Path, target: Path) -> None:
 
 def _check(folder: Path) -> None:
     try:
-        expected = json.loads((folder / _FACTS).read_bytes())["sha256"]
+        expected = parse_json((folder / _FACTS).read_bytes())["sha256"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(f"{folder / _FACTS} is damaged: {error}; get the data again") from error
     found = sha256_of(folder / _ARCHIVE)

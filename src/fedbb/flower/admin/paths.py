@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbb._util.files import replacing
+from fedbb._util.files import parse_json, parse_toml, replacing
 from fedbb._util.plugins import is_code
 from fedbb.errors import RunError
 
@@ -203,7 +202,7 @@ class FederationFolder:
     def listening(self) -> str:
         """Return the address at which programs on this machine reach the server."""
         try:
-            return str(json.loads(self.address_file.read_text("utf-8"))["address"])
+            return str(parse_json(self.address_file.read_text("utf-8"))["address"])
         except (OSError, ValueError, KeyError):
             raise RunError(
                 f"no server was started in {self.path}; start it with: fedbb flower up {self.path}"
@@ -218,7 +217,7 @@ class FederationFolder:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a settings file."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return parse_toml(path.read_text("utf-8"))
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:

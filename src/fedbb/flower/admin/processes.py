@@ -39,6 +39,9 @@ PATIENCE = 6.0
 HANDED_ON = (
     *("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ"),
     *("TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV"),
+    # Many hospitals reach the outside through a proxy with an authority of its own.
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
 )
 HANDED_ON_PREFIXES = (
     *("LC_", "XDG_", "LD_", "DYLD_", "PYTHON", "FEDBB_", "COV", "HF_"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fedbb._util.files import parse_json
 from fedbb.errors import RecipeError, RunError
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
@@ -95,7 +95,7 @@ def read_recipe_text(text: str) -> Recipe:
     if not text:
         raise RecipeError("run config: recipe is missing; it is the whole recipe as JSON")
     try:
-        values = json.loads(text)
+        values = parse_json(text)
     except ValueError as error:
         raise RecipeError(f"run config: recipe is not valid JSON: {error}") from error
     if not isinstance(values, dict):

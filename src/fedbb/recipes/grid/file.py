@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
 from fedbb._util.constraints import Seed
+from fedbb._util.files import parse_toml
 from fedbb._util.validation import explain_validation_error
 from fedbb.errors import RecipeError
 from fedbb.recipes.spec import Section
@@ -95,7 +95,7 @@ Spec = TypeVar("Spec", bound=BaseModel)
 def read_spec(path: Path, kind: type[Spec]) -> Spec:
     """Return what a TOML file holds, checked against this kind of specification."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecipeError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
