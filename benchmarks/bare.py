@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.work import BATCH, CLASSES, DECAY, MOMENTUM, RATE, Work
+from benchmarks.work import BATCH, CLASSES, DECAY, MOMENTUM, RATE, SIZE, Work
 from fedbb.models.registry import build_model
 
 
@@ -23,7 +23,7 @@ def bare_rounds(work: Work, data: Path, threads: int) -> Iterator[dict[str, Any]
     archive = np.load(data)
     images = (torch.from_numpy(archive["images"]).float() / 255 - 0.5) / 0.25
     labels = torch.from_numpy(archive["labels"])
-    model = build_model(work.model, CLASSES, channels=3)
+    model = build_model(work.model, CLASSES, (3, SIZE, SIZE))
     state = copy.deepcopy(model.state_dict())
     while True:
         trained, losses = [], []

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedbb.secagg.bfv.client import BfvSumClient, BfvSumServer
 
 from benchmarks import results
 from benchmarks.page import MISSING, fill, table
+from fedbb.secagg.bfv.sums import BfvSumClient, BfvSumServer
 from fedbb.secagg.masked.client import MaskedSumClient
 from fedbb.secagg.masked.server import MaskedSumServer
 from fedbb.secagg.primitives.keys import Identity

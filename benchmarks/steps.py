@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from benchmarks import results
-from benchmarks.work import BATCH, CLASSES, make_images
+from benchmarks.work import BATCH, CLASSES, SIZE, make_images
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import fedavg, pnb
 from fedbb.models.registry import build_model
 from fedbb.records import Task
-from fedbb.simulation.pool.process_start import keep_freed_memory
 from fedbb.training.config import LocalConfig
 from fedbb.training.optimizer import LocalOptimizer
+from fedbb.training.threads import keep_freed_memory
 
 PAIRS = {"small-cnn": 600, "resnet11": 300, "resnet56": 150}
 LOSS_PAIRS = 2000
@@ -53,7 +53,7 @@ def compare(model: str, task: Task, pairs: int) -> dict[str, Any]:
     images, targets = _batch(task)
     losses = [_bind(method, task) for method in (fedavg(), pnb())]
     torch.manual_seed(0)
-    network = build_model(model, CLASSES, channels=3).to(memory_format=torch.channels_last)
+    network = build_model(model, CLASSES, (3, SIZE, SIZE)).to(memory_format=torch.channels_last)
     network.train()
     descent = LocalOptimizer(network, LocalConfig(), lr=1e-6)
 

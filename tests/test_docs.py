@@ -114,8 +114,10 @@ def record_keys(kind: type, prefix: str):
 def options(kind: type):
     """Yield each option of a loader with its default, tuples as the lists that TOML knows."""
     for field in fields(kind):
-        assert field.default is not MISSING
         value = field.default
+        if value is MISSING:
+            assert field.default_factory is not MISSING
+            value = field.default_factory()
         yield field.name, list(value) if isinstance(value, tuple) else value
 
 
@@ -353,6 +355,16 @@ def test_what_the_page_on_data_shows_is_what_happens(tmp_path, monkeypatch):
     for module in stand_ins():
         monkeypatch.setitem(sys.modules, module.__name__, module)
     walk(DATA, {}, monkeypatch)
+
+
+def test_what_the_page_on_methods_shows_is_what_happens(monkeypatch):
+    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    names: dict = {}
+    walk(page, names, monkeypatch)
+    assert names["results"]
+    weights = [client["weight"] for client in names["result"].history[0].clients]
+    roots = np.sqrt(names["clients"].sizes)
+    assert weights == pytest.approx(roots / roots.sum())
 
 
 def test_what_the_page_on_trained_models_shows_is_what_happens(tmp_path, monkeypatch):

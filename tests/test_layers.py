@@ -28,6 +28,9 @@ LAYERS = (
     ("recipes",),
     ("paper", "runs"),
     ("inference",),
+    # Runs from Python hand out models to predict with.
+    ("runs.result",),
+    ("runs.simulate",),
     ("flower",),
     ("secagg.flower",),
     # The entry points of the Flower app, which serve plain and private runs.

@@ -4,8 +4,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import fedbb
 from fedbb.errors import RecipeError
 from fedbb.runs.checkpoint import load_checkpoint
 from helpers.digest_runs import CLIENTS, recipe_of
@@ -140,3 +144,54 @@ def test_a_class_of_a_script_without_a_guard_works_in_workers(tmp_path):
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.split() == ["started", "equal"]
+
+
+def test_a_network_of_monai_gives_the_bits_of_one_process_in_workers(tmp_path):
+    pytest.importorskip("monai.networks.nets", reason="MONAI is not installed")
+    small = {"init_features": 8, "growth_rate": 4, "block_config": [1, 1], "dropout_prob": 0.1}
+    shape = {"spatial_dims": 2, "in_channels": 1, "out_channels": 3}
+    model = {"name": "monai.networks.nets:DenseNet", "options": {**small, **shape}}
+    ends = [
+        finish(
+            recipe_of(tmp_path, "multiclass moon+fedbb", model=model, engine=engine),
+            tmp_path / engine,
+            allow_code=True,
+            **options,
+        )
+        for engine, options in (("inline", {}), ("pool", {"workers": 2}))
+    ]
+    assert ends[0][0]["sha256"] == ends[1][0]["sha256"]
+
+
+def test_a_network_of_timm_is_trained(tmp_path):
+    reason = "timm is not installed, or lacks a torchvision that fits"
+    pytest.importorskip("timm", reason=reason, exc_type=ImportError)
+    options = {"model_name": "resnet18", "num_classes": 3, "in_chans": 1}
+    model = {"name": "timm:create_model", "options": options}
+    recipe = recipe_of(tmp_path, "multiclass fedbb", model=model, rounds={"number": 1})
+    assert finish(recipe, tmp_path / "run", allow_code=True)[1]
+
+
+def test_token_ids_reach_an_embedding_as_whole_numbers():
+    rng = np.random.default_rng(0)
+    labels = np.arange(80) % 3
+    words = rng.integers(0, 12, (80, 5))
+    words[:, 0] = labels
+    data = fedbb.Dataset.from_arrays(words[:60], labels[:60], words[60:], labels[60:])
+    clients = fedbb.partition.iid(data, clients=3, seed=0)
+    alone, pooled = (
+        fedbb.simulate(
+            data,
+            clients,
+            # The lazy layer takes its shape from the embeddings of token ids.
+            model=lambda: nn.Sequential(nn.Embedding(12, 8), nn.Flatten(), nn.LazyLinear(3)),
+            method="moon+fedbb",
+            local=fedbb.LocalConfig(epochs=5, lr=0.3, batch_size=8),
+            rounds=4,
+            workers=workers,
+        )
+        for workers in (0, 2)
+    )
+    assert pooled.sha256 == alone.sha256
+    assert alone.final["accuracy"] > 0.9
+    assert alone.model(torch.from_numpy(words[60:])).argmax(1).tolist() == labels[60:].tolist()

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from fedbb._util.names import nearest
+from fedbb._util.plugins import AllowedCode
 from fedbb.aggregation.merging import (
     BySamples,
     ClientBalanced,
@@ -23,7 +24,7 @@ from fedbb.aggregation.merging import (
 from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
 from fedbb.errors import RecipeError
 from fedbb.imbalance.clients import Reading
-from fedbb.losses.base import Loss, LossLike, as_loss
+from fedbb.losses.base import Loss, LossLike, as_loss, named_loss
 from fedbb.losses.class_balanced import ClassBalanced, Form
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.focal import Focal
@@ -424,16 +425,30 @@ BALANCING: dict[str, Callable[..., Method]] = {
 METHODS: dict[str, Callable[..., Method]] = {**BASES, **BALANCING}
 
 
-def build_method(name: str, options: Mapping[str, Any]) -> Method:
+def build_method(
+    name: str,
+    options: Mapping[str, Any],
+    loss: str | None = None,
+    *,
+    allow_code: AllowedCode = False,
+) -> Method:
     """Return the method of a name with these hyper-parameters.
 
     Args:
         name: one of `METHODS`, or "base+balancing" for two that are harmonized.
         options: its hyper-parameters by name; of two, a table of them by the name of each.
+        loss: the loss that takes the place of the method's own: one that an installed package
+            registers as `fedbb.losses`, or "package.module:function".
+        allow_code: whether the latter may be imported; otherwise training by the method is refused.
 
     Raises:
         RecipeError: the name, an option or a value is not allowed.
     """
+    method = _build_named(name, options)
+    return method if loss is None else replace(method, loss=named_loss(loss, allow_code))
+
+
+def _build_named(name: str, options: Mapping[str, Any]) -> Method:
     if "+" not in name:
         return _build(name, options, "method.options")
     base, _, balancing = name.partition("+")

@@ -34,3 +34,24 @@ def test_a_size_that_is_none_is_refused(monkeypatch, image):
     done = fedbb("cost", "--image", image, monkeypatch=monkeypatch)
     assert done.code == 2
     assert "channels x height x width" in done.err
+
+
+OWN = ("--model", "helpers.own_networks:lazy", "--image", "1x8x8", "--classes", "3")
+
+
+def test_an_own_network_is_measured_only_if_code_is_allowed(monkeypatch):
+    refused = fedbb("cost", *OWN, "--images", "4", monkeypatch=monkeypatch)
+    assert refused.code == 2
+    assert "--allow-code" in refused.err
+    words = (*OWN, "--images", "4", "--allow-code")
+    rows = json.loads(fedbb("cost", *words, "--json", monkeypatch=monkeypatch).out)
+    held = {row["method"]: row["parameters"] for row in rows}
+    assert held["fedavg"] == 64 * 16 + 16 + 16 * 3 + 3
+    assert held["moon"] == 3 * held["fedavg"]
+    assert all(row["seconds"] > 0 for row in rows)
+    assert not any("fedalign" in name for name in held)
+    shown = fedbb("cost", *words, monkeypatch=monkeypatch).out
+    assert "fedalign is left out: FedAlign needs a network" in " ".join(shown.split())
+    named = fedbb("cost", *words, "--method", "fedalign", monkeypatch=monkeypatch)
+    assert named.code == 2
+    assert "FedAlign" in named.err

@@ -115,3 +115,36 @@ def test_what_does_not_fit_is_named(changes, message) -> None:
 def test_multi_label_marks_are_0_1_or_unknown(labels, message) -> None:
     with pytest.raises(DataError, match=message):
         check_dataset(multilabel(labels))
+
+
+def test_a_subset_keeps_order_test_data_and_statistics() -> None:
+    data = multiclass()
+    some = data.subset(3, seed=1)
+    assert len(some.train) == 3
+    places = [IMAGES.tolist().index(image) for image in some.train.inputs.tolist()]
+    assert places == sorted(places)
+    assert some.train.labels.tolist() == LABELS[places].tolist()
+    assert some.train.columns["site"].tolist() == [list("abab")[place] for place in places]
+    assert (some.test, some.mean, some.std) == (data.test, data.mean, data.std)
+    drawn = {tuple(data.subset(2, seed=seed).train.inputs.ravel()) for seed in range(9)}
+    assert len(drawn) > 1
+    assert np.array_equal(data.subset(2).train.inputs, data.subset(2, seed=0).train.inputs)
+
+
+@pytest.mark.parametrize("number", [0, -1, 5])
+def test_a_subset_of_more_than_there_is_or_of_nothing_is_refused(number) -> None:
+    with pytest.raises(DataError, match=rf"has 4 examples.*cannot have {number}"):
+        multiclass().subset(number)
+
+
+def test_a_long_tail_reduces_the_later_classes_and_leaves_test_data() -> None:
+    labels = np.repeat([0, 1, 2], 20)
+    train = Examples(np.zeros((60, 3, 2, 2), np.float32), labels)
+    data = multiclass(train=train)
+    tail = data.long_tail(0.25)
+    assert np.bincount(tail.train.labels).tolist() == [20, 10, 5]
+    assert tail.test is data.test
+    with pytest.raises(DataError, match="above 0 and at most 1"):
+        data.long_tail(0.0)
+    with pytest.raises(DataError, match="one class per image"):
+        multilabel().long_tail(0.5)

@@ -11,8 +11,9 @@ from fedbb.secagg.cbr import UNBOUND, Agreement, Contributor, terms_of
 from fedbb.secagg.client_secrets import ClientSecrets
 from fedbb.secagg.round import SecureRound, StatisticsClient, StatisticsRound
 from fedbb.secagg.simulated import RoundTraining, SimulatedClient, SimulatedTransport
+from fedbb.secagg.view import view_digest
 from fedbb.simulation.inline import Inline
-from fedbb.state import snapshot
+from fedbb.state import digest, snapshot
 from fedbb.training.config import LocalConfig
 from helpers.secagg_clients import SERVER, identity_of, make_roster, masked_client, masked_sum
 from helpers.toy import toy_dataset, toy_network, toy_shares
@@ -54,7 +55,7 @@ class Federation:
         self.infos = infos or self.engine.client_infos()
         self.terms = terms_of(method.weighting, CLIENTS)
         self.roster = make_roster(CLIENTS, **options)
-        agreement = Agreement(self.terms, method.merge, bounds)
+        self.agreement = agreement = Agreement(self.terms, method.merge, bounds)
         self.clients = {info.client: self.client(info, agreement) for info in self.infos}
         self.lost, self.recorded = [], []
 
@@ -66,7 +67,7 @@ class Federation:
         return SimulatedClient(contributor, masked_client(number, self.roster), statistics)
 
     def sum_statistics(self, lost=()):
-        statistics = StatisticsRound("run", self.roster, SERVER, self.terms)
+        statistics = StatisticsRound("run", self.roster, SERVER, self.agreement)
         transport = LossyTransport(SimulatedTransport(self.clients), list(lost))
         return statistics(masked_sum(self.roster), range(CLIENTS), transport)
 
@@ -85,7 +86,11 @@ class Federation:
             frozenset(statistics.confirmations),
             self.policy,
             self.recorded.append,
+            lambda state: self.view(statistics.sums, state),
         )
+
+    def view(self, sums, state):
+        return view_digest(self.agreement, sums, digest(state), self.engine.state_rounds)
 
     def plain_round(self):
         return PlainRound(train_all(self.engine), self.method, self.infos, 0)

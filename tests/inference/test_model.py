@@ -90,6 +90,7 @@ def change_info(folder, target, **changes):
         ({"task": "ranking"}, "ranking"),
         ({"extra": 1}, "extra is unknown"),
         ({"input_shape": ["x"]}, "input_shape"),
+        ({"input_dtype": "object"}, "uint8, float32"),
     ],
 )
 def test_a_description_that_does_not_fit_is_refused(folder, tmp_path, changes, words):
@@ -143,3 +144,11 @@ def test_an_own_network_can_be_given(folder):
     given = load_model(folder, model=lambda: build_model("small-cnn", 10, (1, 8, 8)))
     inputs = load_dataset("digits").test.inputs[:3]
     np.testing.assert_array_equal(given.predict(inputs), load_model(folder).predict(inputs))
+
+
+def test_a_network_that_is_given_stays_as_it_is(folder):
+    own = build_model("small-cnn", 10, (1, 8, 8))
+    before = {name: tensor.clone() for name, tensor in own.state_dict().items()}
+    loaded = load_model(folder, model=own)
+    assert loaded.network is not own
+    assert all(torch.equal(before[name], tensor) for name, tensor in own.state_dict().items())

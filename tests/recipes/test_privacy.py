@@ -62,9 +62,9 @@ def test_recipes_are_checked_and_audits_are_read_without_cryptography():
 
 @pytest.mark.parametrize(
     ("quorum", "participation", "least"),
-    [(0.5, 1.0, 5), (0.1, 1.0, 3), (1.0, 1.0, 10), (1.0, 0.5, 5)],
+    [(0.5, 1.0, 7), (0.8, 1.0, 8), (1.0, 1.0, 10), (0.5, 0.5, 4), (1.0, 0.5, 5), (0.1, 0.3, 3)],
 )
-def test_the_least_cohort_follows_the_quorum_and_is_never_below_three(quorum, participation, least):
+def test_the_least_cohort_is_two_thirds_of_a_round_or_its_quorum(quorum, participation, least):
     rounds = {"number": 1, "participation": participation}
     recipe = recipe_of(10, defense={"quorum": quorum}, rounds=rounds)
     assert least_cohort(recipe, 10) == least
@@ -81,6 +81,38 @@ def test_a_recipe_and_a_roster_agree_on_clients_and_terms():
         agree(roster, recipe_of(), method)
     with pytest.raises(RunError, match="among 4 clients from 0, and the roster names 0, 1, 2, 3"):
         agree(roster, recipe_of(4), method)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"privacy": "bfv"}, "privacy is masked in the roster and bfv in the recipe"),
+        ({"method": {"name": "fedavg"}}, "method is fedbb in the roster and fedavg in the recipe"),
+        (
+            {"method": {"name": "fedbb", "options": {"gamma": 0.25}}},
+            r"gamma is 1.0 in the roster and 0.25 in the recipe",
+        ),
+        ({"local": {"lr": 0.5}}, "recipe is [0-9a-f]{64} in the roster and [0-9a-f]{64} in the"),
+        ({"seed": 7}, "recipe is [0-9a-f]{64} in the roster"),
+        ({"rounds": {"number": 999}}, "recipe is [0-9a-f]{64} in the roster"),
+    ],
+)
+def test_a_recipe_that_was_not_agreed_to_is_refused_by_name(changes, told):
+    enrolled = recipe_of()
+    roster = make_roster(5, **roster_terms(enrolled, check_recipe(enrolled), 5))
+    other = recipe_of(**changes)
+    with pytest.raises(RunError, match=told):
+        agree(roster, other, check_recipe(other))
+
+
+def test_where_clients_run_and_what_a_run_is_called_needs_no_agreement():
+    enrolled = recipe_of()
+    method = check_recipe(enrolled)
+    roster = make_roster(5, **roster_terms(enrolled, method, 5))
+    partition = {"kind": "even", "clients": 5, "path": "/elsewhere/partition.json"}
+    moved = {"name": "digits", "path": "/elsewhere", "partition": partition}
+    for changes in ({"engine": "inline"}, {"name": "second"}, {"data": moved}):
+        agree(roster, enrolled.model_validate({**enrolled.model_dump(), **changes}), method)
 
 
 def test_every_module_that_privacy_needs_is_brought_by_the_extra_that_the_message_names():

@@ -161,6 +161,12 @@ def test_no_nonsense_raises_anything_but_a_recipe_error(nonsense):
         make_recipe(nonsense)
 
 
+@pytest.mark.parametrize("damaged", [3, None, "python", [1]])
+def test_what_is_no_table_is_a_recipe_error(damaged):
+    with pytest.raises(RecipeError, match="recipe of a run"):
+        make_recipe(damaged, "recipe of a run")
+
+
 @given(st.text(max_size=60))
 def test_no_text_raises_anything_but_a_recipe_error(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("fuzz") / "recipe.json"

@@ -3,11 +3,15 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
+from torch import nn
 
+import fedbb
 from fedbb.errors import RunError
 from fedbb.report.groups import gather, group, read_group
 from fedbb.report.results import find_runs, read_runs
+from fedbb.rng import torch_stream
 from fedbb.runs.sweep import note_failure
 from helpers.run_builder import Sketch, build, build_all
 
@@ -233,3 +237,52 @@ def test_a_folder_without_runs_is_named_and_a_missing_one_refused(tmp_path):
     assert reasons(gather([tmp_path])) == {tmp_path.name: "holds no run"}
     with pytest.raises(RunError, match="is no folder; give run folders"):
         gather([tmp_path / "missing"])
+
+
+def python_run(folder, *, hidden=8, seed=0, method="fedavg", examples=40):
+    """Run a federation from Python whose recipe tells neither its network's size nor its data."""
+    rng = np.random.default_rng(examples)
+    inputs, labels = rng.random((examples, 4), np.float32), np.arange(examples) % 2
+    data = fedbb.Dataset.from_arrays(inputs, labels, inputs, labels, name="rows")
+    clients = fedbb.partition.iid(data, clients=2, seed=seed)
+    layers = (nn.Linear(4, hidden), nn.ReLU(), nn.Linear(hidden, 2))
+    with torch_stream(seed, "test"):
+        network = nn.Sequential(*layers)
+    fedbb.simulate(data, clients, model=network, method=method, rounds=1, seed=seed, out=folder)
+    return folder
+
+
+def test_python_runs_that_differ_in_first_weights_alone_are_not_taken_for_one(tmp_path):
+    python_run(tmp_path / "a")
+    python_run(tmp_path / "b", hidden=16)
+    found = gather([tmp_path])
+    assert [run.path.name for run in found.runs] == ["a"]
+    (left,) = found.left_out
+    assert left.path.name == "b"
+    assert "a, but another network or other first weights; report it apart" in left.reason
+    with pytest.raises(RunError, match="another network or other first weights; use one of them"):
+        read_group(str(tmp_path))
+
+
+def test_python_runs_of_several_seeds_and_methods_belong_together(tmp_path):
+    python_run(tmp_path / "a")
+    python_run(tmp_path / "b", seed=1)
+    python_run(tmp_path / "c", method="fedbb")
+    found = gather([tmp_path])
+    assert found.left_out == ()
+    (compared,) = group(found.runs)
+    assert {part.method: part.seeds for part in compared.methods} == {
+        "fedavg": (0, 1),
+        "fedbb": (0,),
+    }
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    (left,) = gather([tmp_path]).left_out
+    assert "holds the same run as" in left.reason
+
+
+def test_python_runs_on_other_data_are_not_compared(tmp_path):
+    python_run(tmp_path / "a")
+    python_run(tmp_path / "b", method="fedbb", examples=60)
+    (left,) = gather([tmp_path]).left_out
+    assert left.path.name == "b"
+    assert "but other data" in left.reason

@@ -301,13 +301,13 @@ def test_plain_arrays_of_any_names_can_be_checked():
 @pytest.mark.parametrize("dispersion", [0.0, 1e-300, 0.5, 1e300, 5e-324])
 def test_a_client_info_with_figures_that_can_be_true_is_taken(dispersion):
     assert check_client_info(0, 0, dispersion, measured=True) == ClientInfo(0, 0, dispersion)
-    assert check_client_info(3, MOST_SAMPLES - 1, None, measured=False) == ClientInfo(
-        3, MOST_SAMPLES - 1
-    )
+    assert check_client_info(3, MOST_SAMPLES, None, measured=False) == ClientInfo(3, MOST_SAMPLES)
 
 
 @pytest.mark.parametrize(
-    "samples", [-1, MOST_SAMPLES, 2**63, 1.5, 2.0, math.nan, None, True, "3"], ids=str
+    "samples",
+    [-1, MOST_SAMPLES + 1, 2**53 - 1, 2**63, 1.5, 2.0, math.nan, None, True, "3"],
+    ids=str,
 )
 def test_a_client_info_with_another_size_is_refused(samples):
     with pytest.raises(ReplyError, match="info of client 4: samples is"):

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from fedbb.errors import RecipeError
+from fedbb.data.registry import load_dataset
+from fedbb.errors import DataError
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.federation import SHOWN, describe, prepare
@@ -38,8 +39,19 @@ def test_fewer_images_are_drawn_by_the_seed_and_test_data_stays(tmp_path):
 def test_images_are_drawn_from_what_validation_leaves(tmp_path):
     federation = prepared(tmp_path, train_images=45, validation=0.25)
     assert len(federation.dataset.train) == 45
-    with pytest.raises(RecipeError, match=r"data\.train_images = 46 is refused: there are 45"):
+    with pytest.raises(DataError, match=r"has 45 examples.*data\.train_images.* 46"):
         prepared(tmp_path, train_images=46, validation=0.25)
+
+
+def test_the_methods_of_a_data_set_draw_what_a_recipe_draws(tmp_path):
+    recipe = prepared(tmp_path, seed=3, train_images=50, long_tail=0.2).dataset.train
+    data = load_dataset("npz", path=tmp_path / "small.npz")
+    own = data.subset(50, seed=3).long_tail(0.2, seed=3).train
+    assert len(own) < 50
+    assert np.array_equal(recipe.inputs, own.inputs)
+    assert np.array_equal(recipe.labels, own.labels)
+    other = data.long_tail(0.2, seed=3).subset(len(own), seed=3).train
+    assert not np.array_equal(own.inputs, other.inputs)
 
 
 def test_of_very_many_clients_the_first_are_told_one_by_one(tmp_path, monkeypatch):

@@ -1,6 +1,9 @@
+import errno
 import json
+import os
 import resource
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -145,6 +148,56 @@ def test_a_full_disk_loses_no_finished_round_and_the_run_goes_on_later(tmp_path)
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert load_checkpoint(tmp_path / "run/checkpoints/round-000001.safetensors").round == 1
     resumed, _ = finish(recipe, tmp_path / "run", resume=True)
+    assert resumed["sha256"] == whole["sha256"]
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Returns a function that fills the disk for writes of files of a name."""
+
+    def fill(name):
+        fsync = os.fsync
+
+        def full(handle):
+            if name in Path(f"/proc/self/fd/{handle}").readlink().name:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            fsync(handle)
+
+        monkeypatch.setattr(os, "fsync", full)
+
+    return fill
+
+
+@pytest.mark.parametrize("name", ["final.safetensors", "summary.json"])
+def test_a_disk_full_at_the_end_loses_no_round_and_the_run_is_closed_later(
+    tmp_path, monkeypatch, full_disk, name
+):
+    recipe = small_recipe(tmp_path)
+    whole, expected = finish(recipe, tmp_path / "whole")
+    full_disk(name)
+    records = run(recipe, tmp_path / "run")
+    with pytest.raises(RunError, match=r"final model could not be saved .* all rounds are kept"):
+        list(records)
+    monkeypatch.undo()
+    resumed, more = finish(recipe, tmp_path / "run", resume=True)
+    assert more == []
+    assert resumed["sha256"] == whole["sha256"]
+    kept = RunFolder(tmp_path / "run").records()
+    assert without_seconds(kept) == without_seconds(expected)
+
+
+def test_a_disk_full_on_resume_loses_nothing(tmp_path, monkeypatch, full_disk):
+    recipe = small_recipe(tmp_path)
+    whole, _ = finish(recipe, tmp_path / "whole")
+    records = run(recipe, tmp_path / "run")
+    next(records)
+    records.close()
+    full_disk("rounds.jsonl")
+    with pytest.raises(RunError, match=r"rounds\.jsonl could not be saved .* No space left"):
+        next(run(recipe, tmp_path / "run", resume=True))
+    monkeypatch.undo()
+    resumed, rest = finish(recipe, tmp_path / "run", resume=True)
+    assert [record["round"] for record in rest] == [2, 3, 4]
     assert resumed["sha256"] == whole["sha256"]
 
 

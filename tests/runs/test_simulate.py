@@ -1,4 +1,5 @@
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from fedbb.errors import DataError, RecipeError, RunError
 from fedbb.partition.registry import Rule
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
-from helpers.small_run import small_recipe, small_values, write_npz
+from helpers.small_run import small_values, write_npz
 from helpers.toy import toy_dataset
 
 LOCAL = fedbb.LocalConfig(batch_size=8, lr=0.05)
@@ -134,6 +135,173 @@ def test_arguments_that_do_not_suit_are_refused():
         toy(rounds=fedbb.Schedule(3, patience=1))
 
 
+@pytest.mark.parametrize("privacy", ["masked", "bfv"])
+def test_secure_aggregation_gives_the_bits_of_the_same_recipe(tmp_path, monkeypatch, privacy):
+    if privacy == "bfv":
+        pytest.importorskip("tenseal", reason="fedbb[he]")
+    path = write_npz(tmp_path / "small.npz")
+    expected = fedbb.run(small_values(path, privacy=privacy, rounds={"number": 2})).sha256
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    data = load_dataset("npz", path=path)
+    clients = fedbb.partition.iid(data, clients=3)
+    options = {"method": "fedbb", "rounds": 2, "local": LOCAL}
+    private = fedbb.simulate(data, clients, privacy=privacy, **options)
+    assert private.sha256 == expected
+    assert list(here.iterdir()) == []
+    plain = fedbb.simulate(data, clients, **options)
+    assert plain.sha256 != private.sha256
+    assert plain.final["accuracy"] == pytest.approx(private.final["accuracy"], abs=0.1)
+    kept = fedbb.simulate(data, clients, privacy=privacy, out="run", **options)
+    assert kept.sha256 == expected
+    assert (here / "run" / "roster.json").exists()
+    assert all(client["weight"] is None for client in kept.history[0].clients)
+
+
+def test_secure_aggregation_of_two_clients_is_refused():
+    data = toy_dataset()
+    clients = fedbb.partition.iid(data, clients=2)
+    with pytest.raises(RecipeError, match="needs 3 clients"):
+        fedbb.simulate(data, clients, model=net, privacy="masked")
+
+
+def test_central_training_gives_the_bits_of_the_same_recipe(tmp_path):
+    path = write_npz(tmp_path / "small.npz")
+    values = small_values(path, engine="central", rounds={"number": 3})
+    del values["data"]["partition"]
+    data = load_dataset("npz", path=path)
+    alone = fedbb.partition.iid(data, clients=1)
+    options = {"method": "fedbb", "rounds": 3, "local": LOCAL, "central": True}
+    result = fedbb.simulate(data, alone, **options)
+    assert result.sha256 == fedbb.run(values).sha256
+    assert result.sha256 != fedbb.simulate(data, alone, **{**options, "central": False}).sha256
+    with pytest.raises(RunError, match="no worker processes"):
+        fedbb.simulate(data, alone, **options, workers=2)
+    with pytest.raises(RecipeError, match="central"):
+        fedbb.simulate(data, alone, **options, privacy="masked")
+
+
+def test_a_simulation_out_of_patience_stops_and_resumes_to_the_same_end(tmp_path):
+    patient = {"rounds": fedbb.Schedule(30, patience=2), "validation": 0.2}
+    result = toy(**patient)
+    last = len(result.history)
+    assert 3 <= last < 30
+    assert result.best_round == last - 2
+    assert toy(rounds=last, validation=0.2).sha256 == result.sha256
+    assert toy(**patient, out=tmp_path / "run").sha256 == result.sha256
+    summary = RunFolder(tmp_path / "run").read_json("summary.json")
+    assert (summary["stopped"], summary["rounds"]) == ("patience", last)
+    data = toy_dataset()
+    clients = fedbb.partition.iid(data, clients=3)
+    options = {"model": net, "local": LOCAL, **patient}
+    assert len(list(fedbb.iter_rounds(data, clients, **options))) == last
+
+
+class Interrupting(nn.Module):
+    """Cross-entropy that a user stops with Ctrl-C in the middle of a client's training."""
+
+    calls = 0
+    after = None
+
+    def forward(self, logits, targets):
+        type(self).calls += 1
+        if self.calls == self.after:
+            signal.raise_signal(signal.SIGINT)
+        return nn.functional.cross_entropy(logits, targets)
+
+
+@pytest.mark.parametrize("method", ["plain", "moon"])
+def test_a_simulation_that_is_interrupted_in_a_round_resumes_to_the_same_bits(
+    tmp_path, monkeypatch, method
+):
+    base = fedbb.methods.moon() if method == "moon" else fedbb.methods.fedavg()
+    chosen = fedbb.Method("mine", Interrupting(), base.penalties)
+    options = {"method": chosen, "rounds": 4, "out": tmp_path / "run"}
+    whole = toy(**{**options, "out": None}).sha256
+    # 60 examples in batches of 8 among 3 clients are 9 steps a round: the third round.
+    monkeypatch.setattr(Interrupting, "after", Interrupting.calls + 22)
+    with pytest.raises(KeyboardInterrupt):
+        toy(**options)
+    assert len(RunFolder(tmp_path / "run").records()) == 2
+    assert len(fedbb.read_run(tmp_path / "run").history) == 2
+    resumed = toy(**options, resume=True)
+    assert [record.round for record in resumed.history] == [1, 2, 3, 4]
+    assert resumed.sha256 == whole
+
+
+def test_an_interruption_ends_the_workers_and_the_run_resumes(tmp_path):
+    def interrupt(record):
+        if record.round == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    options = {"rounds": 3, "out": tmp_path / "run", "workers": 2}
+    with pytest.raises(KeyboardInterrupt):
+        toy(**options, progress=interrupt)
+    assert multiprocessing.active_children() == []
+    assert toy(**options, resume=True).sha256 == toy(rounds=3).sha256
+
+
+def start(script, *words):
+    """Run a script in a process of its own."""
+    tests = str(Path(__file__).parents[1])
+    paths = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, str(script), *map(str, words)],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+OWN_PARTS = """
+import fedbb
+import torch
+from torch import nn
+from helpers.toy import toy_dataset
+
+print("started")
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(16, width), nn.Dropout(0.2))
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, images):
+        return self.head(torch.relu(self.body(images)))
+
+class Loss(nn.Module):
+    def __init__(self, counts):
+        super().__init__()
+        self.register_buffer("weight", torch.tensor(1 / (1 + counts.positive)).float())
+
+    def forward(self, logits, targets):
+        return nn.functional.cross_entropy(logits, targets, weight=self.weight)
+
+data = toy_dataset()
+clients = fedbb.partition.iid(data, clients=3)
+penalties = fedbb.methods.moon().penalties
+method = fedbb.Method("mine", loss=lambda counts: Loss(counts), penalties=penalties)
+for workers in (0, 2, None):
+    options = {"model": lambda: Net(width=8), "method": method, "rounds": 3, "workers": workers}
+    print(fedbb.simulate(data, clients, **options).sha256)
+"""
+
+
+def test_parts_that_a_script_without_a_guard_defines_train_in_workers(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(OWN_PARTS)
+    answer = start(script)
+    assert answer.returncode == 0, answer.stderr
+    first, *digests = answer.stdout.split()
+    assert first == "started"
+    assert len(digests) == 3
+    assert len(set(digests)) == 1
+
+
 SCRIPT = """
 import os, signal, sys
 import fedbb
@@ -158,31 +326,8 @@ print(result.sha256)
 def test_a_killed_simulation_resumes_to_the_same_bits(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    tests = str(Path(__file__).parents[1])
-    paths = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])
-
-    def start(*words):
-        return subprocess.run(
-            [sys.executable, str(script), *words],
-            env={**os.environ, "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-
-    assert start(str(tmp_path / "killed"), "kill").returncode == -signal.SIGKILL
+    assert start(script, tmp_path / "killed", "kill").returncode == -signal.SIGKILL
     assert len(RunFolder(tmp_path / "killed").records()) == 2
-    resumed, whole = start(str(tmp_path / "killed")), start(str(tmp_path / "whole"))
+    resumed, whole = start(script, tmp_path / "killed"), start(script, tmp_path / "whole")
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stdout == whole.stdout != ""
-
-
-def test_runs_of_a_folder_are_rows_of_a_table(tmp_path):
-    toy(out=tmp_path / "a", seed=1)
-    fedbb.run(small_recipe(tmp_path / "data"), tmp_path / "b")
-    frame = fedbb.read_runs(tmp_path)
-    assert frame["method"].tolist() == ["fedavg", "fedbb"]
-    assert frame["seed"].tolist() == [1, 0]
-    assert frame["final_accuracy"].between(0, 1).all()
-    assert isinstance(fedbb.read_run(tmp_path / "b").model, nn.Module)

@@ -402,7 +402,7 @@ def test_a_forged_commitment_is_as_none(federation):
                 answers[0] = answers[2]
             yield from answers.items()
 
-    statistics_round = StatisticsRound("run", federation.roster, SERVER, federation.terms)
+    statistics_round = StatisticsRound("run", federation.roster, SERVER, federation.agreement)
     transport = Forging(federation.clients)
     statistics = statistics_round(masked_sum(federation.roster), range(CLIENTS), transport)
     assert [gone.client for gone in statistics.failures] == [0]

@@ -33,6 +33,7 @@ ROSTER = make_roster(3)
 ATTEMPT_ID = AttemptId("run", 1, 1, "00112233445566778899aabbccddeeff")
 SECRETS = [hashlib.sha256(f"secret {client}".encode()).digest() for client in range(3)]
 SEED = hashlib.sha256(b"seed").digest()
+VIEW = hashlib.sha256(b"view").hexdigest()
 VECTOR = [0, 1, -1, 2**40, -(2**61), 3, 12345678901234567]
 
 
@@ -46,7 +47,7 @@ def worked_out() -> dict[str, str]:
     pair = {
         other: masking.hkdf(
             masking.x25519(SECRETS[1], publics[other]),
-            info("pair mask", *sorted((1, other))),
+            info("pair mask", VIEW, *sorted((1, other))),
         )
         for other in (0, 2)
     }
@@ -84,7 +85,7 @@ def test_a_public_key_and_a_pairs_key_are_the_frozen_ones() -> None:
     assert public_key(SECRETS[1]).hex() == FROZEN["bytes"]["public"]
     for mine, other in ((1, 2), (2, 1)):
         key = pair_mask_key(
-            ROSTER, ATTEMPT_ID, (mine, SECRETS[mine]), (other, public_key(SECRETS[other]))
+            ROSTER, ATTEMPT_ID, VIEW, (mine, SECRETS[mine]), (other, public_key(SECRETS[other]))
         )
         assert key.hex() == FROZEN["bytes"]["pair_key"]
 
@@ -99,7 +100,7 @@ def test_a_masked_vector_is_the_frozen_one() -> None:
     vector = np.array(VECTOR).view(np.uint64)
     keys = {
         other: pair_mask_key(
-            ROSTER, ATTEMPT_ID, (1, SECRETS[1]), (other, public_key(SECRETS[other]))
+            ROSTER, ATTEMPT_ID, VIEW, (1, SECRETS[1]), (other, public_key(SECRETS[other]))
         )
         for other in (0, 2)
     }
@@ -149,7 +150,7 @@ def test_a_whole_sums_masked_messages_are_what_the_reference_works_out(client: i
 
     def key(other: int) -> bytes:
         common = masking.x25519(secrets[client][0], masking.x25519(secrets[other][0]))
-        return masking.hkdf(common, bound("pair mask", *sorted((client, other))))
+        return masking.hkdf(common, bound("pair mask", "", *sorted((client, other))))
 
     own = masking.hkdf(secrets[client][1], bound("own mask", client))
     plus = [own, *(key(other) for other in range(3) if other > client)]

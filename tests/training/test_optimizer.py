@@ -1,5 +1,7 @@
+import math
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedbb.training.config import LocalConfig
-from fedbb.training.optimizer import LocalOptimizer, effective_steps
+from fedbb.training.optimizer import SUMMED_STEPS, LocalOptimizer, effective_steps
 from reference.fednova import accumulated
 
 ADAM = ("adam", "adamw")
@@ -28,6 +30,24 @@ def test_the_recursion_equals_the_closed_form(steps, momentum):
     assert effective_steps(steps, LocalConfig(momentum=momentum)) == pytest.approx(
         expected, rel=1e-6
     )
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("momentum", [1e-300, 0.5, 0.9, 0.999, 1 - 1e-9])
+def test_beyond_a_million_steps_the_closed_form_continues_the_sum(momentum, nesterov):
+    config = LocalConfig(momentum=momentum, nesterov=nesterov)
+    last, beyond = (effective_steps(SUMMED_STEPS + more, config) for more in (0, 1))
+    carried = (1 - momentum ** (SUMMED_STEPS + 1)) / (1 - momentum)
+    step = 1 + momentum * carried if nesterov else carried
+    assert beyond == pytest.approx(last + step, rel=1e-8)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9, math.nextafter(1, 0)])
+def test_a_number_of_steps_that_nobody_takes_is_not_counted_one_by_one(momentum):
+    begun = time.monotonic()
+    counted = effective_steps(2**53 - 1, LocalConfig(momentum=momentum))
+    assert time.monotonic() - begun < 1
+    assert 2**53 - 1 <= counted < math.inf
 
 
 @pytest.mark.parametrize("name", ADAM)

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,8 +30,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 def _import_from_here(allowed: bool) -> bool:
     """Let code be imported from the current folder, as `python -m` does."""
-    if allowed and "" not in sys.path:
-        sys.path.insert(0, "")
+    # By its full path, which worker processes inherit.
+    here = str(Path.cwd())
+    if allowed and here not in sys.path:
+        sys.path.insert(0, here)
     return allowed
 
 

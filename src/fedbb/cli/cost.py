@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from fedbb._util.table import Table, make_table, to_rich
-from fedbb.cli.common import Json, Quiet, print_json, say
+from fedbb.cli.common import AllowCode, Json, Quiet, print_json, say
 from fedbb.errors import RecipeError
 from fedbb.evaluation.cost import price
 from fedbb.methods import BASES, Method, build_method
@@ -20,7 +20,7 @@ SHOWN = (*BASES, "fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb")
 
 
 def cost(
-    model: Annotated[str, typer.Option(help="The network.")] = PAPER_MODEL,
+    model: Annotated[str, typer.Option(help="The network by name.")] = PAPER_MODEL,
     classes: Annotated[int, typer.Option(min=1, help="Number of classes.")] = PAPER_CLASSES,
     image: Annotated[str, typer.Option(help="Channels × height × width.")] = "3x32x32",
     method: Annotated[
@@ -29,18 +29,29 @@ def cost(
     images: Annotated[
         int, typer.Option(min=0, help="Images to time a client's round on; 0 times nothing.")
     ] = 32,
+    allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Show parameters, MACs, bytes, memory and measured time of the methods.
 
-    The default is the paper's own setting; its table is shown beside ours.
+    The default is the paper's own setting; its table is shown beside ours. A network may also be
+    package.module:function, with --allow-code; methods that need what it lacks are left out.
     """
     shape = _shape(image)
     chosen = {name: build_method(name, {}) for name in method or SHOWN}
-    rows = [_row(name, each, model, classes, shape) for name, each in chosen.items()]
+    rows, left_out = [], []
+    for name, each in chosen.items():
+        try:
+            rows.append(_row(name, each, Work(model, classes, shape), allow_code))
+        except RecipeError as error:
+            if method or each.needs.tail_width is None:
+                raise
+            left_out.append(f"{name} is left out: {error}")
     if images:
-        seconds = time_methods(chosen, Work(model, classes, shape, images))
+        fitting = {row["method"]: chosen[row["method"]] for row in rows}
+        work = Work(model, classes, shape, images)
+        seconds = time_methods(fitting, work, allow_code=allow_code)
         for row in rows:
             row["seconds"] = round(seconds[row["method"]], 4)
     if as_json:
@@ -51,6 +62,8 @@ def cost(
         for row in rows:
             if row["note"]:
                 say(console, f"{row['method']}: {row['note']}")
+        for line in left_out:
+            say(console, line)
         console.print(
             "M: millions. MACs are per image: of a whole training step, and, as the paper counts, "
             "of forward passes only, parameters without batch norm. Sent: one state, each way and "
@@ -66,11 +79,10 @@ def _shape(image: str) -> tuple[int, int, int]:
     return int(found[1]), int(found[2]), int(found[3])
 
 
-def _row(
-    name: str, method: Method, model: str, classes: int, shape: tuple[int, int, int]
-) -> dict[str, Any]:
-    found = price(method.needs, model, classes, shape)
-    same = (model, classes, shape) == (PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE)
+def _row(name: str, method: Method, work: Work, allow_code: bool) -> dict[str, Any]:
+    setting = (work.model, work.classes, work.image_shape)
+    found = price(method.needs, *setting, allow_code=allow_code)
+    same = setting == (PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE)
     printed = PAPER_TABLE.get(name) if same else None
     return {
         "method": name,

@@ -13,10 +13,10 @@ from fedbb._util.table import make_table, to_rich
 from fedbb.cli.common import Json, Quiet, echo, print_json, progress_bar, say
 from fedbb.data.download import cache_folder
 from fedbb.data.registry import (
-    CATALOGUE,
     CacheStatus,
     cache_status,
     check_files,
+    dataset_names,
     find_entry,
     get_dataset,
     load_dataset,
@@ -32,7 +32,7 @@ Name = Annotated[str, typer.Argument(help="A data set, as `fedbb data list` name
 @app.command("list")
 def list_data(as_json: Json = False, quiet: Quiet = False) -> None:
     """List the data sets a recipe may name, and which of them are on this machine."""
-    rows = [_row(name) for name in CATALOGUE]
+    rows = [_row(name) for name in dataset_names()]
     if as_json:
         print_json(rows)
     elif not quiet:
@@ -97,7 +97,7 @@ def check(
 
 
 def _row(name: str) -> dict[str, Any]:
-    entry, held = CATALOGUE[name], cache_status(name)
+    entry, held = find_entry(name), cache_status(name)
     return {
         "name": name,
         "task": None if entry.task is None else str(entry.task),

@@ -25,7 +25,7 @@ from fedbb.analysis.measures import Settings
 from fedbb.cli.common import Json, Quiet, echo, print_json, progress_bar, say
 from fedbb.data.download import Progress
 from fedbb.data.label_policy import Policy
-from fedbb.data.registry import CATALOGUE
+from fedbb.data.registry import dataset_names
 from fedbb.errors import DataError, RecipeError
 from fedbb.losses.cross_entropy import ScaledCrossEntropy
 from fedbb.losses.logit_calibrated import Calibrated
@@ -176,10 +176,10 @@ def find(request: Request) -> Found:
         return _from_run(request, path.parent)
     if ending in ("toml", "json"):
         return _from_recipe(request, read_recipe(path, _dotted(request.values)))
-    if request.source not in CATALOGUE:
+    if request.source not in dataset_names():
         raise DataError(
             f"{request.source!r} is no data set, nor a .csv, .npz, recipe, partition or run folder"
-            + nearest(request.source, CATALOGUE)
+            + nearest(request.source, dataset_names())
         )
     values = {"data": {"name": request.source}, "method": {"name": "fedbb"}}
     return _from_recipe(request, make_recipe(read_values(_dotted(request.values), values)))

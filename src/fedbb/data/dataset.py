@@ -10,6 +10,7 @@ import numpy as np
 
 from fedbb.data.examples import Examples as Examples
 from fedbb.data.examples import check_examples
+from fedbb.data.longtail import long_tail
 from fedbb.data.rows import (
     MapStyle,
     RowFormat,
@@ -23,6 +24,7 @@ from fedbb.data.splits import split_by_share
 from fedbb.data.transforms import Augmentation, channel_statistics
 from fedbb.errors import DataError
 from fedbb.records import Task
+from fedbb.rng import stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +188,44 @@ class Dataset:
         }
         made = _from_tables(name, tables, task, classes, _TestShare(test_share, group, seed))
         return _finish(made, normalize, augmentation)
+
+    def subset(self, number: int, seed: int = 0) -> Dataset:
+        """Return the data set with some of its training examples, drawn at random.
+
+        They keep their order. Test examples, mean and standard deviation stay as they are. A
+        recipe's `data.train_images` draws the same examples by the seed of the run.
+
+        Args:
+            number: how many to keep.
+            seed: of the draw.
+
+        Raises:
+            DataError: there are not so many.
+        """
+        if not 1 <= number <= len(self.train):
+            raise DataError(
+                f"{self.name} has {len(self.train)} examples to train on; a subset "
+                f"(data.train_images of a recipe) cannot have {number}"
+            )
+        rng = stream(seed, "train images")
+        kept = np.sort(rng.choice(len(self.train), number, replace=False))
+        return replace(self, train=self.train.take(kept))
+
+    def long_tail(self, fraction: float, seed: int = 0) -> Dataset:
+        """Return the data set with class sizes that fall geometrically from first to last class.
+
+        Test examples, mean and standard deviation stay as they are. A recipe's `data.long_tail`
+        draws the same examples by the seed of the run.
+
+        Args:
+            fraction: size of the last class divided by that of the largest, above 0 and at most 1.
+            seed: of the draw.
+
+        Raises:
+            DataError: the fraction is out of range, or the data is multi-label.
+        """
+        rng = stream(seed, "long tail")
+        return replace(self, train=long_tail(self.train, len(self.classes), fraction, rng))
 
 
 @dataclass(frozen=True)

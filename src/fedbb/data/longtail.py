@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedbb.data.dataset import Examples
+from fedbb.data.examples import Examples
 from fedbb.errors import DataError
 from fedbb.records import IntArray
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedbb._util.names import nearest
-from fedbb.data.dataset import Dataset
+from fedbb._util.plugins import load_plugin, plugin_names
+from fedbb.data.dataset import Dataset, check_dataset
 from fedbb.data.download import Downloader, Progress
 from fedbb.data.sets import (
     chexpert,
@@ -22,7 +23,7 @@ from fedbb.data.sets import (
     tiny_imagenet,
 )
 from fedbb.data.source import Source
-from fedbb.errors import DataError
+from fedbb.errors import DataError, FedbbError
 from fedbb.records import Task
 
 
@@ -107,11 +108,46 @@ class CacheStatus:
     size: int = 0
 
 
+def dataset_names() -> list[str]:
+    """Return the names of the catalogue, then those that installed packages register."""
+    registered = (name for name in plugin_names("fedbb.datasets") if name not in CATALOGUE)
+    return [*CATALOGUE, *registered]
+
+
 def find_entry(name: str) -> Entry:
-    """Return the catalogue's entry of a name, or DataError with the nearest known one."""
-    if name not in CATALOGUE:
-        raise DataError(f"unknown data set {name!r}" + nearest(name, CATALOGUE))
-    return CATALOGUE[name]
+    """Return what is known of a data set; a package that registers it is not yet imported.
+
+    Args:
+        name: a name of `CATALOGUE`, or one that an installed package registers as
+            `fedbb.datasets`.
+
+    Raises:
+        DataError: the name is unknown; the message has the nearest known one.
+    """
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    known = dataset_names()
+    if name not in known:
+        raise DataError(f"unknown data set {name!r}" + nearest(name, known))
+    return Entry(None, "registered by an installed package", "your files", _load_registered)
+
+
+def _load_registered(source: Source) -> Dataset:
+    loader = load_plugin("fedbb.datasets", source.name)
+    try:
+        dataset = loader(source)
+    except FedbbError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"{source.name} data cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(dataset, Dataset):
+        raise DataError(
+            f"the loader of {source.name} data gives a {type(dataset).__name__}, not a "
+            "fedbb.Dataset"
+        )
+    return check_dataset(dataset)
 
 
 def load_dataset(
@@ -129,8 +165,8 @@ def load_dataset(
     (1438, 1, 8, 8)
 
     Args:
-        source: the name of a data set, see `CATALOGUE`; or a `Source`, which then holds all the
-            other arguments.
+        source: the name of a data set, see `CATALOGUE`, or of one that an installed package
+            registers; or a `Source`, which then holds all the other arguments.
         seed: of what the loader draws, such as a test share.
         root: folder of downloads; None is the cache folder (`FEDBB_DATA`).
         path: the user's own file or folder.

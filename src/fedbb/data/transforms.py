@@ -112,6 +112,11 @@ def normalize(
     return values.sub_(center).div_(spread)
 
 
+def zero_batch(inputs: npt.NDArray[Any]) -> Tensor:
+    """Return one input of zeros in the shape and type in which a network gets these inputs."""
+    return normalize(np.zeros((1, *inputs.shape[1:]), inputs.dtype), (), ())
+
+
 def channel_statistics(inputs: npt.NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and population standard deviation per channel (the second axis of inputs).
 

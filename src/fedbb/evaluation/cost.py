@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedbb.models.base import run_network, run_tail
+from fedbb._util.plugins import AllowedCode
+from fedbb.models.base import check_tail, run_network, run_tail
 from fedbb.models.blocks import leading
-from fedbb.models.registry import build_model
+from fedbb.models.build import materialize
+from fedbb.models.registry import MODELS, build_model
 from fedbb.penalties.alignment import top_singular_value, transmitting_matrix
 from fedbb.penalties.base import Needs
 from fedbb.rng import torch_stream
@@ -70,11 +72,28 @@ class MethodCost:
     paper_macs: int
 
 
-def price(needs: Needs, model: str, classes: int, image_shape: tuple[int, int, int]) -> MethodCost:
+def price(
+    needs: Needs,
+    model: str,
+    classes: int,
+    image_shape: tuple[int, int, int],
+    *,
+    allow_code: AllowedCode = False,
+) -> MethodCost:
     """Return the cost of a method with a network by name, for images (channels, height, width)."""
     # No number depends on the weights; the stream only leaves torch's own generator alone.
     with torch_stream(0, "cost"):
-        network = build_model(model, classes, image_shape, projection=needs.projection)
+        network = build_model(
+            model,
+            classes,
+            image_shape,
+            # Networks that are not built in have no head to add; MOON takes their embedding.
+            projection=needs.projection and model in MODELS,
+            allow_code=allow_code,
+        )
+        materialize(network, torch.zeros(1, *image_shape))
+    if needs.tail_width is not None:
+        check_tail(network, "FedAlign")
     return cost_of(needs, measure_network(network, image_shape, needs.tail_width))
 
 

@@ -24,8 +24,8 @@ from fedbb.flower.mods import SAMPLES, dispersion_key
 from fedbb.imbalance.clients import Reading
 from fedbb.records import ClientInfo, FloatArray, ModelState
 from fedbb.rounds.replies import (
+    EXACT_INTEGERS,
     FARTHEST,
-    MOST_SAMPLES,
     check_arrays,
     check_client_info,
     check_update,
@@ -106,7 +106,7 @@ def check_evaluation(message: Message, key: str) -> Metrics:
     """Return the metrics of a reply to an evaluate message, which are weighted by one of them."""
     metrics = dict(_only(_content(message).metric_records, "MetricRecord"))
     weight = metrics.get(key)
-    if not isinstance(weight, int | float) or not 0 < weight < MOST_SAMPLES:
+    if not isinstance(weight, int | float) or not 0 < weight < EXACT_INTEGERS:
         raise ReplyError(f"{key} is {quote(weight)}, not a number above 0")
     return metrics
 

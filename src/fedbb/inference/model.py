@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from scipy.special import expit, softmax  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from fedbb._util.files import parse_json
+from fedbb.data.transforms import zero_batch
 from fedbb.errors import DataError, RunError
 from fedbb.models.base import run_network
+from fedbb.models.build import materialize
 from fedbb.models.registry import MODELS, build_model
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.runs.checkpoint import load_checkpoint, read_model_metadata
@@ -129,7 +132,8 @@ def load_model(
 
     Args:
         source: A run folder, or a model file (`final.safetensors` or `best.safetensors` of one).
-        model: The network, or a function that returns it; needed if it was made in Python.
+        model: The network, which is copied, or a function that returns it; needed if it was made
+            in Python.
         best: Take the best round of a run folder instead of the final one.
         allow_code: Whether a network named "module:function" may be imported. The name comes from
             the file, so this runs code that the file chooses.
@@ -144,6 +148,7 @@ def load_model(
     path = _model_file(Path(source), best)
     checkpoint, info = load_checkpoint(path), read_info(path)
     network = _build(info, model, allow_code)
+    materialize(network, zero_batch(np.empty((0, *info.input_shape), info.input_dtype)))
     _check_state(snapshot(network), checkpoint.state, path)
     restore(network, checkpoint.state)
     return InferenceModel(network, info).eval()
@@ -187,7 +192,7 @@ def _build(
     info: ModelInfo, model: nn.Module | Callable[[], nn.Module] | None, allow_code: bool
 ) -> nn.Module:
     if model is not None:
-        return model if isinstance(model, nn.Module) else model()
+        return deepcopy(model) if isinstance(model, nn.Module) else model()
     if info.recipe.get("python") and info.network not in MODELS and not allow_code:
         raise RunError(
             f"the network was made in Python by {info.network}; give it as model=, or let it be "

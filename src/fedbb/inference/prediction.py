@@ -15,7 +15,7 @@ from fedbb._util.table import make_table, to_csv
 from fedbb.data.csv_table import CsvTable, read_class_column, read_csv, read_label_columns
 from fedbb.data.images.archive import Folder
 from fedbb.data.images.decode import IMAGE_FORMATS, ImageFormat, ImageSource, Request, decode_all
-from fedbb.data.registry import CATALOGUE, load_dataset
+from fedbb.data.registry import dataset_names, load_dataset
 from fedbb.data.sets.npz import read_npz
 from fedbb.data.transforms import as_images
 from fedbb.errors import DataError
@@ -104,12 +104,12 @@ def read_samples(
         samples = _from_csv(path, info, options)
     elif path.suffix.lower() in IMAGE_FILES and path.exists():
         samples = Samples((path.name,), _decode(path.parent, (path.name,), info, options))
-    elif str(source) in CATALOGUE:
+    elif str(source) in dataset_names():
         samples = _from_catalogue(str(source), info)
     else:
         raise DataError(
             f"{source} is no folder, .npz, .csv or image file, and no data set"
-            + nearest(str(source), CATALOGUE)
+            + nearest(str(source), dataset_names())
         )
     return replace(samples, inputs=check_inputs(samples.inputs, info))
 

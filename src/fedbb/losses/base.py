@@ -10,6 +10,15 @@ from typing import Any, Protocol
 import numpy as np
 from torch import nn
 
+from fedbb._util.names import nearest
+from fedbb._util.plugins import (
+    AllowedCode,
+    check_code,
+    import_code,
+    is_code,
+    load_plugin,
+    plugin_names,
+)
 from fedbb.errors import RecipeError
 from fedbb.records import FloatArray, LabelCounts, Task
 
@@ -57,6 +66,7 @@ class Bindable(Protocol):
 LossLike = Loss | Bindable | nn.Module | Callable[[LabelCounts], nn.Module]
 """What a method takes for a loss."""
 
+LOSS_KEY = "method.loss"
 _METHODS = ("supports", "mean_weight", "mean_weights", "diagnostics")
 
 
@@ -83,6 +93,56 @@ def as_loss(loss: LossLike) -> Loss:
         f"the loss is {loss!r}; allowed are an nn.Module, a function of label counts that returns "
         "one, and a spec with the method bind(counts, task)"
     )
+
+
+def named_loss(name: str, allow_code: AllowedCode = False) -> Loss:
+    """Return the loss that a recipe names.
+
+    Args:
+        name: a loss that an installed package registers as `fedbb.losses`, or
+            "package.module:function".
+        allow_code: whether the latter may be imported.
+
+    Returns:
+        The loss. Of code that is not allowed, a loss that refuses to be bound, so that recipes can
+        be checked without it.
+
+    Raises:
+        RecipeError: the name is unknown, cannot be loaded, or names something else than a loss.
+    """
+    if is_code(name):
+        try:
+            check_code(LOSS_KEY, name, allow_code)
+        except RecipeError:
+            return RefusedLoss(name)
+        return as_loss(import_code(LOSS_KEY, name))
+    known = plugin_names("fedbb.losses")
+    if name not in known:
+        if not known:
+            raise RecipeError(
+                f"{LOSS_KEY} {name!r} is unknown: no installed package registers a loss; "
+                "package.module:function is allowed too"
+            )
+        raise RecipeError(
+            f"{LOSS_KEY} {name!r} is unknown{nearest(name, known)}, or package.module:function"
+        )
+    return as_loss(load_plugin("fedbb.losses", name))
+
+
+@dataclass(frozen=True)
+class RefusedLoss(Loss):
+    """A loss in code that may not run: what can be checked without it is.
+
+    Attributes:
+        name: its "package.module:function".
+    """
+
+    name: str
+
+    def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
+        """Raise the RecipeError that says how to allow the code."""
+        check_code(LOSS_KEY, self.name, allowed=False)
+        raise AssertionError("the name is that of code")
 
 
 @dataclass(frozen=True)

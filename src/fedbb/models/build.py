@@ -8,13 +8,15 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset
+from fedbb.data.transforms import zero_batch
 from fedbb.errors import RecipeError
 from fedbb.models.base import name_of, set_classifier
-from fedbb.models.registry import AllowedCode, build_model
+from fedbb.models.registry import build_model
 from fedbb.rng import torch_stream
 
 ModelSource = str | nn.Module | Callable[[], nn.Module]
@@ -57,8 +59,7 @@ def resolve_model(
             )
         else:
             network = _own(model)
-        if any(is_lazy(parameter) for parameter in network.parameters()):
-            _materialize(network, shape)
+        materialize(network, zero_batch(dataset.train.inputs))
     return network
 
 
@@ -78,15 +79,21 @@ def _own(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
     return network
 
 
-def _materialize(network: nn.Module, shape: tuple[int, ...]) -> None:
-    """Let lazy layers take their shapes from an input; in evaluation, so nothing is counted."""
+def materialize(network: nn.Module, inputs: Tensor) -> None:
+    """Let the lazy layers of a network, if any, take their shapes from a batch, in place.
+
+    Raises:
+        RecipeError: the network cannot take the batch.
+    """
+    if not any(is_lazy(parameter) for parameter in network.parameters()):
+        return
     mode = network.training
-    network.eval()
+    network.eval()  # so that batch norm counts nothing
     try:
         with torch.no_grad():
-            network(torch.zeros(1, *shape))
+            network(inputs)
     except Exception as error:
-        sizes = "×".join(str(length) for length in shape)
+        sizes = "×".join(str(length) for length in inputs.shape[1:])
         raise RecipeError(
             f"model {name_of(network)} cannot take inputs of {sizes}: {error}"
         ) from error

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
 from fedbb._util.names import nearest
-from fedbb._util.plugins import load_plugin, plugin_names
+from fedbb._util.plugins import (
+    AllowedCode,
+    check_code,
+    import_code,
+    is_code,
+    load_plugin,
+    plugin_names,
+)
 from fedbb.errors import RecipeError
 from fedbb.models.efficientnet import EfficientNetB0
 from fedbb.models.resnet_cifar import resnet11, resnet56
@@ -19,9 +25,6 @@ from fedbb.models.small_cnn import SmallCNN
 
 Builder = Callable[..., nn.Module]
 """A network's class, or a function that returns one."""
-
-AllowedCode = bool | Collection[str]
-"""Whether a name may run code that it imports: never, always, or if it is one of these."""
 
 
 def _for_images(name: str, builder: Callable[[int, int, bool], nn.Module]) -> Builder:
@@ -87,33 +90,21 @@ def build_model(
             f"model.projection = true adds a head to built-in networks only, not to {name!r}"
         )
     check_name(name)
-    if ":" in name:
-        check_code(name, allow_code)
+    if is_code(name):
+        check_code("model.name", name, allow_code)
         return _call(name, _import(name), given, classes, shape)
     return _call(name, load_plugin("fedbb.models", name), given, classes, shape)
 
 
 def check_name(name: str) -> None:
     """Check that a name stands for a network, without any import; RecipeError if it is unknown."""
-    if name in MODELS or ":" in name:
+    if name in MODELS or is_code(name):
         return
     known = [*MODELS, *plugin_names("fedbb.models")]
     if name not in known:
         raise RecipeError(
             f"model.name {name!r} is unknown{nearest(name, known)}, or package.module:function"
         )
-
-
-def check_code(name: str, allowed: AllowedCode) -> None:
-    """Check that the code which a name imports may run; RecipeError says how to allow it."""
-    if ":" not in name or allowed is True or (allowed and name in allowed):
-        return
-    raise RecipeError(
-        f"model.name {name!r} imports and runs code of that module; if you trust it, allow it: "
-        "--allow-code on the command line, allow_code=True in Python, and on Flower "
-        f'allowed-code="{name}" in the own configuration of each site and FEDBB_ALLOWED_CODE '
-        "at the server"
-    )
 
 
 def _check_options(name: str, options: Mapping[str, Any]) -> None:
@@ -126,15 +117,7 @@ def _check_options(name: str, options: Mapping[str, Any]) -> None:
 
 
 def _import(name: str) -> Builder:
-    module, _, path = name.partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        raise RecipeError(
-            f"model.name {name!r} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+    found = import_code("model.name", name)
     if not callable(found):
         raise RecipeError(f"model.name {name!r} is a {type(found).__name__}, not a function")
     builder: Builder = found

@@ -72,7 +72,10 @@ def read_weights(path: str) -> dict[str, Tensor]:
 
             found: Any = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():
+                # Of a plain pickle torch warns that it may fail; the error below says more.
+                warnings.filterwarnings("ignore", "Detected pickle protocol")
+                found = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise DataError(f"model.weights {path} does not exist") from error
     except pickle.UnpicklingError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy.typing as npt
 
 from fedbb._util.constraints import STRICT_TABLE, Count, Positive, Seed
 from fedbb._util.names import nearest
+from fedbb._util.plugins import load_plugin, plugin_names
 from fedbb.data.dataset import Examples
-from fedbb.errors import DataError
+from fedbb.errors import DataError, FedbbError
 from fedbb.partition.class_limits import deal_shards, limit_classes
 from fedbb.partition.dirichlet_shares import dominant_label, label_skew, quantity_skew
 from fedbb.partition.label_distance import measure_skew
@@ -32,10 +34,11 @@ class Rule:
     Each kind takes some of the fields: the skews `clients`, `concentration` and `min_samples`; even
     `clients`; pathological `clients` and `classes_per_client`; shards `clients` and
     `shards_per_client`; column a `column`, and `clients` to assign its values to that many; file a
-    `path`.
+    `path`; a kind that an installed package registers `clients` and `options`.
 
     Attributes:
-        kind: One of `KINDS`, or "file".
+        kind: One of `KINDS`, "file", or a kind that an installed package registers as
+            `fedbb.partitions`.
         clients: Number of clients.
         concentration: Concentration of the Dirichlet distribution; the smaller, the more uneven.
         min_samples: Samples that every client must have; the skews are drawn again until it holds.
@@ -45,6 +48,7 @@ class Rule:
         path: File of a saved partition.
         classes_per_client: Number of classes of each client.
         shards_per_client: Number of shards of each client.
+        options: Arguments of the function that a package registers.
     """
 
     __pydantic_config__: ClassVar = STRICT_TABLE
@@ -58,6 +62,7 @@ class Rule:
     path: str | None = None
     classes_per_client: Count | None = None
     shards_per_client: Count | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
     def resolve(self, seed: int = 0) -> Rule:
         """Return the rule with a seed and a minimum of samples in place of None.
@@ -91,13 +96,26 @@ def divide(rule: Rule, examples: Examples, task: Task) -> Partition:
         _check_fields(rule, ("path",), ())
         assert rule.path is not None
         return Partition.load(rule.path).check(examples.labels)
-    if rule.kind not in KINDS:
-        raise DataError(f"unknown partition {rule.kind!r}" + nearest(rule.kind, [*KINDS, "file"]))
-    kind = KINDS[rule.kind]
+    kind = find_kind(rule.kind)
     _check_fields(rule, kind.needs, kind.takes)
     if len(examples) == 0:
         raise DataError("there are no samples to divide")
     return measured(kind.owners(rule, examples, task), examples.labels, _record(rule, kind))
+
+
+def find_kind(name: str) -> Kind:
+    """Return the way to divide of this name; a package that registers it is not yet imported.
+
+    Raises:
+        DataError: There is none; the message names the nearest.
+    """
+    if name in KINDS:
+        return KINDS[name]
+    registered = plugin_names("fedbb.partitions")
+    if name not in registered:
+        known = [*KINDS, "file", *registered]
+        raise DataError(f"unknown partition {name!r}" + nearest(name, known))
+    return Kind((), ("clients", "options"), _by_plugin)
 
 
 def measured(
@@ -112,7 +130,7 @@ def measured(
 def _check_fields(rule: Rule, needs: tuple[str, ...], takes: tuple[str, ...]) -> None:
     """Refuse a rule that lacks a field of its kind, or has one that its kind would ignore."""
     for name in _FIELDS:
-        given = getattr(rule, name) is not None
+        given = getattr(rule, name) not in (None, {})
         if name in needs and not given:
             raise DataError(f"partition {rule.kind} needs {name}")
         if given and name not in needs + takes:
@@ -123,7 +141,10 @@ def _check_fields(rule: Rule, needs: tuple[str, ...], takes: tuple[str, ...]) ->
 def _record(rule: Rule, kind: Kind) -> dict[str, str | int | float]:
     """Return what of a rule its kind went by, for the saved file."""
     used = {"kind", "seed", *kind.needs, *kind.takes}
-    return {key: value for key, value in asdict(rule).items() if key in used and value is not None}
+    values = {key: value for key, value in asdict(rule).items() if key in used}
+    if "options" in values:
+        values["options"] = json.dumps(rule.options, sort_keys=True) if rule.options else None
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _by_labels(rule: Rule, examples: Examples, task: Task) -> IntArray:
@@ -184,6 +205,33 @@ def _by_column(rule: Rule, examples: Examples, task: Task) -> IntArray:
     return assign_groups(values, rule.clients, _seed(rule))
 
 
+def _by_plugin(rule: Rule, examples: Examples, task: Task) -> IntArray:
+    """Return the owners that the function of an installed package gives, checked."""
+    clients = {} if rule.clients is None else {"clients": rule.clients}
+    try:
+        function = load_plugin("fedbb.partitions", rule.kind)
+        owners = np.asarray(function(examples, task, seed=_seed(rule), **clients, **rule.options))
+    except FedbbError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"partition {rule.kind} cannot be made with {rule.options}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if owners.shape != (len(examples),) or owners.dtype.kind not in "iu" or owners.min() < 0:
+        raise DataError(
+            f"partition {rule.kind} gives {owners.dtype} of shape {owners.shape}; it must give the "
+            f"client of each of the {len(examples)} examples, from 0"
+        )
+    number = int(owners.max()) + 1 if rule.clients is None else rule.clients
+    if np.unique(owners).tolist() != list(range(number)):
+        raise DataError(
+            f"partition {rule.kind} must give every client from 0 to {number - 1} some examples, "
+            "and no other client any"
+        )
+    return owners.astype(np.int64)
+
+
 KINDS: Mapping[str, Kind] = {
     "label-skew": Kind(("clients", "concentration"), ("min_samples",), _by_labels),
     "quantity-skew": Kind(("clients", "concentration"), ("min_samples",), _by_quantity),
@@ -194,7 +242,15 @@ KINDS: Mapping[str, Kind] = {
 }
 
 # `min_samples` is never None here: `resolve` sets it for every kind.
-_FIELDS = ("clients", "concentration", "column", "path", "classes_per_client", "shards_per_client")
+_FIELDS = (
+    "clients",
+    "concentration",
+    "column",
+    "path",
+    "classes_per_client",
+    "shards_per_client",
+    "options",
+)
 
 
 def even_parts(samples: int, clients: int, seed: int) -> IntArray:

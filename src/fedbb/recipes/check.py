@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedbb._util.plugins import AllowedCode, check_code
 from fedbb.data.dataset import Dataset
 from fedbb.data.registry import find_entry
 from fedbb.errors import RecipeError
@@ -16,13 +17,15 @@ from fedbb.rounds.loop import chosen_number
 from fedbb.training.config import check_optimizer
 
 
-def check_recipe(recipe: Recipe) -> Method:
+def check_recipe(recipe: Recipe, *, allow_code: AllowedCode = False) -> Method:
     """Return the method of a recipe if its parts are known and suit each other.
 
     Nothing is loaded: what depends on the data is checked by `check_data`.
 
     Args:
         recipe: A recipe as it was read.
+        allow_code: Whether method.loss may be "package.module:function", which is imported then;
+            without it such a loss is not looked at, and training by the method is refused.
 
     Returns:
         The method; under a robust rule that merges models itself, with that merge.
@@ -31,13 +34,31 @@ def check_recipe(recipe: Recipe) -> Method:
         RecipeError: A name is unknown, or two settings contradict each other.
     """
     refuse_python(recipe)
-    method = build_method(recipe.method.name, recipe.method.options)
+    method = method_of(recipe, allow_code)
     task = find_entry(recipe.data.name).task
     if task is not None:
         _check_task(method, task)
     _check_model(recipe.model, method)
     _check_partition(recipe)
     return check_settings(recipe, method)
+
+
+def method_of(recipe: Recipe, allow_code: AllowedCode = False) -> Method:
+    """Return the method that a recipe names, not yet checked against its other settings."""
+    section = recipe.method
+    return build_method(section.name, section.options, section.loss, allow_code=allow_code)
+
+
+def check_named_code(recipe: Recipe, allowed: AllowedCode) -> None:
+    """Refuse a recipe that names code which may not run.
+
+    Raises:
+        RecipeError: It does, or it only records a run that was made from Python; the message says
+            how to go on.
+    """
+    refuse_python(recipe)
+    check_code("model.name", recipe.model.name, allowed)
+    check_code("method.loss", recipe.method.loss or "", allowed)
 
 
 def check_settings(recipe: Recipe, method: Method) -> Method:

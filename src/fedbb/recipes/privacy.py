@@ -5,6 +5,8 @@ Nothing in here needs cryptography, so that a missing extra is reported instead 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -65,25 +67,62 @@ def check_members(recipe: Recipe, method: Method, clients: int) -> None:
 
 
 def least_cohort(recipe: Recipe, clients: int) -> int:
-    """Return the smallest cohort of a sum, by the quorum of the recipe."""
+    """Return the smallest cohort of a sum, which is signed with the roster.
+
+    At least two thirds of the clients that a round of the recipe chooses, and its quorum. The
+    server chooses the cohort of each sum: of three clients out of five it would need only two
+    accomplices.
+
+    Args:
+        recipe: its participation and quorum count.
+        clients: how many clients are enrolled.
+
+    Returns:
+        The fewest clients of a cohort, and the fewest that must stay to the end.
+    """
     chosen = chosen_number(clients, recipe.rounds.participation)
-    return max(FEWEST, recipe.defense.required(chosen))
+    return max(FEWEST, 2 * chosen // 3 + 1, recipe.defense.required(chosen))
 
 
 def agreement_of(recipe: Recipe, method: Method, clients: int) -> Agreement:
     """Return what the clients of a recipe agree on with the server."""
     defense = recipe.defense
     terms = terms_of(method.weighting, clients)
-    return Agreement(terms, method.merge, Bounds(defense.max_weight, defense.max_norm))
+    bounds = Bounds(defense.max_weight, defense.max_norm)
+    return Agreement(terms, method.merge, bounds, recipe_digest(recipe))
+
+
+def recipe_digest(recipe: Recipe) -> str:
+    """Return the SHA-256 of a recipe as far as results depend on it.
+
+    It covers the method with its options (γ), local training, the seed and the rounds. Only where
+    clients run is left out.
+    """
+    return hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()
+
+
+def agreed_digest(recipe: Recipe) -> str:
+    """Return the SHA-256 of what sites agree to: a recipe without its name and the paths of data.
+
+    A path differs between machines, and the name is of the run. Both are part of the view of a sum.
+    """
+    content = recipe.decisive.model_dump(mode="json", exclude={"name"})
+    for section in (content["data"], content["data"]["partition"]):
+        section.pop("path", None)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def roster_terms(recipe: Recipe, method: Method, clients: int) -> dict[str, Any]:
-    """Return the terms of a roster for a recipe: its least cohort, R_min and w_max."""
+    """Return the terms of a roster: least cohort, R_min, w_max, and the recipe agreed to."""
     agreement = agreement_of(recipe, method, clients)
     return {
         "least": least_cohort(recipe, clients),
         "least_dispersion": float(agreement.terms.floor),
         "max_weight": float(agreement.bounds.max_weight),
+        "privacy": recipe.privacy,
+        "method": recipe.method.name,
+        "gamma": float(agreement.terms.gamma),
+        "recipe": agreed_digest(recipe),
     }
 
 

@@ -65,8 +65,9 @@ TABLE = GetPydanticSchema(_read_table)
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "data.partition": ("classes_per_client", "shards_per_client"),
+    "data.partition": ("classes_per_client", "shards_per_client", "options"),
     "model": ("options", "weights", "freeze", "classifier"),
+    "method": ("loss",),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
     "rounds": ("patience", "target"),
 }
@@ -139,10 +140,13 @@ class MethodSpec(Section):
     Attributes:
         name: A method of `fedbb.methods`, or "base+balancing" for two that are combined.
         options: Its hyper-parameters; for a combination, one table for each of the two.
+        loss: Loss in place of the method's own: one that an installed package registers, or
+            "package.module:function", which runs only if the caller allows code.
     """
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
+    loss: str | None = None
 
 
 class EvaluationSpec(Section):
@@ -205,11 +209,17 @@ class Recipe(Section):
             written: Any = values
             for part in name.split("."):
                 section, written = getattr(section, part), written.get(part, {})
-            default = type(section)()
             for key in keys:
-                if getattr(section, key) == getattr(default, key):
+                if getattr(section, key) == _default(type(section), key):
                     written.pop(key, None)
         return values
+
+
+def _default(section: Any, key: str) -> Any:
+    """Return the default of a key; a section itself may have keys without one."""
+    if issubclass(section, BaseModel):
+        return section.model_fields[key].get_default(call_default_factory=True)
+    return getattr(section(), key)
 
 
 class PythonSpec(Section):

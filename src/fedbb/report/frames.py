@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from fedbb.errors import RunError
+from fedbb.inference.model import InferenceModel, load_model
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import flatten
-from fedbb.recipes.spec import PythonRecipe
 from fedbb.report import results
 from fedbb.report.results import RunResult, find_runs
-from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.checkpoint import load_checkpoint, read_model_metadata
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import model_info_of
 from fedbb.runs.result import Result, RoundRecord, make_frame
 from fedbb.runs.runner import DEFAULT_METRIC, best_record, judged_on
 from fedbb.runs.runtime import network_of
@@ -29,13 +30,17 @@ if TYPE_CHECKING:
 OwnModel = nn.Module | Callable[[], nn.Module]
 
 
-def read_run(folder: str | PathLike[str], *, model: OwnModel | None = None) -> Result:
+def read_run(
+    folder: str | PathLike[str], *, model: OwnModel | None = None, allow_code: bool = False
+) -> Result:
     """Return the run in a folder, also an unfinished one, as far as it got.
 
     Args:
         folder: A run folder.
         model: For `Result.model` of a run that was made from Python with a network of its own:
-            that network, or the function that made it.
+            that network, which is copied, or the function that made it.
+        allow_code: Whether a network that the run names as "package.module:function" may be
+            imported for `Result.model`, which runs that code.
 
     Raises:
         RunError: The folder holds no run, is damaged, or has no finished round yet.
@@ -49,11 +54,13 @@ def read_run(folder: str | PathLike[str], *, model: OwnModel | None = None) -> R
     best = best_record(records, metric)
     assert best is not None
 
-    def load(name: str) -> nn.Module:
+    def load(name: str) -> InferenceModel:
         path = kept.file(f"{name}.safetensors")
         if not path.exists():
             raise RunError(f"{found.path} is unfinished and has no {name} model yet")
-        return fill(_network(found, model), load_checkpoint(path).state)
+        if read_model_metadata(path) is not None:
+            return load_model(path, model=model, allow_code=allow_code)
+        return _undescribed(found, path, allow_code)
 
     return Result(
         recipe=found.recipe,
@@ -108,12 +115,12 @@ def _row(run: RunResult) -> dict[str, Any]:
     return row | {f"recipe.{key}": value for key, value in flatten(recipe.model_dump(mode="json"))}
 
 
-def _network(run: RunResult, model: OwnModel | None) -> nn.Module:
-    if model is not None:
-        return model if isinstance(model, nn.Module) else model()
-    if isinstance(run.recipe, PythonRecipe):
-        raise RunError(
-            f"{run.path} was made from Python with the network {run.recipe.model.name}; hand it "
-            "over, as in fedbb.read_run(folder, model=...)"
-        )
-    return network_of(run.recipe, check_recipe(run.recipe), prepare(run.recipe).dataset)
+def _undescribed(run: RunResult, path: Path, allow_code: bool) -> InferenceModel:
+    """Return the model of a file that does not describe it, with what the recipe's data tells.
+
+    Such files come from older versions, and from servers on Flower that have no data.
+    """
+    method, dataset = check_recipe(run.recipe), prepare(run.recipe).dataset
+    network = network_of(run.recipe, method, dataset, allow_code=allow_code)
+    info = model_info_of(run.recipe, method, dataset)
+    return fill(network, load_checkpoint(path).state, info)

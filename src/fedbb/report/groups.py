@@ -11,7 +11,7 @@ from typing import Any
 from fedbb.errors import RunError
 from fedbb.methods import METHODS
 from fedbb.recipes.reader import flatten
-from fedbb.recipes.spec import Recipe
+from fedbb.recipes.spec import PythonRecipe, Recipe
 from fedbb.report.labels import CLASS_METRIC, data_title, method_title, settings_text
 from fedbb.report.results import RunResult, find_runs, read_run, summary_of
 from fedbb.runs.folder import RunFolder
@@ -224,7 +224,7 @@ def _compare(title: str, members: Sequence[RunResult]) -> Comparison:
     for (name, _), runs in parts.items():
         label = method_title(name)
         if names.count(name) > 1:
-            label += f" ({settings_text(runs[0].recipe.method.options) or 'defaults'})"
+            label += f" ({settings_text(_method_settings(runs[0])) or 'defaults'})"
         methods.append(MethodRuns(name, label, _by_seed(runs)))
     methods.sort(key=lambda part: _rank(part.method))
     return Comparison(title, tuple(methods))
@@ -244,9 +244,13 @@ def _by_seed(runs: Sequence[RunResult]) -> tuple[RunResult, ...]:
     for run in runs:
         first = found.setdefault(run.recipe.seed, run)
         if first is not run:
+            differs = _difference(first, run)
             raise RunError(
                 f"{first.path} and {run.path} hold the same run (seed {run.recipe.seed}); "
                 "use one of them"
+                if differs is None
+                else f"{run.path} has the settings and the seed of {first.path}, but {differs}; "
+                "use one of them, or keep such runs in folders of their own"
             )
     return tuple(found[seed] for seed in sorted(found))
 
@@ -273,6 +277,21 @@ def _check_classes(runs: Sequence[RunResult]) -> None:
             )
 
 
+def _difference(first: RunResult, run: RunResult) -> str | None:
+    """Return in what two Python-made runs of equal settings and seed differ, None if in nothing."""
+    own, other = run.recipe, first.recipe
+    if not (isinstance(own, PythonRecipe) and isinstance(other, PythonRecipe)):
+        return None
+    if own.python.data != other.python.data:
+        return "other data"
+    if own.python.partition != other.python.partition:
+        return "another partition"
+    # Methods may add parts to a network, so their first weights need not be equal.
+    if _method_key(run) == _method_key(first) and own.python != other.python:
+        return "another network or other first weights"
+    return None
+
+
 def _drop_duplicates(runs: Iterable[RunResult]) -> tuple[list[RunResult], list[LeftOut]]:
     """Separate what `group` would reject: duplicates, and recipes whose data has changed."""
     first: dict[tuple[str, ...], RunResult] = {}
@@ -281,11 +300,15 @@ def _drop_duplicates(runs: Iterable[RunResult]) -> tuple[list[RunResult], list[L
     for run in runs:
         federation = _federation_key(run)
         same_data = first.setdefault(federation, run)
+        same_seed = first.setdefault((*federation, str(run.recipe.seed)), run)
         same_run = first.setdefault((*federation, *_method_key(run), str(run.recipe.seed)), run)
         if run.path.resolve() in usable:
             continue
         if same_data.federation.classes != run.federation.classes:
             left_out.append(LeftOut(run.path, f"has other classes than {same_data.path}"))
+        elif (differs := _difference(same_seed, run) or _difference(same_run, run)) is not None:
+            reason = f"has the settings and the seed of {same_seed.path}, but {differs}"
+            left_out.append(LeftOut(run.path, f"{reason}; report it apart"))
         elif same_run is not run:
             left_out.append(LeftOut(run.path, f"holds the same run as {same_run.path}"))
         else:
@@ -298,7 +321,13 @@ def _federation_key(run: RunResult) -> tuple[str, str]:
 
 
 def _method_key(run: RunResult) -> tuple[str, str]:
-    return run.recipe.method.name, _key(run.recipe.method.options)
+    return run.recipe.method.name, _key(_method_settings(run))
+
+
+def _method_settings(run: RunResult) -> dict[str, Any]:
+    """Return the options of a run's method, and its loss if that is not the method's own."""
+    method = run.recipe.method
+    return method.options if method.loss is None else {**method.options, "loss": method.loss}
 
 
 def _distinct(run: RunResult, rivals: Sequence[RunResult]) -> dict[str, Any]:

@@ -22,7 +22,10 @@ from fedbb.state import Arrays, state_from_arrays, state_to_arrays
 from fedbb.training.config import LocalConfig
 from fedbb.training.optimizer import effective_steps
 
-MOST_SAMPLES = 2**53
+MOST_SAMPLES = 10**9
+"""More samples than any site has; a client that declares more would own every weighted mean."""
+
+EXACT_INTEGERS = 2**53
 """Larger integers are not exact in float64, the type in which weights are computed."""
 
 FARTHEST = math.sqrt(float(np.finfo(np.float32).max))
@@ -99,8 +102,8 @@ def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
         raise ReplyError(f"{where}: seconds is {seconds}, below 0")
     arrays = check_arrays(reply.arrays, state_to_arrays(expected.state), where)
     for name, array in arrays.items():
-        if array.dtype.kind in "iu" and np.any(np.abs(array.astype(np.float64)) >= MOST_SAMPLES):
-            raise ReplyError(f"{where}: {name} counts to {MOST_SAMPLES} and beyond")
+        if array.dtype.kind in "iu" and np.any(np.abs(array.astype(np.float64)) >= EXACT_INTEGERS):
+            raise ReplyError(f"{where}: {name} counts to {EXACT_INTEGERS} and beyond")
     state = state_from_arrays(arrays)
     check_update(expected.state, state, expected.max_norm, where)
     return ClientUpdate(
@@ -171,9 +174,9 @@ def check_client_info(
     if not _is_integer(client) or client < 0:
         raise ReplyError(f"client info: client is {quote(client)}, not a number from 0")
     where = f"info of client {client}"
-    if not _is_integer(samples) or not 0 <= samples < MOST_SAMPLES:
+    if not _is_integer(samples) or not 0 <= samples <= MOST_SAMPLES:
         raise ReplyError(
-            f"{where}: samples is {quote(samples)}, not an integer from 0 to {MOST_SAMPLES - 1}"
+            f"{where}: samples is {quote(samples)}, not an integer from 0 to {MOST_SAMPLES}"
         )
     if not measured:
         if dispersion is not None:

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
 from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
-from fedbb.models.registry import AllowedCode
-from fedbb.recipes.check import check_data, check_recipe
+from fedbb.recipes.check import check_data, check_named_code, check_recipe
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ClientState, Task
@@ -186,8 +186,9 @@ class Meter:
 
     def _seconds_per_image(self, recipe: Recipe, federation: Federation) -> SecondsPerImage:
         local = {name: getattr(recipe.local, name) for name in TIMED_SETTINGS}
-        parts = [data_of(recipe), recipe.model.model_dump_json(), recipe.method.name]
-        key = " ".join([*parts, json.dumps(local)])
+        method = [recipe.method.name, recipe.method.loss]
+        parts = [data_of(recipe), recipe.model.model_dump_json(), json.dumps([*method, local])]
+        key = " ".join(parts)
         if key not in self.timed:
             self.timed[key] = time_images(recipe, federation, allow_code=self.allow_code)
         return self.timed[key]
@@ -236,7 +237,8 @@ def time_images(
     recipe: Recipe, federation: Federation, *, allow_code: AllowedCode = False
 ) -> SecondsPerImage:
     """Train and score for about a second as the recipe says, on some of its own images."""
-    method, dataset = check_recipe(recipe), federation.dataset
+    check_named_code(recipe, allow_code)
+    method, dataset = check_recipe(recipe, allow_code=allow_code), federation.dataset
     check_device(recipe.local.device)
     check_data(recipe, method, dataset, None)
     # A step of ordinary length could end in numbers that are not finite; its time is the same.
@@ -309,12 +311,14 @@ class Work:
     repeats: int = 3
 
 
-def time_methods(methods: Mapping[str, Method], work: Work) -> dict[str, float]:
+def time_methods(
+    methods: Mapping[str, Method], work: Work, *, allow_code: AllowedCode = False
+) -> dict[str, float]:
     """Return the median seconds of a client's round by each method, taken in turns."""
     dataset, local, model = _made_up(work), LocalConfig(), ModelSpec(name=work.model)
     client_rounds = {}
     for name, method in methods.items():
-        network = make_network(model, method, dataset, local, seed=0)
+        network = make_network(model, method, dataset, local, seed=0, allow_code=allow_code)
         client_rounds[name] = _training(network, dataset, method, local)
     seconds: dict[str, list[float]] = {name: [] for name in methods}
     with threads(local.threads):

@@ -10,11 +10,9 @@ import numpy as np
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.download import Progress
-from fedbb.data.longtail import long_tail
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.data.splits import hold_out
-from fedbb.errors import RecipeError
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
@@ -62,9 +60,9 @@ def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
         progress: Called with the number of images decoded so far and in all.
 
     Raises:
-        DataError: The data cannot be read, or not be divided by the recipe's rule.
-        RecipeError: The recipe asks for more images than there are, or only records a run that
-            was made from Python.
+        DataError: The data cannot be read, has fewer images than the recipe asks for, or cannot be
+            divided by the recipe's rule.
+        RecipeError: The recipe only records a run that was made from Python.
     """
     refuse_python(recipe)
     dataset, scored = _load(recipe.data, recipe.seed, progress)
@@ -127,27 +125,17 @@ def _load(
     path = None if spec.path is None else Path(spec.path)
     source = Source(spec.name, path=path, options=spec.options, progress=progress)
     dataset = load_dataset(source)
-    train, scored = dataset.train, {"test": dataset.test}
+    scored = {"test": dataset.test}
     if spec.validation > 0:
-        train, held = hold_out(
-            train, spec.validation, stream(seed, "validation"), by=spec.validation_by
+        train, scored["validation"] = hold_out(
+            dataset.train, spec.validation, stream(seed, "validation"), by=spec.validation_by
         )
-        scored["validation"] = held
+        dataset = replace(dataset, train=train)
     if spec.train_images is not None:
-        train = _some(train, spec.train_images, stream(seed, "train images"))
+        dataset = dataset.subset(spec.train_images, seed)
     if spec.long_tail is not None:
-        rng = stream(seed, "long tail")
-        train = long_tail(train, len(dataset.classes), spec.long_tail, rng)
-    return replace(dataset, train=train), scored
-
-
-def _some(train: Examples, number: int, rng: np.random.Generator) -> Examples:
-    """Return this number of the examples, drawn at random, in their old order."""
-    if number > len(train):
-        raise RecipeError(
-            f"data.train_images = {number} is refused: there are {len(train)} to train on"
-        )
-    return train.take(np.sort(rng.choice(len(train), number, replace=False)))
+        dataset = dataset.long_tail(spec.long_tail, seed)
+    return dataset, scored
 
 
 def _notes(counts: list[LabelCounts], dataset: Dataset, method: Method) -> list[str]:

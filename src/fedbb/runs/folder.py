@@ -110,7 +110,8 @@ class RunFolder:
         Raises:
             RunError: The disk is full, or the folder cannot be written.
         """
-        try:
+        kept = "the rounds before it are kept, and --resume goes on from there"
+        with self._saving(f"round {checkpoint.round}", kept):
             if best:
                 self.save_model("best.safetensors", checkpoint)
             with self.file("rounds.jsonl").open("ab") as lines:
@@ -120,11 +121,6 @@ class RunFolder:
             bound = replace(checkpoint, run=self._run_digest())
             save_checkpoint(self._checkpoint(checkpoint.round), bound)
             self._forget(checkpoint)
-        except OSError as error:
-            raise RunError(
-                f"round {checkpoint.round} could not be saved in {self.path}: {error}; "
-                "the rounds before it are kept, and --resume goes on from there"
-            ) from error
 
     def save_model(self, name: str, checkpoint: Checkpoint) -> None:
         """Write a checkpoint with what the model needs outside the run."""
@@ -134,9 +130,15 @@ class RunFolder:
         save_checkpoint(self.file(name), checkpoint, described)
 
     def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
-        """Write the final model and the summary, which close the run."""
-        self.save_model("final.safetensors", last)
-        self.write_json("summary.json", summary)
+        """Write the final model and the summary, which close the run.
+
+        Raises:
+            RunError: The disk is full, or the folder cannot be written.
+        """
+        kept = "all rounds are kept, and --resume writes what is missing"
+        with self._saving("the final model", kept):
+            self.save_model("final.safetensors", last)
+            self.write_json("summary.json", summary)
 
     def latest(self, first: ModelState | None = None) -> Checkpoint | None:
         """Return the newest checkpoint that is intact and of this run.
@@ -205,15 +207,28 @@ class RunFolder:
         return records
 
     def rewind(self, rounds: int) -> list[Record]:
-        """Drop the lines of rounds that were not committed, and return the others."""
+        """Drop the lines of rounds that were not committed, and return the others.
+
+        Raises:
+            RunError: Lines are missing or damaged, or the folder cannot be written.
+        """
         records = self.records()
         if len(records) < rounds:
             raise RunError(f"{self.file('rounds.jsonl')} holds {len(records)} of {rounds} rounds")
         if [record["round"] for record in records] != list(range(1, len(records) + 1)):
             raise RunError(f"{self.file('rounds.jsonl')} does not hold rounds 1, 2, … in order")
-        with replacing(self.file("rounds.jsonl")) as file:
+        kept = "the rounds in it are kept, and --resume goes on from there"
+        with self._saving("rounds.jsonl", kept), replacing(self.file("rounds.jsonl")) as file:
             file.writelines((json.dumps(record) + "\n").encode() for record in records[:rounds])
         return records[:rounds]
+
+    @contextmanager
+    def _saving(self, what: str, kept: str) -> Iterator[None]:
+        """Turn a write that fails in the block into a RunError that says what is kept."""
+        try:
+            yield
+        except OSError as error:
+            raise RunError(f"{what} could not be saved in {self.path}: {error}; {kept}") from error
 
     def _checkpoint(self, number: int) -> Path:
         return self.file("checkpoints") / f"round-{number:06d}.safetensors"

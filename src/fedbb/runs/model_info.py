@@ -19,6 +19,10 @@ MODEL_INFO = "model.json"
 """The file of a run folder that holds the description; best and final model carry it too."""
 
 
+INPUT_DTYPES = ("uint8", "float32", "int32", "int64")
+"""Types of the inputs of a data set."""
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """The description of a trained model, as `model.json` and the model files hold it.
@@ -59,6 +63,8 @@ class ModelInfo:
 
     def __post_init__(self) -> None:
         Task(self.task)
+        if self.input_dtype not in INPUT_DTYPES:
+            raise ValueError(f"inputs are one of {', '.join(INPUT_DTYPES)}")
         if not self.classes or not all(size > 0 for size in self.input_shape):
             raise ValueError("a model has classes and inputs of at least one number")
         if len(self.mean) != len(self.std) or not all(value > 0 for value in self.std):

@@ -9,10 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedbb._util.files import finite_or_none
+from fedbb._util.plugins import AllowedCode
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer, Scores, own_accuracy
-from fedbb.methods import build_method, fedavg
-from fedbb.models.registry import AllowedCode
+from fedbb.methods import fedavg
+from fedbb.recipes.check import method_of
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.rounds.loop import Score
@@ -220,7 +221,7 @@ def _open(
     workers: int,
     allow_code: AllowedCode,
 ) -> Iterator[_Trainer]:
-    method = build_method(recipe.method.name, recipe.method.options)
+    method = method_of(recipe)  # for what it needs of the network; its loss plays no part
     device = "cpu" if workers else None
     model = network_of(recipe, method, federation.dataset, device=device, allow_code=allow_code)
     first, clients = snapshot(model), len(federation.partition.clients)

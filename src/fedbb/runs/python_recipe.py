@@ -1,22 +1,165 @@
-"""The record of a run that was made from Python: names of its parts, and fingerprints of them."""
+"""Runs that are made from Python: their arguments, parts, and the recipes that record them."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
-from typing import Any
+from copy import deepcopy
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from torch import nn
 
-from fedbb.data.dataset import Examples
-from fedbb.methods import Method
+from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.splits import hold_out
+from fedbb.errors import RecipeError
+from fedbb.methods import Method, build_method
+from fedbb.models.base import set_classifier
 from fedbb.models.build import ModelSource
 from fedbb.partition.partition import Partition
-from fedbb.partition.registry import KINDS, Rule
+from fedbb.partition.registry import KINDS, Rule, divide
+from fedbb.recipes.check import check_settings
+from fedbb.recipes.reader import make_recipe
+from fedbb.recipes.spec import Recipe
+from fedbb.records import ModelState
+from fedbb.rng import stream
+from fedbb.rounds.loop import Schedule
+from fedbb.rounds.round import RoundPolicy
 from fedbb.runs.federation import Federation
-from fedbb.state import digest, snapshot
+from fedbb.runs.runner import LoadParts, RunParts
+from fedbb.runs.runtime import make_network
+from fedbb.state import at_rest, digest, snapshot
+from fedbb.training.config import LocalConfig
+
+Privacy = Literal["none", "masked", "bfv"]
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A run to be.
+
+    Attributes:
+        recipe: Its settings.
+        load: Returns its parts.
+    """
+
+    recipe: Recipe
+    load: LoadParts
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Arguments:
+    """What describes a run to `simulate` and `iter_rounds`, where each argument is explained."""
+
+    data: Dataset
+    clients: Partition | Rule
+    model: ModelSource
+    method: str | Method
+    local: LocalConfig
+    rounds: int | Schedule
+    seed: int
+    participation: float | None
+    validation: float
+    validation_by: str | None
+    metric: str | None
+    defense: RoundPolicy
+    privacy: Privacy
+    central: bool
+    batch_size: int
+    classifier: str | None
+    workers: int | None
+
+    def experiment(self) -> Experiment:
+        """Return the run of these arguments, if they suit each other.
+
+        Raises:
+            RecipeError: Arguments contradict each other, or the network does not suit the data.
+            DataError: The partition does not divide this data.
+        """
+        federation = self._divide()
+        method = build_method(self.method, {}) if isinstance(self.method, str) else self.method
+        on_cpu = replace(self.local, device="cpu")
+        network = make_network(self.model, method, self.data, on_cpu, seed=self.seed)
+        if self.classifier is not None:
+            set_classifier(network, self.classifier)
+        recipe = self._recipe(federation, network)
+        method = check_settings(recipe, method)
+
+        def load(device: str | None) -> RunParts:
+            placed = deepcopy(network).to(self.local.device if device is None else device)
+            return RunParts(method, federation, placed)
+
+        return Experiment(recipe, load)
+
+    def _divide(self) -> Federation:
+        """Hold out validation data, if any, and divide the rest."""
+        data, clients, labels = self.data, self.clients, self.data.train.labels
+        scored = {"test": data.test}
+        if isinstance(clients, Partition):
+            clients.check(labels)
+        if self.validation:
+            places = np.arange(len(data.train))
+            # The rows alone are drawn, as the examples would be, so that the partition can follow.
+            rows = Examples(places, places, data.train.columns)
+            rng = stream(self.seed, "validation")
+            kept, held = hold_out(rows, self.validation, rng, by=self.validation_by)
+            scored["validation"] = data.train.take(held.labels)
+            data = replace(data, train=data.train.take(kept.labels))
+            if isinstance(clients, Partition):
+                clients = clients.restrict(kept.labels, labels)
+        if isinstance(clients, Rule):
+            clients = divide(clients.resolve(self.seed), data.train, data.task)
+        return Federation(data, clients, scored)
+
+    def _recipe(self, federation: Federation, network: nn.Module) -> Recipe:
+        """Return the recipe that records the run; it says what the arguments are."""
+        method = self.method
+        if isinstance(method, str):
+            described = {"name": method, "options": {}}
+        else:
+            described = {"name": method.name, "options": describe_method(method)}
+        values = {
+            "seed": self.seed,
+            "engine": "central" if self.central else "inline" if self.workers == 0 else "auto",
+            "privacy": self.privacy,
+            "data": {
+                "name": self.data.name,
+                "validation": self.validation,
+                "validation_by": self.validation_by,
+                "partition": asdict(self._rule(federation.partition)),
+            },
+            "model": {"name": describe_model(self.model)},
+            "method": described,
+            "local": asdict(self.local),
+            "rounds": asdict(self._schedule()),
+            "defense": asdict(self.defense),
+            "evaluation": {"metric": self.metric, "batch_size": self.batch_size},
+            "python": fingerprints(federation, network),
+        }
+        return make_recipe(values, where="simulate")
+
+    def _rule(self, partition: Partition) -> Rule:
+        if not self.central:
+            return describe_rule(partition, self.seed)
+        if len(partition.clients) != 1:
+            raise RecipeError(
+                "central training has one client that holds all data, as "
+                "fedbb.partition.iid(data, clients=1) makes it; the partition has "
+                f"{len(partition.clients)}"
+            )
+        return Rule()
+
+    def _schedule(self) -> Schedule:
+        rounds = self.rounds
+        schedule = Schedule(number=rounds) if isinstance(rounds, int) else rounds
+        if self.participation is None:
+            return schedule
+        return replace(schedule, participation=self.participation)
+
+
+PLAIN = bool | int | float | str | None
 
 _ROWS = 4096
 """Rows that are hashed at once, so that data on disk is not read into memory as a whole."""
@@ -77,16 +220,34 @@ def _add(update: Callable[[bytes], object], examples: Examples) -> None:
 
 def _plain(part: Any) -> Any:
     """Return a part as values that JSON can hold and that are the same in every process."""
-    if part is None or isinstance(part, bool | int | float | str):
+    if isinstance(part, float) and not math.isfinite(part):
+        return repr(part)  # JSON has no such number
+    if isinstance(part, PLAIN):
         return part
     if isinstance(part, tuple | list):
         return [_plain(inner) for inner in part]
     if isinstance(part, nn.Module):
-        return {"kind": _name(type(part)), "text": repr(part), "weights": digest(snapshot(part))}
+        return {"kind": _name(type(part)), "text": repr(part), **_contents(part)}
     if is_dataclass(part) and not isinstance(part, type):
         inner = {field.name: _plain(getattr(part, field.name)) for field in fields(part)}
         return {"kind": _name(type(part)), **inner}
     return _name(part if hasattr(part, "__qualname__") else type(part))
+
+
+def _contents(module: nn.Module) -> dict[str, Any]:
+    """Return what the text of a module may not show: its settings, and its tensors as a digest."""
+    settings = {
+        f"{path}.{name}".lstrip("."): _plain(value)
+        for path, inner in module.named_modules()
+        for name, value in vars(inner).items()
+        if isinstance(value, PLAIN) and not name.startswith("_") and name != "training"
+    }
+    # Also buffers that are not persistent, such as the weights of a loss.
+    params, buffers = (
+        {name: at_rest(tensor) for name, tensor in named}
+        for named in (module.named_parameters(), module.named_buffers())
+    )
+    return {"settings": settings, "weights": digest(ModelState(params, buffers))}
 
 
 def _name(code: Any) -> str:

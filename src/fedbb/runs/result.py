@@ -17,8 +17,10 @@ from fedbb.runs.folder import Record
 if TYPE_CHECKING:
     import pandas as pd
 
-Loader = Callable[[str], nn.Module]
-"""Returns the network of the "final" or of the "best" round."""
+    from fedbb.inference.model import InferenceModel
+
+Loader = Callable[[str], "InferenceModel"]
+"""Returns the trained model of the "final" or of the "best" round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,17 +120,31 @@ class Result:
         """Macro scores on test data after the best round, by metric."""
         return self.history[self.best_round - 1].scores["test"]
 
-    @cached_property
+    @property
     def model(self) -> nn.Module:
-        """The network after the last round, in evaluation mode, on the CPU.
+        """The network after the last round, in evaluation mode, on the CPU: logits, as trained.
 
-        It takes what it was trained on: inputs after the data set's normalization, if it has any.
+        It takes what it was trained on: pixels in [0, 1], and normalized if the data set has a mean
+        and a standard deviation. `predictor` takes raw inputs.
+        """
+        return self.predictor.network
+
+    @property
+    def best_model(self) -> nn.Module:
+        """The network after the best round, likewise."""
+        return self.best_predictor.network
+
+    @cached_property
+    def predictor(self) -> InferenceModel:
+        """The model after the last round that takes raw inputs and returns probabilities.
+
+        It is what `fedbb.load_model` returns of a run folder, and it holds `model`.
         """
         return self._load("final")
 
     @cached_property
-    def best_model(self) -> nn.Module:
-        """The network after the best round, likewise."""
+    def best_predictor(self) -> InferenceModel:
+        """The same after the best round."""
         return self._load("best")
 
     def to_frame(self) -> pd.DataFrame:

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import nn
 
+from fedbb._util.plugins import AllowedCode
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
-from fedbb.models.registry import AllowedCode, check_code
-from fedbb.recipes.check import check_data, check_recipe
+from fedbb.recipes.check import check_data, check_named_code, check_recipe
 from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
@@ -59,6 +59,10 @@ class RunParts:
     network: nn.Module
 
 
+LoadParts = Callable[[str | None], RunParts]
+"""Returns the parts of a run, its network on this device; None for the device of the recipe."""
+
+
 @dataclass(frozen=True, eq=False)
 class CommittedRound:
     """A finished round: its record, the model after it, and whether it is the best so far."""
@@ -88,7 +92,8 @@ def run(
             the same bits; without it a folder that holds a run is refused.
         progress: Called with the number of images decoded so far and in all.
         workers: Number of worker processes; follows the cores if None. It changes no bit.
-        allow_code: Whether model.name may be "package.module:function", which runs that code.
+        allow_code: Whether model.name and method.loss may be "package.module:function", which runs
+            that code.
 
     Yields:
         The record of each round, as rounds.jsonl holds it.
@@ -97,8 +102,26 @@ def run(
         RecipeError: The recipe contradicts itself, the data or this machine.
         RunError: The folder cannot be used, or holds another run.
     """
-    method = check_recipe(recipe)
-    check_code(recipe.model.name, allow_code)
+    load = recipe_loader(recipe, allow_code, progress)
+    for finished in run_parts(recipe, load, path, resume=resume, workers=workers):
+        yield finished.record
+
+
+def recipe_loader(
+    recipe: Recipe, allow_code: AllowedCode = False, progress: Progress | None = None
+) -> LoadParts:
+    """Return what loads the parts of a recipe, once the recipe is checked.
+
+    Args:
+        recipe: What to run.
+        allow_code: Whether code that the recipe names as "package.module:function" may run.
+        progress: Called with the number of images decoded so far and in all.
+
+    Raises:
+        RecipeError: The recipe contradicts itself, or names code that may not run.
+    """
+    check_named_code(recipe, allow_code)
+    method = check_recipe(recipe, allow_code=allow_code)
 
     def load(device: str | None) -> RunParts:
         federation = prepare(recipe, progress)
@@ -107,13 +130,12 @@ def run(
         )
         return RunParts(method, federation, network)
 
-    for finished in run_parts(recipe, load, path, resume=resume, workers=workers):
-        yield finished.record
+    return load
 
 
 def run_parts(
     recipe: Recipe,
-    load: Callable[[str | None], RunParts],
+    load: LoadParts,
     path: Path | None,
     *,
     resume: bool = False,
@@ -123,8 +145,7 @@ def run_parts(
 
     Args:
         recipe: Checked settings; its data, model and method are only written down.
-        load: Returns data, network and method. Its argument is the device to place the network on,
-            None for that of the recipe.
+        load: Returns data, network and method.
         path: Folder of the run; None to keep everything in memory.
         resume: Whether an unfinished run in the folder continues.
         workers: Number of worker processes; follows the cores if None.

@@ -14,8 +14,8 @@ from enum import StrEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from fedbb._util.plugins import AllowedCode
 from fedbb.errors import FedbbError, RunError
-from fedbb.models.registry import AllowedCode
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record
 from fedbb.runs.runner import run

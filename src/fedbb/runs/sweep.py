@@ -12,8 +12,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from fedbb._util.files import parse_json, replacing
+from fedbb._util.plugins import AllowedCode
 from fedbb.errors import FedbbError, RunError
-from fedbb.models.registry import AllowedCode
 from fedbb.recipes.grid.grid import Cell, Grid
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import check_same_recipe

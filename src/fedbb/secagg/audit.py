@@ -16,7 +16,7 @@ import numpy as np
 from fedbb._util.files import replacing
 from fedbb.errors import RunError
 from fedbb.records import ClientFailure, FloatArray
-from fedbb.secagg.cbr import Agreement
+from fedbb.secagg.cbr import Agreement, Sums
 
 if TYPE_CHECKING:
     from fedbb.secagg.client_secrets import RosterKeys
@@ -85,6 +85,12 @@ class AuditFile:
     def confirmed(self) -> frozenset[int]:
         """The clients that confirmed the sums of the statistics, who alone take part in rounds."""
         return frozenset(int(client) for client in self.content["statistics"]["confirmations"])
+
+    @property
+    def sums(self) -> Sums:
+        """The sums of the statistics, as the clients received them."""
+        found = self.content["statistics"]
+        return Sums(int(found["samples"]), float(found["evenness"]), tuple(found["clients"]))
 
     def add_round(self, entry: RoundAudit) -> None:
         """Add a round, unless a resumed run repeats it bit for bit."""

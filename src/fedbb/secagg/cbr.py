@@ -84,11 +84,19 @@ UNBOUND = Bounds()
 
 @dataclass(frozen=True)
 class Agreement:
-    """What server and clients agree on before the first sum; nothing in it is secret."""
+    """What server and clients agree on before the first sum; nothing in it is secret.
+
+    Args:
+        terms: how weights follow from the sums.
+        merge: how changes are combined.
+        bounds: the bounds of a client's weight and change.
+        recipe: the SHA-256 of the recipe, as far as results depend on it.
+    """
 
     terms: Terms
     merge: Merge
     bounds: Bounds = UNBOUND
+    recipe: str = ""
 
     def __post_init__(self) -> None:
         check_linear(self.merge)

@@ -20,7 +20,16 @@ from fedbb.errors import PrivacyError, RefusedError, TooFewError
 from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
 from fedbb.rounds.round import RoundPolicy, RoundResult, repeat_until_quorum
 from fedbb.secagg.audit import RoundAudit
-from fedbb.secagg.cbr import SCALARS, Sums, Terms, abstain, combine, commitment, read_sums
+from fedbb.secagg.cbr import (
+    SCALARS,
+    Agreement,
+    Sums,
+    Terms,
+    abstain,
+    combine,
+    commitment,
+    read_sums,
+)
 from fedbb.secagg.client_secrets import ClientSecrets, RosterKeys
 from fedbb.secagg.masked.client import MaskedSumClient
 from fedbb.secagg.masked.server import MaskedSumServer
@@ -43,6 +52,7 @@ from fedbb.secagg.protocol.secure_aggregation import (
     SumResult,
     Transport,
 )
+from fedbb.secagg.view import view_digest
 from fedbb.state import digest
 
 MASKED = "masked"
@@ -113,7 +123,7 @@ class StatisticsRound:
     run: str
     roster: Roster
     identity: Identity
-    terms: Terms
+    agreement: Agreement
     entropy: Entropy = os.urandom
 
     def __call__(
@@ -125,9 +135,10 @@ class StatisticsRound:
         commitments: dict[int, bytes] = {}
         confirmations: dict[int, bytes] = {}
         able = exchange.broadcast(COMMIT, clients, _store_in(commitments), {})
-        request = SumRequest(self.run, STATISTICS_ROUND, LENGTH, whole=True)
+        view = view_digest(self.agreement)
+        request = SumRequest(self.run, STATISTICS_ROUND, LENGTH, whole=True, view=view)
         total = aggregation(request, able, transport)
-        sums = read_sums(np.asarray(total.values, np.int64), total.clients, self.terms)
+        sums = read_sums(np.asarray(total.values, np.int64), total.clients, self.agreement.terms)
         facts = {"sums": total.values.tolist(), "clients": list(total.clients)}
         agreed = exchange.broadcast(CONFIRM, total.clients, _store_in(confirmations), facts)
         exchange.require(CONFIRM, agreed, self.roster.needed(len(total.clients)))
@@ -206,6 +217,7 @@ class SecureRound:
         members: those that confirmed the sums of the statistics.
         policy: the quorum of a round and the number of its attempts.
         record: stores what the server saw.
+        view: returns the view of a round that starts from this state.
     """
 
     aggregation: SecureAggregation
@@ -215,6 +227,7 @@ class SecureRound:
     members: frozenset[int]
     policy: RoundPolicy
     record: Callable[[RoundAudit], None]
+    view: Callable[[ModelState], str]
 
     def __call__(self, number: int, state: ModelState, chosen: IntArray) -> RoundResult:
         """Return the result of a round that starts from this state."""
@@ -230,7 +243,8 @@ class SecureRound:
                 f"round {number}: {len(able)} clients can take part, and a secure sum needs "
                 f"{least} here; over two, each would learn the other's change"
             )
-        total = self._sum(SumRequest(self.run, number, len(abstain(state))), able, state)
+        length, view = len(abstain(state)), self.view(state)
+        total = self._sum(SumRequest(self.run, number, length, view=view), able, state)
         values = np.asarray(total.values, dtype=np.float64)
         self._check(number, values, len(total.clients))
         merged = combine(state, values)
@@ -254,7 +268,8 @@ class SecureRound:
         mass, weight, counted = values[-SCALARS:].tolist()
         if counted != clients:
             raise PrivacyError(
-                f"round {number}: the sum counts {counted:g} clients where {clients} took part"
+                f"round {number}: the sum counts {counted:g} clients where {clients} took part; "
+                "clients that received different models, recipes or sums add up to noise"
             )
         if not (0 <= weight <= 1 + _ROUNDING and mass >= 0):
             raise PrivacyError(

@@ -9,7 +9,7 @@ import logging
 import secrets as random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -49,7 +49,9 @@ from fedbb.secagg.round import (
     sum_client,
     sum_server,
 )
+from fedbb.secagg.view import view_digest
 from fedbb.simulation.inline import Engine
+from fedbb.state import digest
 from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb.parties")
@@ -80,7 +82,7 @@ class SimulatedClient:
         """Its secrets, with the sums that it confirmed."""
         return self.statistics.secrets
 
-    def answer(self, stage: str, data: bytes, values: Values) -> bytes:
+    def answer(self, stage: str, data: bytes, values: Values, view: str) -> bytes:
         """Return the answer to a message, or refuse it with a `PrivacyError`."""
         if stage == COMMIT:
             return self.statistics.commit_statistics(data)
@@ -88,7 +90,7 @@ class SimulatedClient:
             sums, answer = self.statistics.confirm(data, self.contributor.agreement.terms)
             self.statistics = replace(self.statistics, secrets=replace(self.secrets, sums=sums))
             return answer
-        return self.sums.answer(stage, data, values)
+        return self.sums.answer(stage, data, values, view)
 
 
 @dataclass(eq=False)
@@ -101,13 +103,18 @@ class RoundTraining:
     seed: int
 
     def __post_init__(self) -> None:
-        self._state_rounds = dict(self.engine.state_rounds)
+        self.first_state_rounds = dict(self.engine.state_rounds)
+
+    @cached_property
+    def model_digest(self) -> str:
+        """The digest of the model that the clients receive."""
+        return digest(self.state)
 
     def train(self, clients: Sequence[int]) -> Iterator[ClientUpdate]:
         """Yield the updates of these clients."""
         # A repeated attempt must not start from the client states that the first one left.
         self.engine.state_rounds.clear()
-        self.engine.state_rounds.update(self._state_rounds)
+        self.engine.state_rounds.update(self.first_state_rounds)
         jobs = [TrainJob(client, self.number, self.seed, self.state) for client in clients]
         try:
             yield from self.engine.train(jobs) if jobs else ()
@@ -138,13 +145,22 @@ class SimulatedTransport:
             client = self.clients[number]
             values = partial(self._vector, client, updates)
             try:
-                answer = client.answer(stage, messages[number], values)
+                answer = client.answer(stage, messages[number], values, self._view(client))
             except PrivacyError as error:
                 # The reason is logged at the client's side; the server does not receive it.
                 log.warning("client %d refuses stage %s: %s", number, stage, error)
                 continue
             yield number, answer
         updates.finish()
+
+    def _view(self, client: SimulatedClient) -> str:
+        """Return the view of a client: what it received, and nothing that others say of it."""
+        agreement, training = client.contributor.agreement, self.training
+        if training is None:
+            return view_digest(agreement)
+        return view_digest(
+            agreement, client.secrets.sums, training.model_digest, training.first_state_rounds
+        )
 
     def _updates(self, clients: Sequence[int]) -> _StageUpdates:
         trained = [k for k in clients if self.clients[k].contributor.info.samples > 0]
@@ -206,9 +222,9 @@ def enrol(
     enrolment, run = Identity.draw(), random.token_hex(8)
     contributors = [Contributor(info, agreement) for info in infos]
     secrets = [ClientSecrets.draw(Identity.draw(), own.statistics()) for own in contributors]
-    keys = _draw_keys(enrolment, agreement, secrets, least)
+    keys = _draw_keys(enrolment, privacy, agreement, secrets, least)
     clients = _make_clients(privacy, run, keys.roster, (contributors, secrets), place)
-    statistics = StatisticsRound(run, keys.roster, keys.identity, agreement.terms)(
+    statistics = StatisticsRound(run, keys.roster, keys.identity, agreement)(
         sum_server(privacy, keys),
         range(len(infos)),
         _recorded(SimulatedTransport(clients), recorder),
@@ -250,6 +266,9 @@ def open_round(
         training = RoundTraining(engine, state, number, seed)
         return _recorded(SimulatedTransport(clients, training), recorder)
 
+    def view(state: ModelState) -> str:
+        return view_digest(agreement, audit.sums, digest(state), engine.state_rounds)
+
     return SecureRound(
         sum_server(MASKED, keys),
         open_transport,
@@ -258,11 +277,16 @@ def open_round(
         audit.confirmed,
         policy,
         audit.add_round,
+        view,
     )
 
 
 def _draw_keys(
-    enrolment: Identity, agreement: Agreement, secrets: Sequence[ClientSecrets], least: int
+    enrolment: Identity,
+    privacy: str,
+    agreement: Agreement,
+    secrets: Sequence[ClientSecrets],
+    least: int,
 ) -> RosterKeys:
     """Return new keys of the server with a roster that the enrolment key signs."""
     server = Identity.draw()
@@ -272,6 +296,9 @@ def _draw_keys(
         least=least,
         least_dispersion=agreement.terms.floor,
         max_weight=agreement.bounds.max_weight,
+        privacy=privacy,
+        gamma=agreement.terms.gamma,
+        recipe=agreement.recipe,
     )
     return RosterKeys(server, roster, sign_roster(roster, enrolment), enrolment.public)
 

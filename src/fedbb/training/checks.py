@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import nn
 
 from fedbb.data.dataset import Dataset
-from fedbb.data.transforms import normalize
+from fedbb.data.transforms import zero_batch
 from fedbb.errors import RecipeError
 from fedbb.methods import Method
 from fedbb.models.base import Outputs, check_tail, name_of, run_network, run_tail
@@ -100,8 +99,7 @@ def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: st
     """Return what a network makes of zeros; RecipeError if it cannot take them."""
     inputs = dataset.train.inputs
     device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
-    # In the type of a batch: token ids stay whole numbers, pixels become fractions.
-    zeros = normalize(np.zeros((1, *inputs.shape[1:]), inputs.dtype), (), ()).to(device)
+    zeros = zero_batch(inputs).to(device)
     modes = {part: part.training for part in network.modules()}
     network.eval()
     try:

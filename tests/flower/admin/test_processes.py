@@ -119,3 +119,13 @@ def test_flower_is_told_to_stay_offline_whatever_the_user_has_set(tmp_path, monk
     assert variables.items() >= OFFLINE.items()
     assert variables["FLWR_HOME"] == str(tmp_path)
     assert variables["PATH"].startswith(str(Path(sys.executable).parent))
+
+
+def test_what_is_meant_for_other_programs_is_not_handed_on(tmp_path, monkeypatch):
+    for name in ("FORWARDED_ALLOW_IPS", "AWS_SECRET_ACCESS_KEY", "FLWR_HOME", "SSLKEYLOGFILE"):
+        monkeypatch.setenv(name, "operator")
+    for name in ("CUDA_VISIBLE_DEVICES", "FEDBB_DATA", "LC_ALL", "HOME"):
+        monkeypatch.setenv(name, "kept")
+    handed = environment(tmp_path)
+    assert "operator" not in handed.values()
+    assert list(handed.values()).count("kept") == 4

@@ -68,7 +68,19 @@ def test_rounds_of_before_are_not_told_again(folder):
 def test_a_server_that_does_not_answer_for_a_while_is_waited_for(folder):
     server = Server("running", None, None, committing(folder, 1, "finished:completed"))
     run = RunMonitor(server, 7, folder.path)
-    assert [news["round"] for news in run] == [1]
+    assert list(run) == [
+        "no server answers; waiting up to 120 s for it",
+        "the server responds again",
+        {"round": 1},
+    ]
+
+
+@pytest.mark.timeout(30)
+def test_a_server_that_is_gone_ends_the_waiting_with_a_message(folder, monkeypatch):
+    monkeypatch.setattr(following, "GONE_SECONDS", 0.3)
+    run = RunMonitor(Server("running", None), 7, folder.path)
+    with pytest.raises(RunError, match=r"no server answers; it has not responded .* --resume"):
+        list(run)
 
 
 def test_what_fedbb_tells_is_passed_on_and_what_records_tell_is_not(folder):

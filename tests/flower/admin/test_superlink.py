@@ -1,12 +1,19 @@
 """What fedbb changes in Flower's SuperLink."""
 
+import socket
 import sqlite3
+import subprocess
+import sys
+import time
 from contextlib import closing
 
+import httpx
 import pytest
 from flwr.supercore import sql_mixin
 
-from fedbb.flower.admin.superlink import is_allowed, wait_for_database
+from fedbb.flower.admin.local import free_port
+from fedbb.flower.admin.processes import environment
+from fedbb.flower.admin.superlink import LONGEST_BODY, is_allowed, wait_for_database
 
 
 def test_requests_wait_a_minute_for_the_database_and_all_else_stays(monkeypatch):
@@ -47,3 +54,101 @@ def test_other_machines_reach_the_interface_for_nodes_only(path, client, allowed
 def test_who_hides_where_they_call_from_is_refused():
     assert not is_allowed({"type": "http", "path": "/docs", "client": None, "server": None})
     assert not is_allowed({"type": "websocket", "path": "/health", "client": None, "server": None})
+
+
+@pytest.mark.parametrize("name", [b"X-Forwarded-For", b"forwarded", b"x-real-ip"])
+def test_who_calls_through_a_proxy_is_not_on_this_machine_whatever_the_headers_say(name):
+    scope = {"type": "http", "client": ("127.0.0.1", 9), "server": ("127.0.0.1", 8443)}
+    said = {"headers": [(b"host", b"localhost"), (name, b"127.0.0.1")]}
+    assert is_allowed({**scope, "path": "/v1/control/start-run", "headers": said["headers"][:1]})
+    assert not is_allowed({**scope, **said, "path": "/v1/control/start-run"})
+    assert is_allowed({**scope, **said, "path": "/v1/fleet/pull-messages"})
+
+
+BELIEVING = """
+import sys, uvicorn
+from fedbb.flower.admin import superlink
+from flwr.superlink import extensions
+from flwr.superlink.cli import flower_superlink  # before it is replaced
+
+async def application(scope, receive, send):
+    assert scope["type"] == "http"
+    length, more = 0, True
+    while more:
+        message = await receive()
+        length, more = length + len(message["body"]), message["more_body"]
+    headers = [(b"read", b"%d" % length)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": scope["client"][0].encode()})
+
+def serve():
+    (gate, *_) = extensions.get_middleware()
+    app = gate.cls(application, *gate.args, **gate.kwargs)
+    uvicorn.run(app, port=int(sys.argv[1]), lifespan="off")
+
+import flwr.superlink.cli
+flwr.superlink.cli.flower_superlink = serve
+superlink.main()
+"""
+
+
+@pytest.fixture
+def server(tmp_path):
+    """The outermost gate in front of an open application, for an operator who trusts proxies."""
+    port = free_port("127.0.0.1")
+    command = [sys.executable, "-c", BELIEVING, str(port)]
+    variables = {**environment(tmp_path), "FORWARDED_ALLOW_IPS": "*"}
+    with subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL) as process:
+        try:
+            limit = time.monotonic() + 60
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    break
+                except OSError:
+                    assert process.poll() is None
+                    assert time.monotonic() < limit
+                    time.sleep(0.1)
+            address = f"http://127.0.0.1:{port}"
+            with httpx.Client(base_url=address, timeout=30, trust_env=False) as client:
+                yield client
+        finally:
+            process.kill()
+
+
+def test_a_server_that_was_told_to_believe_proxies_believes_none(server):
+    assert server.post("/v1/control/start-run").text == "127.0.0.1"
+    for headers in ({"X-Forwarded-For": "127.0.0.1"}, {"X-Forwarded-For": "203.0.113.5"}):
+        assert server.post("/v1/control/start-run", headers=headers).status_code == 404
+        assert server.post("/v1/fleet/x", headers=headers).text == "127.0.0.1"
+
+
+MEGABYTE = bytes(2**20)
+
+
+def chunks(number, sent):
+    for _ in range(number):
+        sent.append(1)
+        yield MEGABYTE
+
+
+def test_a_body_that_is_too_long_is_rejected_before_it_is_read(server):
+    begin = "POST /v1/fleet/x HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n"
+    for length, status in ((1_200_000_000, b"413"), (LONGEST_BODY + 1, b"413")):
+        with socket.create_connection((server.base_url.host, server.base_url.port), 30) as line:
+            line.sendall(begin.format(length).encode())  # and nothing of the body
+            assert line.recv(1000).split()[1] == status
+    whole = server.post("/v1/fleet/x", content=bytes(LONGEST_BODY))
+    assert whole.headers["read"] == str(LONGEST_BODY)
+
+
+@pytest.mark.parametrize("path", ["/v1/fleet/x", "/v1/control/x", "/health"])
+def test_a_body_without_a_length_is_cut_off(server, path):
+    sent = []
+    try:
+        status = server.post(path, content=chunks(1200, sent)).status_code
+    except httpx.TransportError:  # the server closed the connection while the body was sent
+        status = 413
+    assert status == 413
+    assert len(sent) < 200
+    assert server.post(path, content=chunks(60, [])).headers["read"] == str(60 * 2**20)

@@ -1,12 +1,17 @@
+import sqlite3
 import tomllib
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import get_fab_metadata
 
 from fedbb.errors import RunError
+from fedbb.flower.admin.local import node_command
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder, join_address, split_address
 from fedbb.flower.admin.templates import make_federation
+from fedbb.flower.app.settings import read_site_settings
 
 
 @pytest.fixture
@@ -66,6 +71,19 @@ def test_a_site_tells_its_client_where_its_own_data_lies(folder):
     config = site.node_config()
     assert config["data"] == str(folder.path.resolve() / 'x "y".npz')
     assert config["whole"] is True
+    assert "allowed-code" not in config
+
+
+def test_a_site_lists_the_code_that_it_allows(folder):
+    site = folder.site(1)
+    site.settings_file.write_text(
+        'client = 1\nserver = "a:1"\nallowed-code = ["my.nets:build", "my_losses:Own.loss"]\n'
+    )
+    config = site.node_config()
+    assert config["allowed-code"] == "my.nets:build,my_losses:Own.loss"
+    command = node_command(site, config, "a:1", 9000)
+    given = tomllib.loads(Path(command[command.index("--node-config") + 1]).read_text())
+    assert read_site_settings(given).allowed_code == ("my.nets:build", "my_losses:Own.loss")
 
 
 @pytest.mark.parametrize(
@@ -76,6 +94,9 @@ def test_a_site_tells_its_client_where_its_own_data_lies(folder):
         ("client = 0", "server is missing"),
         ('client = 0\nserver = "a:1"\ndatta = "x"', "datta is unknown"),
         ("client = ", "not valid TOML"),
+        ('client = 0\nserver = "a:1"\nallowed-code = "a:b"', "allowed-code must be list"),
+        ('client = 0\nserver = "a:1"\nallowed-code = ["a.b"]', "allowed-code holds 'a.b'; allowed"),
+        ('client = 0\nserver = "a:1"\nallowed-code = ["a:b,c:d"]', "allowed-code holds 'a:b,c:d'"),
     ],
 )
 def test_wrong_settings_of_a_site_are_told(folder, text, told):
@@ -112,3 +133,19 @@ def test_site_folders_are_found_by_number(folder):
     (folder.path / "site-x").mkdir()
     assert [site.path.name for site in folder.sites()][-2:] == ["site-9", "site-10"]
     assert SiteFolder(folder.path / "site-x") not in folder.sites()
+
+
+def test_the_servers_files_are_closed_to_other_users_also_in_an_older_folder(tmp_path):
+    folder = FederationFolder(tmp_path / "fed")
+    make_federation(folder, 0)
+    for step in ("new", "older"):
+        with closing(sqlite3.connect(folder.database)) as database:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute(f"CREATE TABLE {step} (x)")
+            files = list(folder.server.iterdir())
+            assert len(files) > 1
+            assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+        assert folder.server.stat().st_mode & 0o777 == 0o700
+        folder.server.chmod(0o755)
+        folder.database.chmod(0o644)
+        make_federation(folder, 0)

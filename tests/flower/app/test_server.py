@@ -308,6 +308,28 @@ def test_sites_with_other_classes_are_refused(tmp_path):
         flower_run(recipe, tmp_path / "flower", grid, score="sites")
 
 
+def test_a_site_with_images_of_another_size_is_named_before_anything_is_trained(tmp_path):
+    recipe, grid = own_data(tmp_path)
+    path = tmp_path / "site1.npz"
+    with np.load(path) as whole:
+        arrays = dict(whole)
+    arrays["images"] = np.repeat(arrays["images"], 2, axis=2)
+    np.savez(path, **arrays)
+    reason = r"client 1 has other data.*the shape of an input is \(1, 8, 16\) there and \(1, 8, 8\)"
+    with pytest.raises(RunError, match=reason):
+        flower_run(recipe, tmp_path / "flower", grid, score="sites")
+    assert "train" not in {kind for kind, _, _ in grid.asked}
+    assert not RunFolder(tmp_path / "flower").is_run()
+
+
+def test_sites_that_tell_no_shape_are_taken_as_before(tmp_path):
+    recipe, grid = own_data(tmp_path)
+    # As a site of an older version reports it.
+    grid.faults[1, 0] = changing(lambda content: content["outline"].pop("shape"))
+    _, records = flower_run(recipe, tmp_path / "flower", grid, score="sites")
+    assert len(records) == 2
+
+
 def test_scores_need_a_quorum_of_sites(tmp_path):
     recipe = small_recipe(tmp_path, rounds={"number": 1})
     recipe = with_defense(recipe, quorum=1.0, attempts=1)

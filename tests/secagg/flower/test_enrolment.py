@@ -87,7 +87,7 @@ def test_a_recipe_on_other_terms_is_refused_and_told_what_to_do(defense, told, t
     folder = enrolled(recipe, tmp_path, 4)
     other = with_defense(recipe, **defense)
     for refuse in (enrol, keys_for):
-        with pytest.raises(RunError, match=rf"other terms: {told}\. .* enrol them again"):
+        with pytest.raises(RunError, match=rf"other terms: {told}; .* enrol them again"):
             refuse(folder, other)
 
 

@@ -1,14 +1,17 @@
 """What a site of a private run shows, and what it refuses whoever asks."""
 
 import logging
+import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import ConfigRecord, RecordDict
 
-from fedbb.errors import QuorumError, RunError
+from fedbb.errors import PrivacyError, QuorumError, RunError
 from fedbb.flower.app.serde import TrainRequest, pack_state, pack_train_request
 from fedbb.flower.app.site import Site
 from fedbb.flower.app.transport import Failure, GridTransport
@@ -174,9 +177,9 @@ def test_a_message_that_the_server_did_not_sign_is_refused(finished):
     content = last_message(grid, "keys")
     forged = bytearray(read_message(content))
     forged[-1] ^= 1
-    outcome = ask(grid, "query.secure", pack_message("keys", bytes(forged), 0))
+    outcome = ask(grid, "query.secure", pack_message("keys", bytes(forged)))
     assert "invalid signature" in outcome.reason
-    outcome = ask(grid, "query.secure", pack_message("keys", b"nonsense", 0))
+    outcome = ask(grid, "query.secure", pack_message("keys", b"nonsense"))
     assert "not a message" in outcome.reason
     outcome = ask(grid, "query.secure", RecordDict({"facts": ConfigRecord({"stage": "keys"})}))
     assert "ReplyError" in outcome.reason
@@ -256,3 +259,39 @@ def test_a_site_may_keep_to_private_runs(tmp_path):
     grid = open_loopback(recipe, private=True)
     with pytest.raises(RunError, match="private runs only, as its staff has set"):
         flower_run(recipe, tmp_path / "flower", grid, wait=0.0)
+
+
+def test_a_site_that_gets_another_model_than_the_rest_gives_noise(tmp_path):
+    """A server that sends the others a dead model would read this site's change."""
+    recipe = private_recipe(tmp_path)
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+
+    class Lying(type(grid)):
+        def _answer(self, number, node, message):
+            if "state" in message.content and number == FIRST_NODE:
+                state = unpack_message(message.content).state
+                dead = {name: torch.zeros_like(tensor) for name, tensor in state.params.items()}
+                message.content["state"] = pack_state(replace(state, params=dead))
+            return super()._answer(number, node, message)
+
+    lying = Lying(grid.nodes, grid.run_config)
+    with pytest.raises(PrivacyError, match=r"round 1: .* sums add up to noise"):
+        private_run(recipe, tmp_path / "flower", federation, lying)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"privacy": "bfv"}, "privacy is masked in the roster and bfv in the recipe"),
+        ({"seed": 3}, "recipe is [0-9a-f]{64} in the roster and [0-9a-f]{64} in the recipe"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["query.number", "query.secure"])
+def test_a_site_refuses_a_recipe_that_it_was_not_enrolled_for(tmp_path, kind, changes, told):
+    recipe = private_recipe(tmp_path)
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe.model_copy(update=changes), federation)
+    outcome = ask(grid, kind, pack_message("context", b""))
+    assert isinstance(outcome, Failure)
+    assert re.search(told, outcome.reason)

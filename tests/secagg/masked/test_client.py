@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
+from fedbb.recipes.privacy import least_cohort
+from fedbb.recipes.reader import make_recipe
 from fedbb.secagg.masked.client import MaskedSumClient
 from fedbb.secagg.primitives.keys import Identity, public_key
 from fedbb.secagg.protocol.messages import AttemptId, SignedMessage, sign_message, verify_message
 from fedbb.secagg.protocol.replay_guard import FileJournal
 from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
+from fedbb.secagg.protocol.secure_aggregation import StageExchange
 from helpers.secagg_clients import (
     SERVER,
     LocalTransport,
@@ -540,3 +543,39 @@ def test_nothing_secret_is_printed() -> None:
         for hidden in (own.identity.secret, secret.first, secret.second, own.attempt.seed):
             assert hidden.hex() not in text
             assert repr(hidden) not in text
+
+
+# A server with accomplices.
+
+
+@pytest.mark.parametrize(
+    ("clients", "least", "tolerated"), [(3, 3, 1), (5, 4, 2), (10, 7, 3), (50, 34, 17)]
+)
+def test_the_enrolled_cohort_bounds_how_many_accomplices_a_server_needs(
+    clients: int, least: int, tolerated: int
+) -> None:
+    """The figures of docs/privacy.md, whichever cohort the server picks.
+
+    With t of n, c clients that sign two lists of survivors can have both unmasked if c ≥ 2t − n;
+    and c = t − 1 clients know the only other vector in a sum of t.
+    """
+    recipe = make_recipe({"data": {"name": "digits"}, "method": {"name": "fedbb"}})
+    assert least_cohort(recipe, clients) == least
+    roster = make_roster(clients, least=least)
+    cohorts = {n: roster.needed(n) for n in range(least, clients + 1)}
+    assert min(min(2 * t - n, t - 1) for n, t in cohorts.items()) - 1 == tolerated
+
+
+@pytest.mark.parametrize("least", [3, 4])
+def test_a_server_cannot_pick_a_cohort_smaller_than_enrolled(least: int) -> None:
+    """Of clients 1, 2 and 3 two accomplices know the third's vector; `least` was 3 for five."""
+    transport = open_transport(least=least)
+    attempt_id = AttemptId.draw("run", 1, 1, counted("small"))
+    # An honest server does not begin such a sum; this one asks for it.
+    exchange = StageExchange(make_roster(5, least=least), SERVER, attempt_id, transport)
+    facts = {"cohort": [1, 2, 3]}
+    joined = exchange.broadcast("keys", [1, 2, 3], lambda message, data: None, facts)
+    refusal = "3 clients are too few for a sum; 4 are needed"
+    assert joined == ((1, 2, 3) if least == 3 else ())
+    refused = [] if least == 3 else [("keys", client, refusal) for client in (1, 2, 3)]
+    assert transport.refusals == refused

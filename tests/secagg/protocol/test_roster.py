@@ -40,6 +40,10 @@ def test_a_roster_signed_by_another_key_is_refused() -> None:
         ("scale_bits", 41),
         ("max_weight", 0.25),
         ("least_dispersion", 1e-9),
+        ("privacy", "bfv"),
+        ("method", "fedavg"),
+        ("gamma", 0.5),
+        ("recipe", "00"),
         ("aggregator", identity_of(9).public.hex()),
         ("members", [[client, identity_of(client + 5).public.hex()] for client in range(5)]),
     ],
@@ -69,6 +73,10 @@ def test_any_term_makes_another_digest() -> None:
         make_roster(5, scale_bits=39),
         make_roster(5, max_weight=0.5),
         make_roster(5, least_dispersion=0.5),
+        make_roster(5, privacy="bfv"),
+        make_roster(5, method="fedavg"),
+        make_roster(5, gamma=0.5),
+        make_roster(5, recipe="00"),
         Roster(MEMBERS, identity_of(7).public),
     ]
     assert len({roster.digest for roster in rosters}) == len(rosters)
@@ -101,6 +109,10 @@ def signed(**changes: object) -> bytes:
         {"threshold": "one"},
         {"aggregator": "xy"},
         {"surplus": 1},
+        {"gamma": 1},
+        {"privacy": None},
+        {"method": 3},
+        {"recipe": []},
     ],
 )
 def test_a_roster_that_makes_no_sense_is_refused_though_it_is_signed(
@@ -131,3 +143,13 @@ def test_an_identity_is_32_secret_bytes() -> None:
     with pytest.raises(PrivacyError, match="32 secret bytes, not 3"):
         Identity(b"abc")
     assert Identity.draw().public != Identity.draw().public
+
+
+def test_a_roster_of_an_earlier_version_says_to_enrol_again() -> None:
+    content = json.loads(sign_roster(make_roster(5), ENROLMENT))["roster"]
+    for name in ("privacy", "method", "gamma", "recipe"):
+        del content[name]
+    signature = ENROLMENT.sign(b"fedbb roster 1\0" + canonical_json(content))
+    old = canonical_json({"roster": content, "signature": signature.hex()})
+    with pytest.raises(RefusedError, match=r"earlier version.*enrol them again"):
+        read_roster(old, ENROLMENT.public)

@@ -3,11 +3,15 @@
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from fedbb.errors import RunError
+from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.protocol import ReplyKind, unpack
 from fedbb.simulation.pool.worker_pool import WorkerPool
 
@@ -141,3 +145,74 @@ def test_a_set_up_that_fails_says_why():
 def test_workers_that_never_start_are_not_replaced_for_ever():
     with pytest.raises(RunError, match=r"end before they can begin \(killed by SIGKILL"):
         replies_of(["a"], setup=DeadlySetup)
+
+
+def freeze(worker):
+    """Stop a process as a debugger or a hanging disk would; it acts on nothing but SIGKILL."""
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    state = Path(f"/proc/{worker.process.pid}/stat")
+    while state.read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.01)
+
+
+def gone(process):
+    return not Path(f"/proc/{process}").exists()
+
+
+def ctrl_c(after):
+    """Send SIGINT to the main thread, whose system calls it interrupts, after some seconds."""
+    main = threading.main_thread().ident
+    interrupt = threading.Timer(after, signal.pthread_kill, [main, signal.SIGINT])
+    interrupt.start()
+    return interrupt
+
+
+@pytest.fixture
+def frozen():
+    """A pool of three workers that are all frozen in the middle of a batch."""
+    pool = WorkerPool(SpellerSetup(), 3)
+    list(pool.run(["a", "b", "c"]))
+    processes = [worker.process.pid for worker in pool.workers]
+    for worker in pool.workers:
+        freeze(worker)
+    yield pool, processes
+    for process in processes:
+        if not gone(process):
+            os.kill(process, signal.SIGKILL)
+
+
+def test_frozen_workers_are_killed_within_seconds_all_at_the_same_time(frozen):
+    pool, processes = frozen
+    begun = time.monotonic()
+    pool.close()
+    assert time.monotonic() - begun < 4
+    assert all(gone(process) for process in processes)
+
+
+def test_a_second_ctrl_c_leaves_no_frozen_worker_to_wait_for(frozen):
+    pool, processes = frozen
+    replies = pool.run(["a", "b", "c"])
+    interrupts = [ctrl_c(after=1), ctrl_c(after=1.3)]
+    with pytest.raises(KeyboardInterrupt):
+        list(replies)
+    for interrupt in interrupts:
+        interrupt.join()
+    assert all(gone(process) for process in processes)
+    assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_while_the_set_up_is_sent_to_a_frozen_worker_ends_it(monkeypatch):
+    start = process_start.start
+
+    def frozen_start(*arguments):
+        process = start(*arguments)
+        os.kill(process.pid, signal.SIGSTOP)
+        return process
+
+    monkeypatch.setattr(process_start, "start", frozen_start)
+    large = SpellerSetup()
+    large.dictionary = bytes(50_000_000)  # more than a pipe holds
+    ctrl_c(after=1)
+    with pytest.raises(KeyboardInterrupt):
+        WorkerPool(large, 1)
+    assert multiprocessing.active_children() == []

@@ -221,7 +221,10 @@ class Control:
 
     def run(self, run: int) -> Run:
         """Return the status of a run."""
-        return self.runs(run)[0]
+        found = self.runs(run)
+        if not found:
+            raise RunError(f"the server at {self.address} knows no run {run}")
+        return found[0]
 
     def log(self, run: int, after: float = 0.0) -> Iterator[tuple[str, float]]:
         """Yield the log of a run's server app, with its time, until the run is over."""

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from fedbb._util.files import parse_json, parse_toml, replacing
+from fedbb._util.plugins import is_code
 from fedbb.errors import RunError
 
 SERVER = "localhost:8443"
 SITE = re.compile(r"site-(\d+)")
 Scalar = bool | int | float | str
+
+ALLOWED_CODE = "allowed-code"
+"""The setting of a site that lists the code which recipes may name."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class SiteFolder:
             "data": str,
             "whole": bool,
             "private": bool,
+            ALLOWED_CODE: list,
         }
         for key, value in values.items():
             if key not in known:
@@ -75,6 +80,13 @@ class SiteFolder:
         for key in ("client", "server"):
             if key not in values:
                 raise RunError(f"{self.settings_file}: {key} is missing")
+        for code in values.get(ALLOWED_CODE, []):
+            # A comma separates names in the node config.
+            if not isinstance(code, str) or not is_code(code) or "," in code:
+                raise RunError(
+                    f"{self.settings_file}: {ALLOWED_CODE} holds {code!r}; allowed are names of "
+                    "the form package.module:function"
+                )
         return {"name": self.path.resolve().name, **values}
 
     def node_config(self) -> dict[str, Scalar]:
@@ -91,6 +103,8 @@ class SiteFolder:
         for name in ("whole", "private"):
             if settings.get(name):
                 config[name] = True
+        if settings.get(ALLOWED_CODE):
+            config[ALLOWED_CODE] = ",".join(settings[ALLOWED_CODE])
         return config
 
 

@@ -36,11 +36,27 @@ PATIENCE = 6.0
 """Seconds between SIGTERM and SIGKILL; Flower's programs end by themselves within five."""
 
 
+HANDED_ON = (
+    *("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ"),
+    *("TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV"),
+)
+HANDED_ON_PREFIXES = (
+    *("LC_", "XDG_", "LD_", "DYLD_", "PYTHON", "FEDBB_", "COV", "HF_"),
+    *("TORCH", "PYTORCH_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "MKL_", "KMP_", "OPENBLAS_"),
+)
+"""What programs get of the operator's environment. A variable that is meant for another server,
+such as FORWARDED_ALLOW_IPS, must not open this one, and secrets of others stay outside."""
+
+
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a Flower program that keeps its files in `home`, offline."""
     # Flower finds its other programs by name.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if key in HANDED_ON or key.startswith(HANDED_ON_PREFIXES)
+    }
     return {**kept, "PATH": path, "FLWR_HOME": str(home.resolve()), **OFFLINE, **POLLING}
 
 

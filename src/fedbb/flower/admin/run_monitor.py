@@ -21,6 +21,9 @@ from fedbb.runs.folder import Record, RunFolder
 POLL_SECONDS = 0.5
 """Seconds between two requests for the status of a run."""
 
+GONE_SECONDS = 120.0
+"""Seconds without a response after which the server counts as gone; a restart takes less."""
+
 PREFIX = "fedbb: "
 IN_RECORDS = re.compile(r"round \d+ of |round \d+: client \d+ is left out|all rounds are done")
 
@@ -55,11 +58,16 @@ class RunMonitor:
         self._reader = Thread(target=self._read_log, daemon=True)
 
     def __iter__(self) -> Iterator[Record | str]:
-        """Yield each round that this run commits, and other log lines, until the run ends."""
+        """Yield each round that this run commits, and other log lines, until the run ends.
+
+        Raises:
+            RunError: The server has not responded for GONE_SECONDS.
+        """
         self._reader.start()
-        seen = self._committed()
+        seen, silence = self._committed(), _Silence()
         while self.ending is None:
-            state = self._status()
+            state = self._status(silence)
+            yield from silence.notices()
             if state is not None and state.is_over:
                 self._reader.join(POLL_SECONDS)
             yield from self._log_lines()
@@ -78,12 +86,15 @@ class RunMonitor:
         while not self.control.run(self.run).is_over and time.monotonic() < limit:
             time.sleep(POLL_SECONDS)
 
-    def _status(self) -> Run | None:
+    def _status(self, silence: _Silence) -> Run | None:
         """Return the status of the run, None while the server does not respond."""
         try:
-            return self.control.run(self.run)
-        except RunError:
+            state = self.control.run(self.run)
+        except RunError as error:
+            silence.note(error)
             return None
+        silence.end()
+        return state
 
     def _committed(self) -> int:
         records = self.folder.records()
@@ -107,6 +118,37 @@ class RunMonitor:
                         self._lines.put(message)
         except RunError:
             return  # the rest of the log is lost; the records are on disk
+
+
+class _Silence:
+    """How long the server has not responded, and what is said of it."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._notices: list[str] = []
+
+    def note(self, error: RunError) -> None:
+        """Note that a request failed; RunError once requests have failed for too long."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+            self._notices.append(f"{error}; waiting up to {GONE_SECONDS:.0f} s for it")
+        elif now - self._since > GONE_SECONDS:
+            raise RunError(
+                f"{error}; it has not responded for {GONE_SECONDS:.0f} s. Finished rounds are "
+                "saved: start the server again and continue with fedbb flower run --resume"
+            ) from error
+
+    def end(self) -> None:
+        """Note that a request succeeded."""
+        if self._since is not None:
+            self._notices.append("the server responds again")
+        self._since = None
+
+    def notices(self) -> Iterator[str]:
+        """Yield what was not yet said."""
+        while self._notices:
+            yield self._notices.pop(0)
 
 
 def _absolute(path: str | None) -> str | None:

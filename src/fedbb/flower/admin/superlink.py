@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -20,37 +21,93 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 FOR_NODES = "/v1/fleet/"
 HEALTH = "/health"
+LONGEST_BODY = 64 * 2**20
+"""Most bytes of a request's body. Flower reads a body before it asks whose it is, and cuts arrays
+into objects of 5 MiB, one a request."""
+
+TOO_LONG = b"the body is longer than %d bytes\n" % LONGEST_BODY
+
+PASSED_ON = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
+"""Headers of a proxy, which names in them where a request came from."""
+
 ROUTINE = ("ControlServicer.ListRuns", "ControlServicer.ListNodes", "/v1/control/list-")
 """Requests that a monitored run repeats all the time; they would fill the log."""
 
 
 class LocalOnly:
-    """Middleware that limits other machines to the interface for nodes."""
+    """Middleware that limits other machines to the interface for nodes, and all to short bodies."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or reject it."""
-        if scope["type"] == "lifespan" or is_allowed(scope):
+        if scope["type"] != "lifespan" and not is_allowed(scope):
+            await _reject(send, 404, b"closed to other machines\n")
+        elif scope["type"] != "http":
             await self.app(scope, receive, send)
-            return
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 404,
-                "headers": [(b"content-type", b"text/plain")],
-            }
-        )
-        await send({"type": "http.response.body", "body": b"closed to other machines\n"})
+        elif declared_length(scope) > LONGEST_BODY:
+            await _reject(send, 413, TOO_LONG)
+        else:
+            await self._pass_bounded(scope, receive, send)
+
+    async def _pass_bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and cut off a body that turns out too long."""
+        length, answered = 0, False
+
+        async def receive_bounded() -> Any:
+            nonlocal length
+            message = await receive()
+            length += len(message.get("body", b""))
+            if length > LONGEST_BODY:
+                raise _BodyTooLongError
+            return message
+
+        async def send_noted(message: Any) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive_bounded, send_noted)
+        except Exception:
+            # Whoever reads the body may wrap the error in its own.
+            if length <= LONGEST_BODY or answered:
+                raise
+            await _reject(send, 413, TOO_LONG)
+
+
+class _BodyTooLongError(Exception):
+    """A body is longer than LONGEST_BODY."""
+
+
+async def _reject(send: Send, status: int, reason: bytes) -> None:
+    # Uvicorn closes a connection whose body was not read only if it is told to.
+    headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": reason})
+
+
+def declared_length(scope: Scope) -> int:
+    """Return the length that a request declares for its body, 0 if it declares none."""
+    values = [
+        value for name, value in scope.get("headers", ()) if name.lower() == b"content-length"
+    ]
+    return max((int(value) for value in values if value.isdigit()), default=0)
 
 
 def is_allowed(scope: Scope) -> bool:
-    """Tell whether a request may pass: from nodes always, others only from this machine."""
+    """Tell whether a request may pass: from nodes always, others only from this machine.
+
+    Only the socket's own peer is believed. A request that a proxy passed on came from elsewhere,
+    whatever its headers say.
+    """
     if scope["type"] == "http":
         path = str(scope["path"])
         if path == HEALTH or path.startswith(FOR_NODES):
             return True
+    if any(name.lower() in PASSED_ON for name, _ in scope.get("headers", ())):
+        return False
     client, server = scope.get("client"), scope.get("server")
     if not client or not server:
         return False
@@ -98,6 +155,7 @@ def main() -> None:
         return (Middleware(LocalOnly), *others())
 
     extensions.get_middleware = outermost
+    os.environ["FORWARDED_ALLOW_IPS"] = ""  # uvicorn is to believe no proxy about its peers
     wait_for_database()
     for name in ("flwr", "uvicorn.access"):
         logging.getLogger(name).addFilter(is_worth_logging)

@@ -23,6 +23,9 @@ SITE = """\
 
 # Take part in private runs only, in which the server sees sums and no single model or count.
 # private = true
+
+# Networks and losses in code that a recipe may name and this site imports.
+# allowed-code = ["my_nets:build"]
 """
 
 
@@ -46,11 +49,21 @@ def make_federation(folder: FederationFolder, sites: int, server: str | None = N
     folder.path.mkdir(parents=True, exist_ok=True)
     dialed = _dialed(folder, server)
     made = [_copy_app(folder), *(_make_site(folder.site(k), k, dialed) for k in range(sites))]
-    for place in (folder.server, folder.runs):
-        place.mkdir(exist_ok=True)
+    folder.runs.mkdir(exist_ok=True)
+    _close_server(folder)
     # The settings are written last: a folder without them is incomplete.
     made.append(_write(folder.settings_file, FEDERATION.format(server=toml_line("server", dialed))))
     return [path for path in made if path is not None]
+
+
+def _close_server(folder: FederationFolder) -> None:
+    """Keep other users of the machine from the server's files, also those of older versions."""
+    folder.server.mkdir(mode=0o700, exist_ok=True)
+    folder.server.chmod(0o700)
+    # SQLite gives the files beside its database the database's own permissions; an empty file is
+    # an empty database.
+    folder.database.touch(mode=0o600)
+    folder.database.chmod(0o600)
 
 
 def _dialed(folder: FederationFolder, server: str | None) -> str:

@@ -23,6 +23,15 @@ POLL_SECONDS = 0.5
 RETRY_SECONDS = 30.0
 """Seconds after which a node whose client info was rejected is asked again."""
 
+COMPARED = {
+    "task": "task",
+    "classes": "classes",
+    "channels": "channels",
+    "shape": "the shape of an input",
+    "tokens": "whether inputs are whole numbers (token ids)",
+}
+"""What must be the same in the outlines of all sites, and its name in messages."""
+
 
 @dataclass(frozen=True)
 class _Rejection:
@@ -197,13 +206,18 @@ class NodeRegistry:
                 f"client {client} has other data than when the run began: {_describe(known)} then, "
                 f"{_describe(info)} now"
             )
-        for field_name in ("task", "classes", "channels"):
-            here = getattr(self.outline or outline, field_name)
-            there = getattr(outline, field_name)
-            if here != there:
+        self._check_outline(client, outline)
+
+    def _check_outline(self, client: int, outline: Outline) -> None:
+        """Reject a client whose data has another form than that of the rest."""
+        known = self.outline or outline
+        for field_name, title in COMPARED.items():
+            here, there = getattr(known, field_name), getattr(outline, field_name)
+            # Runs and sites of older versions tell no shape.
+            if here != there and not (field_name == "shape" and () in (here, there)):
                 raise RunError(
-                    f"client {client} has other data than the rest: {field_name} is {there!r} "
-                    f"there and {here!r} elsewhere"
+                    f"client {client} has other data than the rest: {title} is {there!r} there "
+                    f"and {here!r} elsewhere"
                 )
 
     def _check_numbers(self, number: int) -> None:

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.files import sync_folder
+from fedbb._util.plugins import plugin_version
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.transforms import Augmentation
 from fedbb.errors import RunError
@@ -84,7 +85,7 @@ def open_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
 
 def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
     """Check the recipe, load, check and divide its data, and take this client's part."""
-    method = check_recipe(recipe)
+    method = check_recipe(recipe, allow_code=settings.allowed_code)
     federation = prepare(_undivided(recipe) if settings.whole else recipe)
     check_data(recipe, method, federation.dataset, None)
     parts = federation.partition.clients
@@ -114,6 +115,12 @@ def _key(recipe: Recipe, settings: SiteSettings) -> str:
         "whole": settings.whole,
         "versions": f"{VERSIONS}, numpy {np.__version__}",
     }
+    registered = (
+        plugin_version("fedbb.datasets", recipe.data.name),
+        plugin_version("fedbb.partitions", recipe.data.partition.kind),
+    )
+    if any(registered):
+        facts["registered"] = registered
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     assert settings.state is not None
     for path in sorted(set(_source_files(recipe.data, settings.state.resolve()))):

@@ -58,6 +58,7 @@ def save_run_metadata(folder: RunFolder, metadata: RunMetadata) -> None:
                 "channels": outline.channels,
                 "versions": outline.versions,
                 "shape": list(outline.shape),
+                "tokens": outline.tokens,
             },
             "cards": [_plain(info, hidden=metadata.hidden) for info in metadata.infos],
         },
@@ -85,6 +86,7 @@ def load_run_metadata(folder: RunFolder) -> RunMetadata:
             form["channels"],
             form["versions"],
             tuple(form.get("shape", ())),
+            form.get("tokens", False),
         )
         infos = tuple(ClientInfo(**{"samples": 0, **info}) for info in plain["cards"])
         hidden = all("samples" not in info for info in plain["cards"])

@@ -23,7 +23,7 @@ from fedbb._version import __version__
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Task
-from fedbb.rounds.replies import Reply
+from fedbb.rounds.replies import MOST_SAMPLES, Reply
 from fedbb.state import state_from_arrays, state_to_arrays
 from fedbb.training.config import TrainJob
 
@@ -47,6 +47,7 @@ class Outline:
 
     `data` is only a name, and `versions` names the software that the site computes with. `shape` is
     that of one input, by which some networks are built; it is empty in runs of older versions.
+    `tokens` tells whether inputs are whole numbers such as token ids, which are not scaled.
     """
 
     data: str
@@ -55,6 +56,7 @@ class Outline:
     channels: int
     versions: str
     shape: tuple[int, ...] = ()
+    tokens: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def pack_client_info(info: ClientInfo, outline: Outline) -> RecordDict:
         "channels": outline.channels,
         "versions": outline.versions,
         "shape": list(outline.shape),
+        "tokens": outline.tokens,
     }
     return RecordDict({FACTS: MetricRecord(facts), OUTLINE: ConfigRecord(form)})
 
@@ -126,6 +129,7 @@ def unpack_client_info(content: RecordDict) -> tuple[dict[str, object], Outline]
             channels=_integer(form["channels"]),
             versions=str(form["versions"]),
             shape=_shape(form.get("shape", [])),
+            tokens=form.get("tokens") is True,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ReplyError(f"client info: the outline cannot be read: {quote(error)}") from error
@@ -220,7 +224,7 @@ def _scores(content: RecordDict, name: str, classes: int) -> Scores:
     wanted = (len(PER_CLASS) * classes,)
     if vector is None or vector.dtype != np.float64 or vector.shape != wanted:
         raise ReplyError(f"scores: {name} has no vector of {wanted[0]} numbers")
-    if type(samples) is not int or not 0 < samples < 2**53:
+    if type(samples) is not int or not 0 < samples <= MOST_SAMPLES:
         raise ReplyError(f"scores: {name} has no valid number of samples")
     macro = {metric: facts.get(metric) for metric in MACRO}
     figures = np.array([_number(value) for value in macro.values()])

@@ -25,8 +25,7 @@ from fedbb.flower.app.site import dataset_of, outline_of
 from fedbb.flower.app.transport import GridTransport
 from fedbb.imbalance.counts import count_labels
 from fedbb.methods import Method
-from fedbb.models.registry import check_code
-from fedbb.recipes.check import check_data, check_recipe
+from fedbb.recipes.check import check_data, check_named_code, check_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import LabelCounts
 from fedbb.rounds.loop import Score
@@ -68,7 +67,6 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
     """
     recipe = settings.recipe
     method = _check(recipe)
-    check_code(recipe.model.name, _allowed_code())
     check_foreign(settings.folder)
     if RunFolder(settings.folder).is_run() and not settings.resume:
         raise RunError(f"{settings.folder} already holds a run; resume it, or choose another")
@@ -117,11 +115,12 @@ class OwnData:
 def _check(recipe: Recipe) -> Method:
     if recipe.engine == "central":
         raise RunError('engine = "central" trains in one place; it has no sites')
-    return check_recipe(recipe)
+    check_named_code(recipe, _allowed_code())
+    return check_recipe(recipe, allow_code=_allowed_code())
 
 
 def _allowed_code() -> tuple[str, ...]:
-    """Return the networks in code that the server's operator allows.
+    """Return the networks and losses in code that the server's operator allows.
 
     Not from the run config, which comes with the recipe.
     """

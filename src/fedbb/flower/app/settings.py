@@ -53,8 +53,8 @@ class SiteSettings:
         state: the folder in which it keeps prepared data and its client's state between rounds.
         keys: the folder of its identity and roster for private runs.
         private: whether it takes part in private runs only.
-        allowed_code: the networks in code that a recipe may name here, separated by commas in the
-            node config.
+        allowed_code: the networks and losses in code that a recipe may name here, separated by
+            commas in the node config.
     """
 
     client: int

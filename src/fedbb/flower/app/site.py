@@ -20,8 +20,8 @@ from fedbb.evaluation.metrics import Scorer, Scores
 from fedbb.flower.app.prepared_data import ClientData, open_client_data
 from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest, read_arrays
 from fedbb.flower.app.settings import SiteSettings
-from fedbb.methods import Method, build_method
-from fedbb.models.registry import check_code
+from fedbb.methods import Method
+from fedbb.recipes.check import check_named_code, method_of
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, ClientState, ClientUpdate, ModelState
 from fedbb.runs.checkpoint import ClientStateFiles
@@ -121,23 +121,32 @@ def open_site(recipe: Recipe, settings: SiteSettings) -> Site:
     if settings.data is not None:
         own = recipe.data.model_copy(update={"path": settings.data})
         recipe = recipe.model_copy(update={"data": own})
-    check_code(recipe.model.name, settings.allowed_code)
+    check_named_code(recipe, settings.allowed_code)
     data = open_client_data(recipe, settings)
-    method = build_method(recipe.method.name, recipe.method.options)
+    method = method_of(recipe, settings.allowed_code)
     return Site(settings.client, recipe, method, data, settings.allowed_code)
 
 
 def outline_of(dataset: Dataset) -> Outline:
     """Return what a network must know of a data set."""
     shape = tuple(int(length) for length in dataset.train.inputs.shape[1:])
-    return Outline(dataset.name, dataset.task, dataset.classes, dataset.channels, VERSIONS, shape)
+    return Outline(
+        dataset.name,
+        dataset.task,
+        dataset.classes,
+        dataset.channels,
+        VERSIONS,
+        shape,
+        tokens=dataset.train.inputs.dtype.kind == "i",
+    )
 
 
 def dataset_of(outline: Outline) -> Dataset:
     """Return a data set of this form without any example, for a server that has no data."""
     shape = outline.shape or (outline.channels, 1, 1)
-    nothing = Examples(np.empty((0, *shape), np.float32), np.empty(0))
-    zeros = (0.0,) * outline.channels
+    kind = np.int64 if outline.tokens else np.float32
+    nothing = Examples(np.empty((0, *shape), kind), np.empty(0))
+    zeros = () if outline.tokens else (0.0,) * outline.channels
     return Dataset(
         name=outline.data,
         task=outline.task,

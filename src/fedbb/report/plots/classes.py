@@ -116,8 +116,8 @@ def weighed_part(comparison: Comparison) -> tuple[MethodRuns, PNB] | None:
     found = []
     for part in comparison.methods:
         method = part.runs[0].recipe.method
-        if isinstance(part.runs[0].recipe, PythonRecipe):
-            continue  # its method may be one that has no name here
+        if isinstance(part.runs[0].recipe, PythonRecipe) or method.loss is not None:
+            continue  # its method or loss may be one that has no name here
         loss = build_method(method.name, method.options).loss
         if isinstance(loss, PNB) and not part.runs[0].federation.hidden:
             found.append((part, loss))

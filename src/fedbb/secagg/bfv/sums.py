@@ -72,7 +72,7 @@ class BfvSumClient(SumClient):
 
     holder_state: KeyHolderState | None = field(default=None, init=False)
 
-    def answer(self, stage: str, data: bytes, values: Values) -> bytes:
+    def answer(self, stage: str, data: bytes, values: Values, view: str = "") -> bytes:
         """Return the answer to the message of a stage, or refuse it with a `PrivacyError`."""
         if stage not in STAGES:
             raise RefusedError(f"a sum under BFV has the stages {', '.join(STAGES)}, no others")

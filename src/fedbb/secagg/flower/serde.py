@@ -18,7 +18,6 @@ from fedbb.evaluation.metrics import Scores
 from fedbb.flower.app.engine import pool_scores
 from fedbb.flower.app.serde import (
     FACTS,
-    NEVER,
     PER_CLASS,
     SCORED,
     STATE,
@@ -52,20 +51,22 @@ class Attachment:
 
 @dataclass(frozen=True)
 class SiteMessage:
-    """A signed message as it arrives at a site; without a state it asks for no work."""
+    """A signed message as it arrives at a site; without a state it asks for no work.
+
+    `state_rounds` holds the round of every client's state: it is part of the view of a sum, which
+    all of its clients must share.
+    """
 
     stage: str
     data: bytes
     state: ModelState | None
-    state_round: int | None
+    state_rounds: Mapping[int, int]
 
 
-def pack_message(
-    stage: str, data: bytes, client: int, attachment: Attachment | None = None
-) -> RecordDict:
+def pack_message(stage: str, data: bytes, attachment: Attachment | None = None) -> RecordDict:
     """Return the content of a Flower message with a signed message to a client."""
-    since = None if attachment is None else attachment.state_rounds.get(client)
-    facts = ConfigRecord({"stage": stage, "since": NEVER if since is None else since})
+    since = {} if attachment is None else attachment.state_rounds
+    facts = ConfigRecord({"stage": stage, "clients": [*since], "since": [*since.values()]})
     content = RecordDict({MESSAGE: _wrap(data), FACTS: facts})
     if attachment is not None:
         content[STATE] = attachment.state
@@ -77,11 +78,16 @@ def unpack_message(content: RecordDict) -> SiteMessage:
     facts = content.get(FACTS)
     if not isinstance(facts, ConfigRecord):
         raise ReplyError(f"{FACTS} is missing or of another kind")
-    stage, since = facts.get("stage"), facts.get("since")
-    if not isinstance(stage, str) or type(since) is not int:
-        raise ReplyError("a message must contain its stage and the round of the client's state")
+    stage, clients, since = facts.get("stage"), facts.get("clients"), facts.get("since")
+    if not isinstance(stage, str) or not isinstance(clients, list) or not isinstance(since, list):
+        raise ReplyError("a message must contain its stage and the rounds of the clients' states")
+    keys = [entry for entry in clients if type(entry) is int]
+    values = [entry for entry in since if type(entry) is int]
+    if not len(keys) == len(clients) == len(values) == len(since):
+        raise ReplyError("the rounds of the clients' states must be one integer for each client")
     state = unpack_state(content) if STATE in content else None
-    return SiteMessage(stage, read_message(content), state, None if since == NEVER else since)
+    rounds = dict(zip(keys, values, strict=True))
+    return SiteMessage(stage, read_message(content), state, rounds)
 
 
 def pack_answer(data: bytes) -> RecordDict:

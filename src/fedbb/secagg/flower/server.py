@@ -50,6 +50,8 @@ from fedbb.secagg.round import (
     StatisticsRound,
     sum_server,
 )
+from fedbb.secagg.view import view_digest
+from fedbb.state import digest
 
 log = logging.getLogger("fedbb")
 
@@ -86,7 +88,7 @@ class SiteTransport:
         attachment = self.attachment if stage == WORK else None
         nodes = self._find(stage, sorted(messages))
         contents = {
-            node: pack_message(stage, messages[client], client, attachment)
+            node: pack_message(stage, messages[client], attachment)
             for client, node in nodes.items()
         }
         clients = {node: client for client, node in nodes.items()}
@@ -178,9 +180,7 @@ class SecureServer:
         )
 
     def _sum_statistics(self, run: str) -> StatisticsResult:
-        statistics = StatisticsRound(
-            run, self.keys.roster, self.keys.identity, self.agreement.terms
-        )
+        statistics = StatisticsRound(run, self.keys.roster, self.keys.identity, self.agreement)
         aggregation = sum_server(self.recipe.privacy, self.keys)
         transport = self.transport("statistics")
         return repeat_until_quorum(
@@ -229,6 +229,7 @@ class SecureRounds:
             self.audit.confirmed,
             self.server.recipe.defense,
             self._record,
+            lambda state: self._view(state, self.state_rounds),
         )
 
     def score(self, state: ModelState) -> dict[str, Scores]:
@@ -236,7 +237,9 @@ class SecureRounds:
         outline = self.server.registry.outline
         assert outline is not None
         classes, members = len(outline.classes), sorted(self.audit.confirmed)
-        request = SumRequest(self.run, SCORING + self.last, scores_length(classes), whole=True)
+        request = SumRequest(
+            self.run, SCORING + self.last, scores_length(classes), True, self._view(state, {})
+        )
         what = f"scoring of round {self.last}"
         transport = self.server.transport(what, Attachment(pack_state(state), {}))
         aggregation = sum_server(MASKED, self.server.keys)
@@ -255,6 +258,10 @@ class SecureRounds:
     def _open_transport(self, number: int, state: ModelState) -> SiteTransport:
         attachment = Attachment(pack_state(state), dict(self.state_rounds))
         return self.server.transport(f"round {number}", attachment)
+
+    def _view(self, state: ModelState, state_rounds: Mapping[int, int]) -> str:
+        """Return the view of a sum over sites that received this."""
+        return view_digest(self.server.agreement, self.audit.sums, digest(state), state_rounds)
 
     def _record(self, seen: RoundAudit) -> None:
         self.audit.add_round(seen)

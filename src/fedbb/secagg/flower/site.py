@@ -41,6 +41,8 @@ from fedbb.secagg.round import (
     StatisticsClient,
     sum_client,
 )
+from fedbb.secagg.view import view_digest
+from fedbb.state import digest
 from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb")
@@ -72,8 +74,17 @@ class SecureSite:
         scheme = self.recipe.privacy if attempt_id.round == STATISTICS_ROUND else MASKED
         summing = sum_client(scheme, client, self.keys.identity, roster, store.journal, run)
         with store.stage_of(summing, f"{scheme}.json"):
-            values: Values = partial(self._vector, store.load(), attempt_id, message)
-            return summing.answer(message.stage, message.data, values)
+            secrets = store.load()
+            values: Values = partial(self._vector, secrets, attempt_id, message)
+            view = self._view(secrets, attempt_id, message)
+            return summing.answer(message.stage, message.data, values, view)
+
+    def _view(self, secrets: ClientSecrets, attempt_id: AttemptId, message: SiteMessage) -> str:
+        """Return the digest of what this site itself received, see `fedbb.secagg.view`."""
+        if attempt_id.round == STATISTICS_ROUND:
+            return view_digest(self.agreement)
+        model = None if message.state is None else digest(message.state)
+        return view_digest(self.agreement, secrets.sums, model, message.state_rounds)
 
     def _vector(
         self, secrets: ClientSecrets, attempt_id: AttemptId, message: SiteMessage
@@ -93,7 +104,8 @@ class SecureSite:
             raise RunError("this site has other data than when the run began")
         update = None
         if contributor.info.samples > 0:
-            update = self._train(site, attempt_id, message.state, message.state_round)
+            state_round = message.state_rounds.get(site.client)
+            update = self._train(site, attempt_id, message.state, state_round)
         return contributor.vector(message.state, update, secrets.sums)
 
     def _train(

@@ -98,7 +98,7 @@ class MaskedSumClient(SumClient):
     entropy: Entropy = os.urandom
     attempt: AttemptState | None = field(default=None, init=False)
 
-    def answer(self, stage: str, data: bytes, values: Values) -> bytes:
+    def answer(self, stage: str, data: bytes, values: Values, view: str = "") -> bytes:
         """Return the answer to the message of a stage, or refuse it with a `PrivacyError`."""
         attempt = self._expect(stage)
         attempt_id = None if attempt is None else attempt.attempt_id
@@ -108,7 +108,7 @@ class MaskedSumClient(SumClient):
         elif stage == "shares":
             after, answer = self._share_secrets(attempt, message)
         elif stage == "masked":
-            after, answer = self._mask_vector(attempt, message, values)
+            after, answer = self._mask_vector(attempt, message, values, view)
         elif stage == "agree":
             after, answer = self._agree(attempt, message)
         else:
@@ -172,14 +172,14 @@ class MaskedSumClient(SumClient):
         return after, self._reply(message, {}, commitment, *encrypted)
 
     def _mask_vector(
-        self, attempt: AttemptState, message: SignedMessage, values: Values
+        self, attempt: AttemptState, message: SignedMessage, values: Values, view: str
     ) -> tuple[AttemptState, SignedMessage]:
         """Decrypt the others' shares, and return this client's masked vector."""
         held = {**attempt.held, **self._decrypt_shares(attempt, message)}
         whole = read_flag(message.facts.get("whole"), "whether numbers are whole")
         vector = self._vector(message, values, len(attempt.cohort), whole=whole)
         same = self._guard.is_same(attempt.attempt_id, vector)
-        self._add_masks(attempt, vector)
+        self._add_masks(attempt, vector, view)
         # The secrets of the masks are not needed any more; what is not stored cannot be stolen.
         after = AttemptState(attempt.attempt_id, attempt.cohort, "agree", held=held, same=same)
         facts = {"length": len(vector), "whole": whole}
@@ -214,12 +214,15 @@ class MaskedSumClient(SumClient):
         masks = b"".join(attempt.held[client].second for client in dead)
         return self._reply(message, {}, seeds, masks)
 
-    def _add_masks(self, attempt: AttemptState, vector: RingArray) -> None:
-        """Add the self mask and one mask per other client; pairwise masks cancel in a sum."""
+    def _add_masks(self, attempt: AttemptState, vector: RingArray, view: str) -> None:
+        """Add the self mask and one mask per other client.
+
+        Pairwise masks cancel in a sum of clients with the same view.
+        """
         mine = (self.client, attempt.secrets.second)
         keys = {
             other: pair_mask_key(
-                self.roster, attempt.attempt_id, mine, (other, attempt.peers[other].second)
+                self.roster, attempt.attempt_id, view, mine, (other, attempt.peers[other].second)
             )
             for other in self._others(attempt)
         }

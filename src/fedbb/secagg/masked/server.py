@@ -145,6 +145,7 @@ class _Attempt:
     ) -> None:
         """Remove the survivors' self masks, and their masks with clients that dropped out."""
         roster, attempt_id = self.exchange.roster, self.exchange.attempt_id
+        view = self.request.view
         seeds = self._combine(alive, {holder: self._shares[holder][0] for holder in holders})
         secrets = self._combine(dead, {holder: self._shares[holder][1] for holder in holders})
         for client, seed in seeds.items():
@@ -158,7 +159,7 @@ class _Attempt:
         for gone, secret in secrets.items():
             for client in alive:
                 other = (client, self._keys[client].second)
-                key = pair_mask_key(roster, attempt_id, (gone, secret), other)
+                key = pair_mask_key(roster, attempt_id, view, (gone, secret), other)
                 (added if client < gone else subtracted).append(key)
         add_masks(total, subtracted, [*own, *added])
 

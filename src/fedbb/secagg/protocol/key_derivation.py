@@ -18,9 +18,9 @@ NONCE = 12
 TAG = 16
 
 
-def key_purpose(roster: Roster, attempt_id: AttemptId, use: str, *clients: int) -> bytes:
+def key_purpose(roster: Roster, attempt_id: AttemptId, use: str, *details: str | int) -> bytes:
     """Return the context that a key or ciphertext is bound to, so that it has no other use."""
-    return canonical_json(["fedbb", roster.digest, asdict(attempt_id), use, *clients])
+    return canonical_json(["fedbb", roster.digest, asdict(attempt_id), use, *details])
 
 
 def self_mask_key(roster: Roster, attempt_id: AttemptId, client: int, seed: bytes) -> bytes:
@@ -29,21 +29,29 @@ def self_mask_key(roster: Roster, attempt_id: AttemptId, client: int, seed: byte
 
 
 def pair_mask_key(
-    roster: Roster, attempt_id: AttemptId, mine: tuple[int, bytes], other: tuple[int, bytes]
+    roster: Roster,
+    attempt_id: AttemptId,
+    view: str,
+    mine: tuple[int, bytes],
+    other: tuple[int, bytes],
 ) -> bytes:
     """Return the key of the mask of two clients: one adds the mask, the other subtracts it.
+
+    Under different views the two derive different keys, and their masks do not cancel.
 
     Args:
         roster: the roster of both clients.
         attempt_id: the attempt that the key is for.
+        view: the digest of what the client of the mask received, see `fedbb.secagg.view`.
         mine: one client and its secret key.
         other: the other client and its public key.
 
     Returns:
-        32 bytes, the same for both clients.
+        32 bytes, the same for both clients if their views are the same.
     """
-    clients = sorted((mine[0], other[0]))
-    return shared_key(mine[1], other[1], key_purpose(roster, attempt_id, "pair mask", *clients))
+    first, second = sorted((mine[0], other[0]))
+    purpose = key_purpose(roster, attempt_id, "pair mask", view, first, second)
+    return shared_key(mine[1], other[1], purpose)
 
 
 def seed_commitment(roster: Roster, attempt_id: AttemptId, client: int, seed: bytes) -> bytes:

@@ -20,6 +20,7 @@ from fedbb.secagg.protocol.canonical import (
     parse_record,
     read_hex,
     read_integer,
+    read_text,
 )
 
 AGGREGATOR = -1
@@ -30,7 +31,8 @@ LEAST = 3
 
 THRESHOLDS = ("two-thirds", "majority")
 _PURPOSE = b"fedbb roster 1\0"
-_FIELDS = frozenset(
+_PLAN = frozenset(("privacy", "method", "gamma", "recipe"))
+_FIELDS = _PLAN | frozenset(
     ("members", "aggregator", "threshold", "least", "least_dispersion", "max_weight", "scale_bits")
 )
 
@@ -48,6 +50,10 @@ class Roster:
         least_dispersion: a lower R is raised to this value (R_min).
         max_weight: the largest weight of a client before weights are normalized (w_max).
         scale_bits: fractional bits of a fixed-point number.
+        privacy: the scheme of the statistics that the members agree to.
+        method: the name of the method that they agree to.
+        gamma: the share of evenness in a weight that they agree to.
+        recipe: the SHA-256 of the recipe that they agree to, as far as results depend on it.
     """
 
     members: Mapping[int, bytes]
@@ -57,6 +63,10 @@ class Roster:
     least_dispersion: float = 1e-3
     max_weight: float = 1.0
     scale_bits: int = 40
+    privacy: str = "masked"
+    method: str = ""
+    gamma: float = 0.0
+    recipe: str = ""
 
     def __post_init__(self) -> None:
         keys = [*self.members.values(), self.aggregator]
@@ -144,11 +154,20 @@ def _plain(roster: Roster) -> dict[str, Any]:
         "least_dispersion": float(roster.least_dispersion),
         "max_weight": float(roster.max_weight),
         "scale_bits": roster.scale_bits,
+        "privacy": roster.privacy,
+        "method": roster.method,
+        "gamma": float(roster.gamma),
+        "recipe": roster.recipe,
     }
 
 
 def _roster(content: Any) -> Roster:
     """Return the roster of a signed record; a signed record may still be invalid."""
+    if isinstance(content, dict) and content.keys() == _FIELDS - _PLAN:
+        raise RefusedError(
+            "it is of an earlier version, without the recipe that the sites agree to; delete "
+            "roster.json at the server and at every site, and enrol them again"
+        )
     if not isinstance(content, dict) or content.keys() != _FIELDS:
         raise RefusedError(f"a roster has the fields {', '.join(sorted(_FIELDS))}, no others")
     entries = content["members"]
@@ -162,14 +181,19 @@ def _roster(content: Any) -> Roster:
     }
     if len(members) < len(entries):
         raise RefusedError("a roster names a client twice")
-    terms = {name: content[name] for name in ("least_dispersion", "max_weight")}
+    terms = {name: content[name] for name in ("least_dispersion", "max_weight", "gamma")}
     if any(type(value) is not float for value in terms.values()):
-        raise RefusedError("a roster's least dispersion and largest weight must be decimal numbers")
+        raise RefusedError(
+            "a roster's least dispersion, largest weight and gamma must be decimal numbers"
+        )
     return Roster(
         members,
         read_hex(content["aggregator"], "the aggregator's key", KEY),
         threshold=str(content["threshold"]),
         least=read_integer(content["least"], "a roster's least cohort"),
         scale_bits=read_integer(content["scale_bits"], "a roster's scale"),
+        privacy=read_text(content["privacy"], "a roster's privacy"),
+        method=read_text(content["method"], "a roster's method"),
+        recipe=read_text(content["recipe"], "a roster's recipe"),
         **terms,
     )

@@ -150,12 +150,14 @@ class SumRequest:
         round: the number of the round, from 0.
         length: how many numbers each vector has.
         whole: the numbers are integers (int64); otherwise float64, summed in fixed point.
+        view: the digest of what the clients compute their vectors from, see `fedbb.secagg.view`.
     """
 
     run: str
     round: int
     length: int
     whole: bool = False
+    view: str = ""
 
     def __post_init__(self) -> None:
         if self.length < 1 or self.round < 0:
@@ -196,10 +198,17 @@ class SecureAggregation(Protocol):
 class SecureAggregationClient(Protocol):
     """The client's side, one stage after the other; it serves every attempt of every sum."""
 
-    def answer(self, stage: str, data: bytes, values: Values) -> bytes:
+    def answer(self, stage: str, data: bytes, values: Values, view: str = "") -> bytes:
         """Return the answer to the message of a stage, or refuse it with a `PrivacyError`.
 
-        `values` is called once, in the stage that needs the vector (`masked`, `encrypt`).
+        Args:
+            stage: the stage.
+            data: the message.
+            values: called once, in the stage that needs the vector (`masked`, `encrypt`).
+            view: the digest of what this client received to compute its vector from.
+
+        Returns:
+            The answer, signed.
         """
         ...
 

@@ -6,6 +6,7 @@ set-up they are sent: they train clients (worker.py) or run whole recipes (runs/
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,10 @@ from fedbb.training.threads import keep_freed_memory
 _NEW_STATE = pack(None)
 
 PATIENCE = 5.0
-"""Seconds that a process has to end before it is killed."""
+"""Seconds that a process has to end by itself before it is killed."""
+
+TERMINATE_SECONDS = 1.0
+"""Seconds that processes have to end once they are terminated, before they are killed."""
 
 
 class TaskHandler(Protocol):
@@ -104,7 +108,13 @@ class WorkerPool:
         self._setup, self._handle, self._when_busy = pack_setup(setup), handle, when_busy
         self._version = 0
         self._early_deaths = 0
-        self.workers = [self._start(number) for number in range(size)]
+        self.workers: list[Worker] = []
+        try:
+            for number in range(size):
+                self.workers.append(self._start(number))
+        except BaseException:
+            self.close()
+            raise
 
     def run(
         self,
@@ -147,12 +157,18 @@ class WorkerPool:
                 self.close()
 
     def close(self) -> None:
-        """End all workers."""
-        for worker in self.workers:
-            worker.process.terminate()
-        for worker in self.workers:
-            _end(worker)
-        self.workers = []
+        """End all workers within seconds, whatever they do; a second Ctrl-C kills them at once."""
+        workers, self.workers = self.workers, []
+        limit = time.monotonic() + TERMINATE_SECONDS
+        try:
+            for worker in workers:
+                worker.process.terminate()
+                worker.connection.close()
+            for worker in workers:
+                worker.process.join(max(0.0, limit - time.monotonic()))
+        finally:
+            for worker in workers:
+                _kill(worker.process)
 
     def _start(self, number: int) -> Worker:
         ours, theirs = Pipe()
@@ -162,14 +178,19 @@ class WorkerPool:
             raise RunError(f"no worker process could be started: {error}") from error
         # Only with this end closed does the connection break when the process dies.
         theirs.close()
-        worker = Worker(number, process, ours)
         try:
             ours.send_bytes(self._setup)
             if self._handle is not None:
                 send_handle(ours, self._handle, process.pid)
         except OSError:
             pass  # it died already, which the next wait for its reply shows
-        return worker
+        except BaseException:
+            # Stopped by Ctrl-C: nobody else knows of the process yet, and Python's own exit would
+            # wait for it without end.
+            ours.close()
+            _kill(process)
+            raise
+        return Worker(number, process, ours)
 
     def _assign(self, worker: Worker, batch: _Batch, release: bool) -> tuple[WorkerReply, ...]:
         """Give a worker the next task that waits, and say so; end it if there is none to come."""
@@ -247,10 +268,15 @@ def _end(worker: Worker) -> None:
     """Close the connection, upon which a process ends by itself, and wait until it has."""
     worker.connection.close()
     worker.process.join(PATIENCE)
-    if worker.process.is_alive():
-        worker.process.kill()
-        worker.process.join()
-    worker.process.close()
+    _kill(worker.process)
+
+
+def _kill(process: BaseProcess) -> None:
+    """Kill a process if it is still alive; a stopped one cannot heed anything milder."""
+    if process.is_alive():
+        process.kill()
+        process.join()
+    process.close()
 
 
 def work(number: int, connection: Connection) -> None:
