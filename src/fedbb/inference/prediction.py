@@ -14,7 +14,7 @@ from fedbb._util.names import nearest
 from fedbb._util.table import make_table, to_csv
 from fedbb.data.csv_table import CsvTable, read_class_column, read_csv, read_label_columns
 from fedbb.data.images.archive import Folder
-from fedbb.data.images.decode import ImageFormat, ImageSource, Request, decode_all
+from fedbb.data.images.decode import IMAGE_FORMATS, ImageFormat, ImageSource, Request, decode_all
 from fedbb.data.registry import dataset_names, load_dataset
 from fedbb.data.sets.npz import read_npz
 from fedbb.data.transforms import as_images
@@ -24,7 +24,7 @@ from fedbb.inference.model import InferenceModel, check_inputs
 from fedbb.records import FloatArray, Task
 from fedbb.runs.model_info import ModelInfo
 
-IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".webp")
+IMAGE_FILES = tuple(ending for endings in IMAGE_FORMATS.values() for ending in endings)
 CLASS_COLUMNS = ("label", "class")
 """Columns that hold the class of a row, if the user names none."""
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fedbb.data.images.archive import Folder, open_archive
-from fedbb.data.images.decode import ImageFormat, decode_all
+from fedbb.data.images.decode import ImageFormat, decode_all, decode_image
 from fedbb.errors import DataError
 from helpers.image_files import read_image, request
 
@@ -227,3 +227,10 @@ def test_box_scaling_is_the_mean_of_the_pixels_covered(tmp_path) -> None:
     # Pillow scales rows and columns in turn and rounds after each.
     assert np.abs(made - means).max() <= 1
     assert np.abs(made - means).mean() < 0.5
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PPM", "ICO"])
+def test_other_formats_are_refused(tmp_path, kind):
+    Image.new("RGB", (16, 16)).save(tmp_path / "a.png", format=kind)
+    with pytest.raises(DataError, match=r"a\.png"):
+        decode_image(tmp_path / "a.png", tmp_path / "a.png", ImageFormat(3, None))

@@ -9,7 +9,7 @@ import os
 import struct
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +27,15 @@ from fedbb.data.download import Progress
 from fedbb.data.images.archive import Archive
 from fedbb.errors import DataError
 from fedbb.records import IntArray
+
+IMAGE_FORMATS: Mapping[str, tuple[str, ...]] = {
+    "PNG": (".png",),
+    "JPEG": (".jpg", ".jpeg"),
+    "BMP": (".bmp",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+}
+"""The formats that image files may have, with their endings; Pillow's other readers stay shut."""
 
 Unreadable = Literal["refuse", "skip"]
 Pixels = npt.NDArray[np.uint8]
@@ -189,7 +198,8 @@ def tolerance() -> Iterator[None]:
 def decode_image(content: Path | bytes, name: Path, wanted: ImageFormat) -> Pixels:
     """Return an image file, or the content of one, as (channels, height, width)."""
     try:
-        with Image.open(BytesIO(content) if isinstance(content, bytes) else content) as image:
+        source = BytesIO(content) if isinstance(content, bytes) else content
+        with Image.open(source, formats=tuple(IMAGE_FORMATS)) as image:
             return _pixels(image, wanted)
     except _FAULTS as error:
         # Pillow would name a buffer in memory, which helps nobody.
