@@ -45,7 +45,7 @@ def check_device(name: str) -> None:
         return
     try:
         if device.type == "meta":
-            raise NotImplementedError("it holds no numbers")
+            raise RuntimeError("it holds no numbers")
         torch.zeros(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise RecipeError(

@@ -71,7 +71,7 @@ class LocalOnly:
         try:
             await self.app(scope, receive_bounded, send_noted)
         except Exception:
-            # Whoever reads the body may wrap the error in its own.
+            # The reader of the body may wrap the error in its own.
             if length <= LONGEST_BODY or answered:
                 raise
             await _reject(send, 413, TOO_LONG)
