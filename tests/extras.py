@@ -30,7 +30,7 @@ RECIPE = {
     "rounds": {"number": 1},
 }
 TRACKERS = ("tensorboard", "mlflow", "wandb")
-EXTRAS = ("none", "private", "he", "flower", "onnx", *TRACKERS)
+EXTRAS = ("none", "private", "he", "flower", "onnx", "pandas", *TRACKERS)
 PRIVACY = {"private": "masked", "he": "bfv"}
 SECONDS = 900
 
@@ -106,17 +106,21 @@ def check(extra: str, python: Path, place: Path) -> None:
         fedbb(python, work, *words, "--quiet")
         assert list(work.rglob("summary.json")), "the run on Flower left no summary"
         return
-    run = ["run", str(recipe), "--out", str(work / "run"), "--quiet"]
+    command = ["run", str(recipe), "--out", str(work / "run"), "--quiet"]
     if extra in TRACKERS:
-        run += ["--track", f"{extra}={work / 'tracking'}"]
+        command += ["--track", f"{extra}={work / 'tracking'}"]
     if extra in PRIVACY:
-        run += ["--set", f"privacy={PRIVACY[extra]}"]
+        command += ["--set", f"privacy={PRIVACY[extra]}"]
     if extra == "none":
-        refused = fedbb(python, work, *run, "--set", "privacy=masked", code=2)
+        refused = fedbb(python, work, *command, "--set", "privacy=masked", code=2)
         assert 'pip install "fedbb[private]"' in refused.stderr, refused.stderr
-    done = fedbb(python, work, *run)
+    done = fedbb(python, work, *command)
     assert "warning" not in done.stderr, done.stderr
     assert (work / "run" / "summary.json").exists()
+    if extra == "pandas":
+        script = "import fedbb; assert len(fedbb.read_run('run').to_frame()) == 1"
+        done = run([python, "-c", script], work)
+        assert done.returncode == 0, done.stderr
     if extra == "onnx":
         fedbb(python, work, "export", str(work / "run"), "--to", "onnx", "--out", "model.onnx")
     if extra in TRACKERS:

@@ -92,9 +92,9 @@ def test_the_history_is_a_table(result):
 
 def test_without_pandas_the_table_says_what_to_install(result, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pip install pandas"):
+    with pytest.raises(ImportError, match=r"fedbb\[pandas\]"):
         result.to_frame()
-    with pytest.raises(ImportError, match="pip install pandas"):
+    with pytest.raises(ImportError, match=r"fedbb\[pandas\]"):
         make_frame([])
     assert result.final["accuracy"] > 0
 

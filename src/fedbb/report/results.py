@@ -171,6 +171,8 @@ def _check(result: RunResult) -> None:
     for finished in result.rounds:
         _check_scores(finished, classes)
     if result.summary is not None:
+        for finished in (result.summary.best, result.summary.final):
+            _check_scores(finished, classes)
         _check_summary(result.summary, len(result.rounds))
 
 

@@ -198,7 +198,7 @@ def make_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     try:
         import pandas as pd
     except ImportError as error:
-        raise ImportError("a DataFrame needs pandas: pip install pandas") from error
+        raise ImportError('a DataFrame needs pandas: pip install "fedbb[pandas]"') from error
     return pd.DataFrame(list(rows))
 
 
