@@ -171,9 +171,7 @@ def _check(result: RunResult) -> None:
     for finished in result.rounds:
         _check_scores(finished, classes)
     if result.summary is not None:
-        for finished in (result.summary.best, result.summary.final):
-            _check_scores(finished, classes)
-        _check_summary(result.summary, len(result.rounds))
+        _check_summary(result.summary, len(result.rounds), classes)
 
 
 def _check_scores(finished: ScoredRound, classes: int) -> None:
@@ -186,10 +184,12 @@ def _check_scores(finished: ScoredRound, classes: int) -> None:
             )
 
 
-def _check_summary(summary: Summary, rounds: int) -> None:
+def _check_summary(summary: Summary, rounds: int, classes: int) -> None:
     if summary.final.number != rounds:
         raise RunError(
             f"summary.json tells of {summary.final.number} rounds, rounds.jsonl {rounds}"
         )
+    for scored in (summary.best, summary.final):
+        _check_scores(scored, classes)
     if summary.metric not in summary.final.scores["test"].macro:
         raise RunError(f"summary.json names a metric that was not scored: {summary.metric}")
