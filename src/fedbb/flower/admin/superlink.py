@@ -82,7 +82,7 @@ class _BodyTooLongError(Exception):
 
 
 async def _reject(send: Send, status: int, reason: bytes) -> None:
-    # Uvicorn closes a connection whose body was not read only if it is told to.
+    # Without this header uvicorn keeps a connection open whose body was not read.
     headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": reason})
