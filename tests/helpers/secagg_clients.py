@@ -55,6 +55,9 @@ class MemoryJournal:
 
     decisions: dict[str, str] = field(default_factory=dict)
 
+    def decided(self) -> list[str]:
+        return list(self.decisions)
+
     def lookup(self, key: str) -> str | None:
         return self.decisions.get(key)
 

@@ -16,6 +16,9 @@ from fedbb.recipes.spec import Recipe
 Scalar = bool | int | float | str
 Scoring = Literal["server", "sites"]
 
+MOST_RUNS = 1000
+"""The most private runs under one roster that a site can consent to."""
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -53,6 +56,7 @@ class SiteSettings:
         state: the folder in which it keeps prepared data and its client's state between rounds.
         keys: the folder of its identity and roster for private runs.
         private: whether it takes part in private runs only.
+        private_runs: in how many private runs under one roster it takes part.
         allowed_code: the networks and losses in code that a recipe may name here, separated by
             commas in the node config.
     """
@@ -63,6 +67,7 @@ class SiteSettings:
     state: Path | None = None
     keys: Path | None = None
     private: bool = False
+    private_runs: int = 1
     allowed_code: tuple[str, ...] = ()
 
 
@@ -109,6 +114,12 @@ def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
     client = values.integer("client", None)
     if client < 0:
         raise RunError(f"node config: client is {client}; sites are numbered from 0")
+    private_runs = values.integer("allowed-private-runs", 1)
+    if not 1 <= private_runs <= MOST_RUNS:
+        raise RunError(
+            f"node config: allowed-private-runs is {private_runs}; it must lie between 1 and "
+            f"{MOST_RUNS}"
+        )
     return SiteSettings(
         client=client,
         data=values.text("data") or None,
@@ -116,6 +127,7 @@ def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
         state=values.path("state"),
         keys=values.path("keys"),
         private=values.switch("private"),
+        private_runs=private_runs,
         allowed_code=split_names(values.text("allowed-code")),
     )
 

@@ -133,7 +133,7 @@ class _Attempt:
         self, message: SignedMessage, data: bytes, survivors: Sequence[int]
     ) -> None:
         # An agreement that the clients would refuse must not be shown to them.
-        verify_agreements([data], "agree", message.attempt_id, self.exchange.roster, survivors)
+        verify_agreements([data], message.attempt_id, self.exchange.roster, survivors)
         self._agreed[message.sender] = data
 
     def _accept_unmasking(self, message: SignedMessage, alive: int, dead: int) -> None:
