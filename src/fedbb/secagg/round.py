@@ -318,4 +318,5 @@ def _audit(
         mass / weight if weight > 0 else 0.0,
         update_norm(before, after),
         digest(after),
+        total.false_shares,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +33,7 @@ class RunSettings:
         sites: the number of sites if the recipe's partition does not say; 0 takes those that are
             connected when the run begins.
         keys: the folder of the server's keys in private runs.
+        node_keys: the client of each registered node key, by the SHA-256 of the key.
     """
 
     recipe: Recipe
@@ -42,6 +43,7 @@ class RunSettings:
     wait: float = 300.0
     sites: int = 0
     keys: Path | None = None
+    node_keys: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,19 @@ def read_run_settings(config: Mapping[str, Scalar]) -> RunSettings:
         wait=wait,
         sites=sites,
         keys=values.path("keys"),
+        node_keys=_read_node_keys(values.text("node-keys")),
     )
+
+
+def _read_node_keys(text: str) -> dict[str, int]:
+    """Return the client of each node key in a run config; empty if it names none."""
+    try:
+        clients = parse_json(text) if text else {}
+    except ValueError as error:
+        raise RunError(f"run config: node-keys is not valid JSON: {error}") from error
+    if not isinstance(clients, dict) or any(type(client) is not int for client in clients.values()):
+        raise RunError("run config: node-keys must be a table of client numbers by key digest")
+    return clients
 
 
 def read_recipe_text(text: str) -> Recipe:

@@ -80,7 +80,8 @@ Accept = Callable[[SignedMessage, bytes], None]
 class StageExchange:
     """The server's side of the stages of one attempt: what it sends, and which clients failed.
 
-    `receipt` is what a key-holder signed about the sum, if the scheme has one.
+    `receipt` is what a key-holder signed about the sum, if the scheme has one; `false_shares` names
+    clients that gave a false share of a secret and did not prevent the sum.
     """
 
     roster: Roster
@@ -89,6 +90,7 @@ class StageExchange:
     transport: Transport
     failures: list[ClientFailure] = field(default_factory=list)
     receipt: bytes = b""
+    false_shares: list[ClientFailure] = field(default_factory=list)
 
     def broadcast(
         self,
@@ -178,6 +180,7 @@ class SumResult:
         failures: the other clients, and why they are missing.
         attempts: how many attempts with fresh keys it took.
         receipt: what a key-holder signed about the sum, if the scheme has one.
+        false_shares: clients that gave a false share of a secret, which was not used.
     """
 
     values: FloatArray | IntArray
@@ -185,6 +188,7 @@ class SumResult:
     failures: tuple[ClientFailure, ...] = ()
     attempts: int = 1
     receipt: bytes = b""
+    false_shares: tuple[ClientFailure, ...] = ()
 
 
 class SecureAggregation(Protocol):
@@ -287,7 +291,14 @@ class SumServer(ABC):
             (gone for gone in failures if gone.client not in survivors),
             key=lambda gone: gone.client,
         )
-        return SumResult(values, tuple(survivors), tuple(missing), attempt, exchange.receipt)
+        return SumResult(
+            values,
+            tuple(survivors),
+            tuple(missing),
+            attempt,
+            exchange.receipt,
+            tuple(exchange.false_shares),
+        )
 
 
 @dataclass(eq=False, repr=False)
