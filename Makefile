@@ -7,7 +7,7 @@ TOOLS  := $(VENV)/.tools
 # Processes that cannot keep bytecode compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-extras coverage test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
+.PHONY: audit demo test test-slow test-extras coverage test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
 
 demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
@@ -34,6 +34,12 @@ lint: $(TOOLS) ## check format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# In an environment of its own. With --strict a package without advisory data is a failure too: a
+# package index that has none must not look like a clean result.
+audit: ## ask the advisory database about every pinned version; part of a release (needs the network)
+	test -x .audit-env/bin/pip-audit || ($(PYTHON) -m venv .audit-env && .audit-env/bin/pip install --quiet pip-audit)
+	.audit-env/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 format: $(TOOLS) ## write the format and fix what ruff can fix
 	$(BIN)/ruff format .
@@ -66,7 +72,7 @@ bench-growth: $(READY) ## time and memory by clients and by samples
 	$(BIN)/python -m benchmarks.page
 
 clean: ## remove the environment, caches and the demo's output
-	rm -rf $(VENV) .bench-envs demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) .audit-env .bench-envs demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets
