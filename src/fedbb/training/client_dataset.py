@@ -14,6 +14,7 @@ from fedbb.data.transforms import Augmentation, apply, draw, normalize
 from fedbb.imbalance.counts import count_groups, count_labels
 from fedbb.records import IntArray, LabelCounts
 from fedbb.rng import stream
+from fedbb.sampling import Sampling
 from fedbb.training.config import LocalConfig, TrainJob
 
 
@@ -50,6 +51,12 @@ def make_client_datasets(dataset: Dataset, clients: Sequence[IntArray]) -> list[
         ClientDataset(dataset, indices, counted)
         for indices, counted in zip(clients, counts, strict=True)
     ]
+
+
+def draw_samples(client: ClientDataset, job: TrainJob, sampling: Sampling) -> ClientDataset:
+    """Return the samples that a client trains on in a round, which are all by default."""
+    positions = sampling.draw(len(client), stream(job.seed, "draw", job.round, job.client))
+    return client if positions is None else ClientDataset(client.dataset, client.indices[positions])
 
 
 def batches(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from annotated_types import Ge, Le, Lt
@@ -10,7 +10,7 @@ from annotated_types import Ge, Le, Lt
 from fedbb._util.constraints import STRICT_TABLE, Count, NotNegative, Positive
 from fedbb.errors import RecipeError
 from fedbb.methods import Method
-from fedbb.records import ModelState
+from fedbb.records import ModelState, Tensors
 from fedbb.training.schedule import CONSTANT, Kind, LRSchedule
 
 Beta = Annotated[float, Ge(0), Lt(1)]
@@ -132,12 +132,16 @@ class TrainJob:
         round: the number of the round, from 1.
         seed: the seed of the run, from which the random streams are derived.
         state: the global state to start from.
+        broadcast: what the server sends beside it, by name.
+        measure: whether the client only computes the statistics of this state and trains nothing.
     """
 
     client: int
     round: int
     seed: int
     state: ModelState
+    broadcast: Tensors = field(default_factory=dict)
+    measure: bool = False
 
 
 def check_optimizer(method: Method, local: LocalConfig) -> None:

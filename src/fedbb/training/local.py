@@ -13,18 +13,21 @@ from torch import Tensor, nn
 from fedbb.errors import DivergedError
 from fedbb.methods import Method
 from fedbb.models.base import Outputs, run_network
-from fedbb.penalties.base import Anchors, Step
+from fedbb.penalties.base import Anchors, BoundPenalty, LocalResult, Step
 from fedbb.records import ClientState, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
-from fedbb.state import is_finite, restore, snapshot
-from fedbb.training.client_dataset import ClientDataset, batches
+from fedbb.state import at_rest, is_finite, restore, select, snapshot
+from fedbb.statistics.base import due
+from fedbb.training.client_dataset import ClientDataset, batches, draw_samples
 from fedbb.training.config import LocalConfig, TrainJob, check_optimizer
 from fedbb.training.optimizer import LocalOptimizer, effective_steps
+from fedbb.training.statistics import compute_statistics, place_inputs
 
 Batch = tuple[Tensor, Tensor]
 """Images and targets."""
 
 NO_STATE = ClientState()
+NO_MODEL = ModelState({}, {})
 
 
 def train_client(
@@ -55,28 +58,46 @@ def train_client(
     began = time.perf_counter()
     check_optimizer(method, local)
     restore(model, job.state)
+    before, number = client_state.tensors, job.round
+    starting = due(method.statistics, number, "start")
+    found = compute_statistics(starting, model, client, job, local, (before, before))
     model.train()
     objective = _Objective(model, client, job, method, local, client_state)
     clip = _smaller(local.clip, method.needs.clip)
-    lr = local.lr_in(job.round)
-    optimizer = LocalOptimizer(model, local, lr, client_state.optimizer)
+    lr = local.lr_in(number)
+    optimizer = LocalOptimizer(model, local, lr, client_state.optimizer, objective.parameters())
+    samples = draw_samples(client, job, method.sampling)
     losses: list[float] = []
-    with torch_stream(job.seed, "torch", job.round, job.client):
+    with torch_stream(job.seed, "torch", number, job.client):
         for epoch in range(local.epochs):
-            for group in _groups(batches(client, job, local, epoch), local.accumulate):
+            for group in _groups(batches(samples, job, local, epoch), local.accumulate):
                 optimizer.zero_grad()
                 losses.append(objective.backward(group, len(losses)))
                 if clip is not None:
                     torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
                 optimizer.step()
     state = _finite_snapshot(model, method, job)
+    effective = effective_steps(len(losses), local)
     kept = ClientState(
         model=state if method.needs.client_state else None,
         optimizer=optimizer.state() if local.keep_optimizer else {},
+        tensors=objective.kept(LocalResult(job.state, state, effective, lr)),
     )
-    effective = effective_steps(len(losses), local)
+    ending = due(method.statistics, number, "end")
+    found |= compute_statistics(ending, model, client, job, local, (before, kept.tensors))
     mean, seconds = math.fsum(losses) / len(losses), time.perf_counter() - began
-    return ClientUpdate(job.client, state, len(losses), effective, mean, seconds), kept
+    return ClientUpdate(job.client, state, len(losses), effective, mean, seconds, found), kept
+
+
+def measure_client(
+    model: nn.Module, client: ClientDataset, job: TrainJob, method: Method, local: LocalConfig
+) -> ClientUpdate:
+    """Return the statistics of the job's state, which is a merged one, without any training."""
+    began = time.perf_counter()
+    restore(model, job.state)
+    merged = due(method.statistics, job.round, "merged")
+    found = compute_statistics(merged, model, client, job, local, ({}, {}))
+    return ClientUpdate(job.client, NO_MODEL, 0, 0.0, 0.0, time.perf_counter() - began, found)
 
 
 class _Objective:
@@ -93,8 +114,42 @@ class _Objective:
     ) -> None:
         self.model, self.job, self.method, self.local = model, job, method, local
         self.loss = method.loss.bind(client.counts, client.dataset.task).to(local.device)
-        anchors = Anchors(model, job.state, client_state.model)
-        self.penalties = [penalty.bind(anchors) for penalty in method.penalties]
+        self.penalties: list[tuple[str, BoundPenalty]] = []
+        for penalty in method.penalties:
+            name = f"{penalty.needs.keeps}." if penalty.needs.keeps else ""
+            anchors = Anchors(
+                model,
+                job.state,
+                client_state.model,
+                job.broadcast,
+                select(client_state.tensors, name) if name else {},
+                client.counts,
+            )
+            bound = penalty.bind(anchors)
+            if not isinstance(bound, BoundPenalty):
+                bound = BoundPenalty(bound)
+            if bound.module is not None:
+                assert name, "a penalty that owns parameters keeps them"
+                bound.module.to(local.device).train()
+            self.penalties.append((name, bound))
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return the parameters that penalties own."""
+        return {
+            f"{name}{own}": parameter
+            for name, bound in self.penalties
+            if bound.module is not None
+            for own, parameter in bound.module.named_parameters()
+        }
+
+    def kept(self, result: LocalResult) -> dict[str, Tensor]:
+        """Return what the penalties keep for the client's next round."""
+        return {
+            f"{name}{own}": at_rest(tensor)
+            for name, bound in self.penalties
+            if name
+            for own, tensor in bound.keep(result).items()
+        }
 
     def backward(self, group: Sequence[Batch], step: int) -> float:
         """Add the gradients of the mean objective over a step's samples, and return that mean."""
@@ -111,16 +166,16 @@ class _Objective:
         return math.fsum(values)
 
     def _value(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, float]:
-        images, targets = _place(images, self.local), targets.to(self.local.device)
+        images, targets = place_inputs(images, self.local), targets.to(self.local.device)
         outputs = self._outputs(images)
         objective = self.loss(outputs.logits, targets)
-        done = Step(images, outputs, _finite(objective, self.method, self.job, step))
-        for penalty in self.penalties:
-            objective = objective + penalty(done)
+        done = Step(images, outputs, _finite(objective, self.method, self.job, step), targets)
+        for _, penalty in self.penalties:
+            objective = objective + penalty.value(done)
         return objective, _finite(objective, self.method, self.job, step)
 
     def _outputs(self, images: Tensor) -> Outputs:
-        embed = self.method.needs.projection
+        embed = self.method.needs.embedding
         if self.local.precision == "float32":
             return run_network(self.model, images, embed=embed)
         with torch.autocast(torch.device(self.local.device).type, dtype=torch.bfloat16):
@@ -138,12 +193,6 @@ def _groups(epoch: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
 
 def _smaller(one: float | None, two: float | None) -> float | None:
     return min((bound for bound in (one, two) if bound is not None), default=None)
-
-
-def _place(images: Tensor, local: LocalConfig) -> Tensor:
-    if local.channels_last and images.ndim == 4 and images.is_floating_point():
-        images = images.contiguous(memory_format=torch.channels_last)
-    return images.to(local.device)
 
 
 def _finite(objective: Tensor, method: Method, job: TrainJob, step: int) -> float:
