@@ -23,7 +23,7 @@ from fedbb.aggregation.merging import (
 )
 from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
 from fedbb.errors import RecipeError
-from fedbb.imbalance.clients import Reading
+from fedbb.imbalance import Reading
 from fedbb.losses.base import Loss, LossLike, as_loss, named_loss
 from fedbb.losses.class_balanced import ClassBalanced, Form
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
