@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import fedbb.training.local
+import fedbb.training.local as local_training
 from fedbb.data.dataset import Dataset
 from fedbb.errors import DivergedError, RecipeError
 from fedbb.imbalance import count_labels
@@ -76,9 +76,9 @@ def test_a_samples_augmentation_does_not_depend_on_the_batch_size():
 def test_labels_are_counted_once_for_all_clients(monkeypatch):
     calls = []
     for name in ("count_groups", "count_labels"):
-        count = getattr(fedbb.training.local, name)
+        count = getattr(local_training, name)
         monkeypatch.setattr(
-            fedbb.training.local,
+            local_training,
             name,
             lambda *args, name=name, count=count: calls.append(name) or count(*args),
         )
