@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fedbb.losses.logit_calibrated import FedLCLoss as FedLCLoss
     from fedbb.losses.pnb import PNBLoss as PNBLoss
     from fedbb.losses.weights import class_weights as class_weights
-    from fedbb.methods import Method as Method
+    from fedbb.methods.record import Method as Method
     from fedbb.partition.partition import Partition as Partition
     from fedbb.recipes.reader import read_recipe as read_recipe
     from fedbb.recipes.spec import Recipe as Recipe
@@ -80,7 +80,7 @@ _EXPORTS = {
     "fedbb.losses.logit_calibrated": ("FedLCLoss",),
     "fedbb.losses.pnb": ("PNBLoss",),
     "fedbb.losses.weights": ("class_weights",),
-    "fedbb.methods": ("Method",),
+    "fedbb.methods.record": ("Method",),
     "fedbb.partition.partition": ("Partition",),
     "fedbb.recipes.reader": ("read_recipe",),
     "fedbb.recipes.spec": ("Recipe",),
