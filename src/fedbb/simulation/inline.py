@@ -12,9 +12,8 @@ from fedbb.aggregation.merging import Weighting
 from fedbb.methods import Method
 from fedbb.models.base import classifier_name
 from fedbb.records import ClientInfo, ClientState, ClientUpdate
-from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig, TrainJob
-from fedbb.training.local import NO_STATE, measure_client, train_client
+from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
 
 
 class Engine(Protocol):
