@@ -44,6 +44,12 @@ OWN = {
     "fedlc": Mark(VERMILION, "p", "-"),
     "focal": Mark(ORANGE, "d", ":"),
     "cb": Mark(INK, "8", "--"),
+    "fedavgm": Mark(BLUE, (5, 1, 0), "--"),
+    "fedadam": Mark(BLUE, (6, 1, 0), "-."),
+    "fedyogi": Mark(BLUE, (3, 1, 0), ":"),
+    "fedadagrad": Mark(SKY, (7, 1, 0), ":"),
+    "scaffold": Mark(ORANGE, (9, 1, 0), "-"),
+    "feddyn": Mark(ORANGE, (10, 1, 0), "-."),
 }
 OTHERS = (
     Mark(MUTED, "*", "-"),
