@@ -56,7 +56,9 @@ def inspect(
     clients: Annotated[
         str | None, typer.Option(help="The column that names the client: site, hospital, patient.")
     ] = None,
-    divide: Annotated[int | None, typer.Option(min=1, help="Divide among so many clients.")] = None,
+    divide: Annotated[
+        int | None, typer.Option(min=1, help="Number of clients to divide among.")
+    ] = None,
     kind: Annotated[
         str, typer.Option(help="How to divide: label-skew, quantity-skew or even.")
     ] = "label-skew",

@@ -173,7 +173,7 @@ def _too_skewed(what: str, clients: int, min_samples: int, samples: int, draws: 
 
 
 def limit_classes(labels: IntArray, clients: int, classes_per_client: int, seed: int) -> IntArray:
-    """Return the client of each sample; every client has samples of exactly so many classes.
+    """Return the client of each sample; every client has samples of a fixed number of classes.
 
     One client after another takes the classes with the fewest holders so far, equals at random.
     All classes are thus held, and the numbers of their holders differ by one at most. The samples

@@ -334,7 +334,7 @@ def save_partition_digest(folder: RunFolder, partition: Partition) -> None:
 
 
 def is_same_partition(folder: RunFolder, partition: Partition) -> bool:
-    """Tell whether the run of the folder divides the data in the same way."""
+    """Return whether the run of the folder divides the data in the same way."""
     content = folder.read_json(PARTITION)
     if isinstance(content, dict) and content.get("format") == HIDDEN:
         return bool(content.get("sha256") == _digest(partition))

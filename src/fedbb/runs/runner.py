@@ -359,7 +359,7 @@ def judged_on(record: dict[str, Any]) -> str:
 
 
 def is_better(record: dict[str, Any], before: dict[str, Any] | None, metric: str) -> bool:
-    """Tell whether a round beats the best one so far; an equal one does not."""
+    """Return whether a round beats the best one so far; an equal one does not."""
     return before is None or score_of(record, metric) > score_of(before, metric)
 
 

@@ -101,7 +101,7 @@ def _status(cell: Cell, path: Path) -> CellStatus:
 
 
 def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
-    """Tell whether the run is finished; one whose summary is damaged is finished again."""
+    """Return whether the run is finished; one whose summary is damaged is finished again."""
     try:
         summary = folder.read_json("summary.json")
         expected = summary["rounds"] if "stopped" in summary else of

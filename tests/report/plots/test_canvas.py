@@ -16,8 +16,8 @@ from fedbb.report.groups import MethodRuns
 from fedbb.report.page.shell import read_part
 from fedbb.report.plots import canvas
 from fedbb.report.plots.canvas import (
-    OTHERS,
-    OWN,
+    METHOD_MARKS,
+    SPARE_MARKS,
     class_order,
     class_rows,
     marks_of,
@@ -158,25 +158,31 @@ def parts(*methods):
 
 
 def test_a_method_keeps_its_mark_whoever_else_is_there():
-    assert marks_of(parts("fedbb", "fedavg")) == [OWN["fedbb"], OWN["fedavg"]]
-    assert marks_of(parts("fedwow", "fedbb"))[1] == OWN["fedbb"]
+    assert marks_of(parts("fedbb", "fedavg")) == [METHOD_MARKS["fedbb"], METHOD_MARKS["fedavg"]]
+    assert marks_of(parts("fedwow", "fedbb"))[1] == METHOD_MARKS["fedbb"]
 
 
 def test_known_methods_differ_in_marker_and_in_color_or_line():
-    marks = marks_of(parts(*OWN))
-    assert set(METHODS) <= set(OWN)
-    assert len({mark.marker for mark in marks}) == len(OWN)
-    assert len({(mark.color, mark.line) for mark in marks}) == len(OWN)
+    marks = marks_of(parts(*METHOD_MARKS))
+    assert set(METHODS) <= set(METHOD_MARKS)
+    assert len({mark.marker for mark in marks}) == len(METHOD_MARKS)
+    assert len({(mark.color, mark.line) for mark in marks}) == len(METHOD_MARKS)
 
 
-def test_strangers_look_like_no_known_method():
-    assert not {mark.marker for mark in OTHERS} & {mark.marker for mark in OWN.values()}
-    assert len(set(OTHERS)) == len({(mark.color, mark.line) for mark in OTHERS}) == len(OTHERS)
+def test_unknown_methods_look_like_no_known_method():
+    assert not {mark.marker for mark in SPARE_MARKS} & {
+        mark.marker for mark in METHOD_MARKS.values()
+    }
+    assert (
+        len(set(SPARE_MARKS))
+        == len({(mark.color, mark.line) for mark in SPARE_MARKS})
+        == len(SPARE_MARKS)
+    )
 
 
 def test_the_methods_of_the_demo_and_its_parts_have_colors_of_their_own():
     known = ("fedavg", "fedavg-scaled", "fedbb", "fedbb-printed", "pnb", "cbr")
-    assert len({OWN[name].color for name in known}) == len(known)
+    assert len({METHOD_MARKS[name].color for name in known}) == len(known)
 
 
 def test_variants_and_strangers_get_marks_of_their_own():

@@ -237,7 +237,7 @@ def classes(comparison: Comparison) -> dict[str, Any]:
 
 
 def is_reweighed(part: MethodRuns) -> bool:
-    """Tell whether a method weighs the clients of its first run otherwise than by size."""
+    """Return whether a method weighs the clients of its first run otherwise than by size."""
     return any(
         abs(client.weight - client.weight_by_samples) > 1e-9
         for client in part.runs[0].federation.known

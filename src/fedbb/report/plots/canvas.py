@@ -157,7 +157,7 @@ class Mark:
     line: str
 
 
-OWN = {
+METHOD_MARKS = {
     "fedavg": Mark(BLUE, "o", "-"),
     "fedavg-scaled": Mark(ORANGE, "s", "--"),
     "fedbb": Mark(GREEN, "D", "-"),
@@ -173,7 +173,7 @@ OWN = {
     "focal": Mark(ORANGE, "d", ":"),
     "cb": Mark(INK, "8", "--"),
 }
-OTHERS = (
+SPARE_MARKS = (
     Mark(MUTED, "*", "-"),
     Mark(PURPLE, "H", "--"),
     Mark(VERMILION, "*", ":"),
@@ -186,14 +186,14 @@ OTHERS = (
 
 
 def marks_of(methods: Sequence[MethodRuns]) -> list[Mark]:
-    """Return a mark for each method: its own, or a free one for strangers and second variants."""
+    """Return a mark for each method: its own, or a free one for unknown and second variants."""
     given: list[Mark] = []
-    strangers = 0
+    unknown = 0
     for part in methods:
-        own = OWN.get(part.method)
+        own = METHOD_MARKS.get(part.method)
         if own is None or own in given:
-            own = OTHERS[strangers % len(OTHERS)]
-            strangers += 1
+            own = SPARE_MARKS[unknown % len(SPARE_MARKS)]
+            unknown += 1
         given.append(own)
     return given
 

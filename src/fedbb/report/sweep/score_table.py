@@ -123,7 +123,7 @@ def _check_numbers(run: RunResult) -> None:
 
 
 def _are_shares(scored: ScoredRound) -> bool:
-    """Tell whether all scores are undefined or from 0 to 1, and one for each class."""
+    """Return whether all scores are undefined or from 0 to 1, and one for each class."""
     for scores in scored.scores.values():
         for values in (list(scores.macro.values()), *scores.per_class.values()):
             array = np.asarray(values, dtype=np.float64)
