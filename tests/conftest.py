@@ -1,7 +1,10 @@
 import os
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from helpers.tally import Tally
 
 # A busy machine must not fail a law; a failing example must come back on the next try.
 settings.register_profile(
@@ -14,3 +17,9 @@ settings.load_profile("quick")
 # program that they start: threads that compete for a core wait for each other.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture
+def tally(record_property):
+    """Counts lost rounds and wrong results for `make test-faults`."""
+    return Tally(record_property)

@@ -1,3 +1,7 @@
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -81,11 +85,34 @@ def test_a_folder_with_a_run_is_not_overwritten_without_resume(tmp_path):
         next(run(recipe, tmp_path / "run"))
 
 
-def test_two_processes_cannot_use_one_folder(tmp_path):
+HOLDER = """
+import sys, time
+from pathlib import Path
+from fedbb.runs.folder import hold
+with hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_two_processes_cannot_use_one_folder_and_a_killed_one_uses_none(tmp_path):
+    recipe, folder = small_recipe(tmp_path), tmp_path / "run"
+    command = [sys.executable, "-c", HOLDER, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "held\n"
+            with pytest.raises(RunError, match="in use by another process"):
+                next(run(recipe, folder))
+        finally:
+            other.kill()
+    assert other.returncode == -signal.SIGKILL
+    next(run(recipe, folder)).clear()
+
+
+def test_one_process_cannot_use_one_folder_twice(tmp_path):
     recipe = small_recipe(tmp_path)
     with hold(tmp_path / "run"), pytest.raises(RunError, match="in use by another process"):
         next(run(recipe, tmp_path / "run"))
-    next(run(recipe, tmp_path / "run")).clear()
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_what_was_before(tmp_path):
