@@ -3,6 +3,8 @@
 `make test-faults` adds the counts up over all tests of tests/faults.toml.
 """
 
+from fedbb.runs.folder import RunFolder
+
 ROUNDS, LOST_ROUNDS = "rounds", "lost rounds"
 RESULTS, WRONG_RESULTS = "results", "wrong results"
 
@@ -27,3 +29,8 @@ class Tally:
         self.record(WRONG_RESULTS, wrong)
         assert found
         assert not wrong, f"{wrong} of {len(found)} results differ from {expected}"
+
+    def run(self, summary, expected, path):
+        """Check the model of a finished run, and that its folder holds all rounds."""
+        self.results([summary["sha256"]], expected["sha256"])
+        self.rounds([record["round"] for record in RunFolder(path).records()], expected["rounds"])

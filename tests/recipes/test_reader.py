@@ -65,6 +65,7 @@ def test_settings_replace_values_and_are_read_as_toml(recipe_file):
         ("local.epochs=1.5", "local.epochs = 1.5 is refused"),
         ("rounds.participation=1.5", "rounds.participation = 1.5 is refused"),
         ("rounds.participation=0", "rounds.participation = 0 is refused"),
+        (f"data.partition.clients={'9' * 400}", "less than or equal to 9007199254740992"),
         ("data.partition.concentration=0", "data.partition.concentration = 0 is refused"),
         ("data.partition.concentration=-1", "data.partition.concentration = -1 is refused"),
         ("data.long_tail=2", "data.long_tail = 2 is refused"),
