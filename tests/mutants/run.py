@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +29,6 @@ COPIED = ("src", "tests", "pyproject.toml", "README.md", "docs", "examples", "be
 PRELOADED = (
     "cryptography.hazmat.primitives.asymmetric.ed25519",
     "cryptography.hazmat.primitives.asymmetric.x25519",
-    "hypothesis.extra.numpy",
     "matplotlib",
     "pydantic",
     "pytest",
@@ -163,8 +163,11 @@ def run_in_child(tree, tests, log):
         code = int(pytest.main([*options, *(f"tests/{test}" for test in tests)]))
         place = str(sys.modules["fedbb"].__file__)
         code = code if place.startswith(str(tree)) else 4
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
 
 
@@ -252,6 +255,8 @@ def run_all(mutants, sources, options):
                 trees.put(tree)
             if verdict != KILLED:
                 print(f"{verdict} {mutant.number}: {mutant.title}", flush=True)
+            if mutant.number % 20 == 0:
+                print(f"… {mutant.number} ({time.monotonic() - began:.0f} s)", flush=True)
             return verdict
 
         with ThreadPoolExecutor(options.jobs) as pool:
