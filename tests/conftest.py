@@ -19,6 +19,24 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory):
+    """A SuperLink and three nodes on this machine, with TLS and node keys; leaves no process."""
+    from fedbb.flower.admin import processes
+    from fedbb.flower.admin.local import LocalFederation
+
+    folder = tmp_path_factory.mktemp("flower") / "federation"
+    with LocalFederation(folder, 3, node_config=flower_place) as running:
+        yield running
+        mark = running.mark
+    assert processes.find_marked(mark) == []
+
+
+def flower_place(number):
+    """What Flower's own examples are told of a node, beside what ours are."""
+    return {"partition-id": number, "num-partitions": 3}
+
+
 @pytest.fixture
 def tally(record_property):
     """Counts lost rounds and wrong results for `make test-faults`."""

@@ -9,6 +9,7 @@ longer than ten seconds. It belongs into a test of its reader.
 
 import argparse
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,11 +19,23 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from fedbb.errors import FedbbError
-from helpers.fuzz_readers import all_readers
-
 SECONDS_OF_ONE = 10
 PIECES = (b"\x00" * 8, b"\xff" * 8, b"[" * 300, b"9" * 400, b"-1", b"1e999", b"NaN", b"\n", b"")
+
+
+def all_readers():
+    """Return every reader by name; imported here, where atheris may instrument what is imported."""
+    from helpers import fuzz_readers
+
+    return fuzz_readers.all_readers()
+
+
+def read_or_refuse(reader, content, folder):
+    """Read the content; fedbb's own errors are what is wanted of bad input."""
+    from fedbb.errors import FedbbError
+
+    with suppress(FedbbError):
+        reader(content, folder)
 
 
 def change(content, chance):
@@ -42,8 +55,7 @@ def fuzz_randomly(reader, seconds, folder):
         content, began = change(example, chance), time.monotonic()
         tried += 1
         try:
-            with suppress(FedbbError):
-                reader(content, folder)
+            read_or_refuse(reader, content, folder)
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             found.setdefault(f"{type(error).__name__} in {place.filename}:{place.lineno}", content)
@@ -59,15 +71,12 @@ def fuzz_with_atheris(name, seconds, folder):
     with atheris.instrument_imports(include=["fedbb"]):
         reader = all_readers()[name]
 
-    def one(content):
-        with suppress(FedbbError):
-            reader(content, folder)
-
     corpus = folder / "corpus"
     corpus.mkdir()
     (corpus / "example").write_bytes(reader.content())
-    options = [f"-max_total_time={seconds}", f"-timeout={SECONDS_OF_ONE}", "-verbosity=0"]
-    atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={folder}/", str(corpus)], one)
+    options = [f"-max_total_time={seconds}", f"-timeout={SECONDS_OF_ONE}", "-print_final_stats=1"]
+    words = [sys.argv[0], *options, f"-artifact_prefix={folder}/", str(corpus)]
+    atheris.Setup(words, lambda content: read_or_refuse(reader, content, folder))
     atheris.Fuzz()
 
 
@@ -98,24 +107,29 @@ def main():
 def fuzz(name, options):
     """Fuzz one reader, print what came of it, and return how many findings there are."""
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        if has_atheris():
-            words = ("--seconds", str(options.seconds), "--out", place, "--guided", name)
-            done = subprocess.run(
-                [sys.executable, __file__, *words], capture_output=True, text=True, check=False
-            )
-            kept = [path for path in folder.iterdir() if path.name.startswith(("crash", "timeout"))]
-            found = {done.stderr.strip().splitlines()[0]: kept[0].read_bytes()} if kept else {}
-            tried = "guided"
-        else:
-            tried, found = fuzz_randomly(all_readers()[name], options.seconds, folder)
-            tried = f"{tried:,} inputs"
-    print(f"{name}: {tried}, {len(found)} findings", flush=True)
+        search = fuzz_guided if has_atheris() else fuzz_randomly
+        target = name if has_atheris() else all_readers()[name]
+        tried, found = search(target, options.seconds, Path(place))
+    print(f"{name}: {tried:,} inputs, {len(found)} findings", flush=True)
     for number, (reason, content) in enumerate(found.items()):
         options.out.mkdir(exist_ok=True)
         (options.out / f"{name.replace(' ', '-')}-{number}").write_bytes(content)
         print(f"  {reason}")
     return len(found)
+
+
+def fuzz_guided(name, seconds, folder):
+    """Have atheris fuzz a reader in a process of its own; return what `fuzz_randomly` returns."""
+    words = ("--seconds", str(seconds), "--out", str(folder), "--guided", name)
+    command = [sys.executable, __file__, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    tried = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
+    if tried is None:
+        sys.exit(f"{name}: the fuzzer did not run: {done.stderr[-2000:]}")
+    kept = [path for path in folder.iterdir() if path.name.startswith(("crash-", "timeout-"))]
+    reason = re.search(r"^.*Error: .*$", done.stderr, re.MULTILINE)
+    why = reason[0] if reason else "it ended or took too long"
+    return int(tried[1]), {why: kept[0].read_bytes()} if kept else {}
 
 
 if __name__ == "__main__":
