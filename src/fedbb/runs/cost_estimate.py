@@ -19,7 +19,7 @@ from fedbb.errors import FedbbError
 from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
-from fedbb.recipes.grid.grid import Cell, Grid
+from fedbb.recipes.grid import Cell, Grid
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ClientState, Task
 from fedbb.rng import stream
@@ -29,10 +29,8 @@ from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 from fedbb.runs.sweep import CellStatus, State, statuses
 from fedbb.state import snapshot
 from fedbb.training.checks import check_device, check_network
-from fedbb.training.client_dataset import ClientDataset
-from fedbb.training.config import LocalConfig, TrainJob
-from fedbb.training.local import train_client
-from fedbb.training.schedule import CONSTANT
+from fedbb.training.config import CONSTANT, LocalConfig, TrainJob
+from fedbb.training.local import ClientDataset, train_client
 from fedbb.training.threads import threads
 
 FIRST, MOST = 4, 256
