@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fedbb.runs.simulate import iter_rounds as iter_rounds
     from fedbb.runs.simulate import run as run
     from fedbb.runs.simulate import simulate as simulate
+    from fedbb.secagg.dp import DifferentialPrivacy as DifferentialPrivacy
     from fedbb.training.config import LocalConfig as LocalConfig
     from fedbb.training.config import LRSchedule as LRSchedule
 
@@ -90,6 +91,7 @@ _EXPORTS = {
     "fedbb.rounds.round": ("RoundPolicy",),
     "fedbb.runs.result": ("Result", "RoundRecord"),
     "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
+    "fedbb.secagg.dp": ("DifferentialPrivacy",),
     "fedbb.training.config": ("LRSchedule", "LocalConfig"),
 }
 """The public names by the module that defines them; docs/api.md documents each."""

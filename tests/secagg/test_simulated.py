@@ -96,10 +96,10 @@ def test_a_round_that_was_unmasked_but_not_saved_is_repeated_to_the_bit(tmp_path
     whole, _ = finish(recipe, tmp_path / "whole")
     honest = RunFolder.commit
 
-    def fail(self, record, checkpoint, *, best):
+    def fail(self, record, checkpoint, **rest):
         if record["round"] == 2:
             raise RunError("the disk is full")
-        honest(self, record, checkpoint, best=best)
+        honest(self, record, checkpoint, **rest)
 
     monkeypatch.setattr(RunFolder, "commit", fail)
     with pytest.raises(RunError, match="disk is full"):

@@ -14,6 +14,7 @@ from fedbb.cli.screens import COLUMNS, ending, percent
 from fedbb.report.results import read_run
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FederationRecord
+from fedbb.secagg.audit import AUDIT, DP, AuditFile, describe_dp
 
 
 def show(
@@ -28,7 +29,7 @@ def show(
     summary = folder.read_json("summary.json") if finished else None
     if as_json:
         parts = {"recipe": recipe.model_dump(mode="json"), "federation": federation.to_json()}
-        print_json({**parts, "rounds": records, "summary": summary})
+        print_json({**parts, "rounds": records, "summary": summary, **_dp(path)})
     elif not quiet:
         console = Console()
         say(console, _heading(federation, recipe.method.name, len(records), recipe.rounds.number))
@@ -39,12 +40,20 @@ def show(
             console.print(to_rich(_classes(federation, records[-1])))
         if all(client.samples is not None for client in federation.clients):
             console.print(to_rich(_clients(federation)))
+        if spent := describe_dp(_dp(path)):
+            say(console, spent)
         for note in federation.notes:
             say(console, f"note: {note}")
         if summary:
             say(console, ending(summary, path))
         else:
             say(console, f"unfinished; go on with: fedbb run --resume {path}")
+
+
+def _dp(path: Path) -> dict[str, Any]:
+    """Return the entry of differential privacy in the audit of a run, if there is one."""
+    content = AuditFile.read(path).content if (path / AUDIT).exists() else {}
+    return {DP: content[DP]} if DP in content else {}
 
 
 def _heading(federation: FederationRecord, method: str, done: int, rounds: int) -> str:

@@ -10,12 +10,14 @@ import json
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from fedbb.aggregation.merging import average
 from fedbb.errors import RecipeError, RunError
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Visibility
 from fedbb.rounds.loop import chosen_number
 from fedbb.secagg.cbr import Agreement, Bounds, check_linear, terms_of
+from fedbb.secagg.dp import NoiseTerms
 
 if TYPE_CHECKING:
     from fedbb.secagg.protocol.roster import Roster
@@ -32,6 +34,7 @@ EXTRAS = {
 
 def check_privacy(recipe: Recipe, method: Method) -> None:
     """Refuse a private recipe with an unsupported method, or without the needed libraries."""
+    check_dp(recipe, method)
     if recipe.privacy == "none":
         return
     if recipe.engine == "central":
@@ -45,6 +48,22 @@ def check_privacy(recipe: Recipe, method: Method) -> None:
         raise RecipeError(f'privacy = "{recipe.privacy}" is not possible with {method.name} yet')
     if recipe.data.partition.clients is not None:
         check_members(recipe, method, recipe.data.partition.clients)
+
+
+def check_dp(recipe: Recipe, method: Method) -> None:
+    """Refuse differential privacy where it would not cover what leaves a client."""
+    if recipe.dp is None:
+        return
+    if recipe.privacy == "none":
+        raise RecipeError(
+            'dp needs privacy = "masked" or "bfv": the noise of a single client is too small to '
+            "hide it, only a sum over the least cohort has enough"
+        )
+    if method.merge is not average or method.server or method.statistics:
+        raise RecipeError(
+            f"dp is not possible with {method.name}: beside the changes of models it sums numbers "
+            "about clients' data or steps, which no noise covers"
+        )
 
 
 def need_libraries(privacy: str) -> None:
@@ -92,7 +111,29 @@ def agreement_of(recipe: Recipe, method: Method, clients: int) -> Agreement:
     defense = recipe.defense
     terms = terms_of(method.weighting, clients)
     bounds = Bounds(defense.max_weight, defense.max_norm)
-    return Agreement(terms, method.merge, bounds, recipe_digest(recipe), recipe.rounds.number)
+    return Agreement(
+        terms,
+        method.merge,
+        bounds,
+        recipe_digest(recipe),
+        recipe.rounds.number,
+        noise_terms(recipe, clients),
+    )
+
+
+def noise_terms(recipe: Recipe, clients: int) -> NoiseTerms | None:
+    """Return how changes are clipped and noised; None without differential privacy."""
+    dp = recipe.dp
+    if dp is None:
+        return None
+    return NoiseTerms(
+        clip=dp.clip,
+        sensitivity=dp.clip * recipe.defense.max_weight,
+        multiplier=dp.noise,
+        least=least_cohort(recipe, clients),
+        delta=dp.delta,
+        rate=chosen_number(clients, recipe.rounds.participation) / clients,
+    )
 
 
 def recipe_digest(recipe: Recipe) -> str:

@@ -26,6 +26,7 @@ from fedbb._util.constraints import Count, Fraction, Seed
 from fedbb.partition.registry import Rule
 from fedbb.rounds.loop import Schedule
 from fedbb.rounds.round import RoundPolicy
+from fedbb.secagg.dp import DifferentialPrivacy
 from fedbb.training.config import LocalConfig
 
 
@@ -70,6 +71,7 @@ ADDED: Final[Mapping[str, tuple[str, ...]]] = {
     "method": ("loss",),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
     "rounds": ("patience", "target"),
+    "": ("dp",),
 }
 """Keys of sections that are younger than run folders. A recipe is written without them as long as
 they have their defaults: its text, from which folders and runs are named, stays what it was."""
@@ -173,6 +175,7 @@ class Recipe(Section):
         engine: Where clients train: "pool" in worker processes, "inline" in this process, "auto"
             as the machine suggests; "central" trains one model on all data.
         privacy: Secure aggregation: "masked" or "bfv"; "none" for plain aggregation.
+        dp: Differential privacy of model changes, under secure aggregation; none if None.
         data: The data, and its partition.
         model: The network.
         method: The algorithm.
@@ -193,6 +196,7 @@ class Recipe(Section):
     rounds: Annotated[Schedule, TABLE] = Schedule()
     defense: Annotated[RoundPolicy, TABLE] = RoundPolicy()
     evaluation: EvaluationSpec = EvaluationSpec()
+    dp: Annotated[DifferentialPrivacy, TABLE] | None = None
 
     @property
     def decisive(self) -> Recipe:
@@ -207,7 +211,7 @@ class Recipe(Section):
         for name, keys in ADDED.items() if info.context != EVERY_KEY else ():
             section: Any = self
             written: Any = values
-            for part in name.split("."):
+            for part in filter(None, name.split(".")):
                 section, written = getattr(section, part), written.get(part, {})
             for key in keys:
                 if getattr(section, key) == _default(type(section), key):

@@ -13,7 +13,7 @@ from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
 from fedbb.runs.folder import Record, RunFolder
 from fedbb.runs.metadata import ClientRecord, FederationRecord, read_federation, read_run_recipe
-from fedbb.secagg.audit import solve_weights
+from fedbb.secagg.audit import describe_dp, solve_weights
 
 EXAMPLES = 5
 """Rounds and clients that a sentence lists one by one."""
@@ -185,6 +185,8 @@ def _private_follows(audit: Mapping[str, Any]) -> Iterator[str]:
         "other clients' inputs; fewer cannot."
     )
     yield from _solved(audit)
+    if spent := describe_dp(audit):
+        yield f"{spent[0].upper()}{spent[1:]}. CBR's sums and weights are exact and not covered."
     yield (
         "Everything that the aggregated model reveals: secure aggregation hides the contribution "
         "of each client, not the result."

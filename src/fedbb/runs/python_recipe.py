@@ -31,6 +31,7 @@ from fedbb.runs.federation import Federation
 from fedbb.runs.runner import LoadParts, RunParts
 from fedbb.runs.runtime import make_network
 from fedbb.sampling import ALL_SAMPLES
+from fedbb.secagg.dp import DifferentialPrivacy
 from fedbb.state import at_rest, digest, snapshot
 from fedbb.training.config import LocalConfig
 
@@ -67,6 +68,7 @@ class Arguments:
     metric: str | None
     defense: RoundPolicy
     privacy: Privacy
+    dp: DifferentialPrivacy | None
     central: bool
     batch_size: int
     classifier: str | None
@@ -125,6 +127,7 @@ class Arguments:
             "seed": self.seed,
             "engine": "central" if self.central else "inline" if self.workers == 0 else "auto",
             "privacy": self.privacy,
+            "dp": None if self.dp is None else asdict(self.dp),
             "data": {
                 "name": self.data.name,
                 "validation": self.validation,

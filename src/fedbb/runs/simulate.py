@@ -37,6 +37,7 @@ from fedbb.runs.runner import (
     stopped_by,
     summarize,
 )
+from fedbb.secagg.dp import DifferentialPrivacy
 from fedbb.state import restore
 from fedbb.training.config import LocalConfig
 
@@ -61,6 +62,7 @@ def simulate(
     metric: str | None = None,
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
+    dp: DifferentialPrivacy | None = None,
     central: bool = False,
     batch_size: int = 256,
     classifier: str | None = None,
@@ -90,6 +92,7 @@ def simulate(
             AUROC for multi-label data.
         defense: Fault tolerance and Byzantine robustness.
         privacy: Secure aggregation, "masked" or "bfv".
+        dp: Differential privacy of model changes, under secure aggregation.
         central: Whether one client trains on all data without any federation; its optimizer goes
             on from round to round.
         batch_size: Examples that are scored at once.
@@ -128,6 +131,7 @@ def iter_rounds(
     metric: str | None = None,
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
+    dp: DifferentialPrivacy | None = None,
     central: bool = False,
     batch_size: int = 256,
     classifier: str | None = None,

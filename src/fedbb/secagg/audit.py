@@ -17,6 +17,7 @@ from fedbb._util.files import replacing
 from fedbb.errors import RunError
 from fedbb.records import ClientFailure, FloatArray
 from fedbb.secagg.cbr import Agreement, Sums
+from fedbb.secagg.dp import NoiseTerms, epsilon, most_rounds
 
 if TYPE_CHECKING:
     from fedbb.secagg.client_secrets import RosterKeys
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 AUDIT = "audit.json"
 FORMAT = "fedbb audit 1"
+DP = "dp"
+"""The entry of an audit about differential privacy."""
+
 _CERTAIN = 1e-6
 
 
@@ -98,6 +102,9 @@ class AuditFile:
 
     def add_round(self, entry: RoundAudit) -> None:
         """Add a round, unless a resumed run repeats it bit for bit."""
+        if DP in self.content:
+            groups = [(int(known["round"]), known["clients"]) for known in self.content["rounds"]]
+            account(self.content[DP], [*groups, (entry.round, entry.clients)])
         self._add("rounds", entry.as_json())
 
     def add_scores(self, number: int, clients: Sequence[int], samples: Mapping[str, int]) -> None:
@@ -122,12 +129,14 @@ def begin_audit(
     privacy: str,
     keys: RosterKeys,
     agreed: tuple[Agreement, StatisticsResult],
+    *,
+    simulated: bool = False,
 ) -> AuditFile:
     """Write what the server saw before round 1; rounds are added later."""
     agreement, statistics = agreed
     roster, terms, sums = keys.roster, agreement.terms, statistics.sums
     members = len(roster.members)
-    content = {
+    content: dict[str, Any] = {
         "format": FORMAT,
         "privacy": privacy,
         "roster": roster.digest,
@@ -149,12 +158,56 @@ def begin_audit(
             "confirmations": _hex(statistics.confirmations),
         },
         "rounds": [],
+        **({} if agreement.noise is None else {DP: _plain_dp(agreement.noise, simulated)}),
         "run": run,
         "enrolment": keys.enrolment.hex(),
     }
     audit = AuditFile(folder / AUDIT, content)
     audit.save()
     return audit
+
+
+def account(entry: dict[str, Any], groups: Sequence[tuple[int, Sequence[int]]]) -> None:
+    """Write the privacy loss of the rounds so far into the entry of differential privacy."""
+    noise, delta, rate = entry["noise"], entry["delta"], entry["rate"]
+    entry["rounds"] = most_rounds(groups)
+    entry["epsilon"] = epsilon(noise, entry["rounds"], delta)
+    if rate < 1:
+        sums = len({number for number, _ in groups})
+        entry["epsilon_sampled"] = epsilon(noise, sums, delta, rate)
+
+
+def describe_dp(content: Mapping[str, Any]) -> str | None:
+    """Return the privacy loss of a run in a sentence; None without differential privacy."""
+    if DP not in content:
+        return None
+    entry = content[DP]
+    sampled = entry.get("epsilon_sampled")
+    hidden = "" if sampled is None else f" ({sampled:.3g} if nobody knew who took part)"
+    source = "; noise from the seed of a simulation" if entry["simulated"] else ""
+    return (
+        f"differential privacy of model changes, client level: ε = {entry['epsilon']:.3g}{hidden} "
+        f"at δ = {entry['delta']:g} for a client in {entry['rounds']} rounds{source}"
+    )
+
+
+def read_dp(folder: Path) -> str | None:
+    """Return the privacy loss of the run in a folder; None without differential privacy."""
+    return describe_dp(AuditFile.read(folder).content) if (folder / AUDIT).exists() else None
+
+
+def _plain_dp(terms: NoiseTerms, simulated: bool) -> dict[str, Any]:
+    return {
+        "clip": terms.clip,
+        "sensitivity": terms.sensitivity,
+        "noise": terms.multiplier,
+        "least": terms.least,
+        "delta": terms.delta,
+        "rate": terms.rate,
+        "simulated": simulated,
+        "rounds": 0,
+        "epsilon": 0.0,
+    }
 
 
 def solve_weights(

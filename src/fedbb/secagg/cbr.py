@@ -27,6 +27,7 @@ from fedbb.aggregation.merging import (
 )
 from fedbb.errors import PrivacyError
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState
+from fedbb.secagg.dp import NoiseTerms, add_noise, clip_change
 
 BITS = 40
 """Fractional bits of R⁻¹ in the sum, unless the sum would overflow."""
@@ -42,6 +43,9 @@ _MASSES: dict[Merge, Callable[[ClientUpdate], float]] = {
     normalized_average: lambda update: update.effective_steps,
 }
 """The divisor of a client's change before it is summed (a of FedNova)."""
+
+DrawNoise = Callable[[int, float], FloatArray]
+"""Returns this number of Gaussian numbers with this standard deviation, from a client's secret."""
 
 SCALARS = 3
 """Numbers after the changes: W·a, W and 1."""
@@ -92,6 +96,7 @@ class Agreement:
         bounds: the bounds of a client's weight and change.
         recipe: the SHA-256 of the recipe, as far as results depend on it.
         rounds: how many rounds the recipe has; None for any number.
+        noise: how changes are clipped and noised; None without differential privacy.
     """
 
     terms: Terms
@@ -99,6 +104,7 @@ class Agreement:
     bounds: Bounds = UNBOUND
     recipe: str = ""
     rounds: int | None = None
+    noise: NoiseTerms | None = None
 
     def __post_init__(self) -> None:
         check_linear(self.merge)
@@ -119,12 +125,31 @@ class Contributor:
         """Return its own weight; implausible sums are refused."""
         return own_weight(self.info, sums, self.agreement.terms)
 
-    def vector(self, current: ModelState, update: ClientUpdate | None, sums: Sums) -> FloatArray:
-        """Return what it adds to a round's sum; without an update, only that it took part."""
+    def vector(
+        self,
+        current: ModelState,
+        update: ClientUpdate | None,
+        sums: Sums,
+        draw_noise: DrawNoise | None = None,
+    ) -> FloatArray:
+        """Return what it adds to a round's sum; without an update, only that it took part.
+
+        Under differential privacy every client adds noise, also one without an update.
+        """
+        agreed, weight = self.agreement, 0.0
         if update is None:
-            return abstain(current)
-        agreed = self.agreement
-        return contribute(current, update, self.weight(sums), agreed.merge, agreed.bounds)
+            vector = abstain(current)
+        else:
+            weight = self.weight(sums)
+            vector = contribute(current, update, weight, agreed.merge, agreed.bounds)
+        if agreed.noise is not None:
+            if draw_noise is None:
+                raise PrivacyError("differential privacy needs noise, and there is none")
+            terms, change = agreed.noise, vector[:-SCALARS]
+            clipped = clip_change(change, min(weight, agreed.bounds.max_weight) * terms.clip)
+            noise = draw_noise(len(change), terms.deviation)
+            vector[:-SCALARS] = add_noise(clipped, noise, terms.sensitivity)
+        return vector
 
 
 def terms_of(weighting: Weighting, clients: int) -> Terms:

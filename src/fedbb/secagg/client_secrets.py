@@ -41,17 +41,19 @@ class ClientSecrets:
         nonce: the random bytes in its commitment.
         declared: the numbers it committed to.
         sums: the sums it confirmed; None before that, and if it refused them.
+        noise: the secret that its noise is drawn from under differential privacy.
     """
 
     identity: Identity
     nonce: bytes
     declared: IntArray
     sums: Sums | None = None
+    noise: bytes = b""
 
     @classmethod
     def draw(cls, identity: Identity, declared: IntArray) -> ClientSecrets:
         """Return new secrets for these numbers."""
-        return cls(identity, random.token_bytes(NONCE), declared)
+        return cls(identity, random.token_bytes(NONCE), declared, noise=random.token_bytes(KEY))
 
 
 def secrets_path(folder: Path, client: int) -> Path:
@@ -65,6 +67,7 @@ def save_secrets(path: Path, secrets: ClientSecrets, *, with_identity: bool = Tr
     content = {
         **({"identity": secrets.identity.secret.hex()} if with_identity else {}),
         "nonce": secrets.nonce.hex(),
+        "noise": secrets.noise.hex(),
         "declared": secrets.declared.tolist(),
         "sums": None if sums is None else [sums.samples, sums.evenness, list(sums.clients)],
     }
@@ -81,6 +84,7 @@ def load_secrets(path: Path, identity: Identity | None = None) -> ClientSecrets:
             bytes.fromhex(content["nonce"]),
             np.array(content["declared"], dtype=np.int64),
             None if sums is None else Sums(int(sums[0]), float(sums[1]), tuple(sums[2])),
+            bytes.fromhex(content.get("noise", "")),
         )
     except (OSError, ValueError, KeyError, TypeError, IndexError, PrivacyError):
         # The reason could quote a secret.

@@ -5,6 +5,7 @@ The run folder separates two sides: `parties/` belongs to the clients, the rest 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets as random
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from fedbb.secagg.client_secrets import (
     write_secret,
 )
 from fedbb.secagg.primitives.keys import Identity
+from fedbb.secagg.primitives.noise import gaussian_noise
 from fedbb.secagg.protocol.replay_guard import FileJournal
 from fedbb.secagg.protocol.roster import Roster, sign_roster
 from fedbb.secagg.protocol.secure_aggregation import (
@@ -173,7 +175,11 @@ class SimulatedTransport:
         sums, info = client.secrets.sums, client.contributor.info
         assert sums is not None
         update = updates.take(info.client) if info.samples > 0 else None
-        return client.contributor.vector(self.training.state, update, sums)
+        # A simulation protects nobody: its noise follows from the seed, so that it can be repeated.
+        seeded = f"fedbb simulated noise {self.training.seed} {info.client}"
+        secret = hashlib.sha256(seeded.encode()).digest()
+        draw_noise = partial(gaussian_noise, secret, self.training.number)
+        return client.contributor.vector(self.training.state, update, sums, draw_noise)
 
 
 class _StageUpdates:
@@ -234,7 +240,7 @@ def enrol(
     write_secret(place / "enrolment.key", enrolment.secret.hex().encode())
     write_secret(folder / SERVER_KEY, keys.identity.secret.hex().encode())
     write_secret(folder / ROSTER, keys.signed)
-    begin_audit(folder, run, privacy, keys, (agreement, statistics))
+    begin_audit(folder, run, privacy, keys, (agreement, statistics), simulated=True)
 
 
 def open_round(

@@ -1,5 +1,6 @@
 """What a site of a private run shows, and what it refuses whoever asks."""
 
+import json
 import logging
 import re
 import stat
@@ -295,6 +296,24 @@ def test_a_site_refuses_a_recipe_that_it_was_not_enrolled_for(tmp_path, kind, ch
     outcome = ask(grid, kind, pack_message("context", b""))
     assert isinstance(outcome, Failure)
     assert re.search(told, outcome.reason)
+
+
+def test_the_noise_of_a_site_is_its_own_secret(tmp_path):
+    recipe = private_recipe(
+        tmp_path, rounds={"number": 1}, dp={"clip": 0.5, "noise": 1.0, "delta": 1e-5}
+    )
+    federation = enrolled(recipe, tmp_path)
+    private_run(recipe, tmp_path / "flower", federation)
+    secrets = [
+        json.loads(path.read_text())["noise"]
+        for path in sorted(federation.path.rglob("secure/statistics.json"))
+    ]
+    assert len(set(secrets)) == 3
+    assert {len(secret) for secret in secrets} == {64}
+    files = [path for path in (tmp_path / "flower").rglob("*") if path.is_file()]
+    assert not any(secret.encode() in path.read_bytes() for secret in secrets for path in files)
+    entry = json.loads((tmp_path / "flower" / "audit.json").read_text("utf-8"))["dp"]
+    assert (entry["rounds"], entry["simulated"], entry["least"]) == (1, False, 3)
 
 
 def test_a_second_run_is_refused_unless_the_sites_settings_consent(tmp_path, caplog):

@@ -38,6 +38,7 @@ from fedbb.report.text import (
     settings_text,
 )
 from fedbb.runs.metadata import KnownClient
+from fedbb.secagg.audit import read_dp
 
 TITLE = "Federated runs, compared"
 EXAMPLES = 3
@@ -116,7 +117,8 @@ def diagnostics(comparison: Comparison) -> list[str]:
     found: dict[str, list[str]] = {}
     for method in comparison.methods:
         for run in method.runs:
-            for remark in run.federation.notes:
+            spent = read_dp(run.path)
+            for remark in (*run.federation.notes, *([spent] if spent else [])):
                 found.setdefault(remark, []).append(f"{method.label}, seed {run.recipe.seed}")
     return [f"{capitalize(remark)} ({'; '.join(where)})." for remark, where in found.items()]
 

@@ -29,6 +29,7 @@ from fedbb.secagg.flower.serde import (
     unpack_message,
     weigh_scores,
 )
+from fedbb.secagg.primitives.noise import gaussian_noise
 from fedbb.secagg.protocol.messages import AttemptId, verify_message
 from fedbb.secagg.protocol.replay_guard import SCORING, FileJournal, RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR
@@ -121,7 +122,8 @@ class SecureSite:
         if contributor.info.samples > 0:
             state_round = message.state_rounds.get(site.client)
             update = self._train(site, attempt_id, message.state, state_round)
-        return contributor.vector(message.state, update, secrets.sums)
+        draw_noise = partial(gaussian_noise, secrets.noise, attempt_id.round)
+        return contributor.vector(message.state, update, secrets.sums, draw_noise)
 
     def _train(
         self, site: Site, attempt_id: AttemptId, state: ModelState, state_round: int | None
