@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbb.aggregation.merging import ClientBalanced
-from fedbb.imbalance.clients import Reading
+from fedbb.imbalance import Reading
 from fedbb.losses.class_balanced import ClassBalanced, Form
 from fedbb.losses.cross_entropy import ScaledCrossEntropy
 from fedbb.losses.focal import Focal

@@ -24,7 +24,7 @@ from fedbb.flower.app.serde import Outline
 from fedbb.flower.app.settings import RunSettings, read_run_settings, split_names
 from fedbb.flower.app.site import dataset_of, outline_of
 from fedbb.flower.app.transport import GridTransport
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import count_labels
 from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
 from fedbb.recipes.spec import Recipe
