@@ -144,8 +144,8 @@ def _check_floats(array: npt.NDArray[np.float32], takes: str) -> npt.NDArray[np.
     # Sharpening or resizing may leave values a little above 1; a range up to 255 is another scale.
     if takes == "uint8" and array.max() > 2:
         raise DataError(
-            f"the inputs are floats up to {array.max():g}, and the model takes pixels: uint8 from 0 "
-            "to 255, or floats from 0 to 1"
+            f"the inputs are floats up to {array.max():g}, and the model takes pixels: uint8 from "
+            "0 to 255, or floats from 0 to 1"
         )
     return array
 
