@@ -19,7 +19,7 @@ LAYERS = (
     ("_util", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
-    ("aggregation", "losses", "models", "penalties"),
+    ("aggregation", "losses", "models", "penalties", "sampling", "statistics"),
     ("methods",),
     ("analysis", "evaluation", "training"),
     ("simulation",),
