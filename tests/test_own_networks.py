@@ -14,6 +14,7 @@ from torch import nn
 import fedbb
 from fedbb.errors import RecipeError
 from fedbb.runs.checkpoint import load_checkpoint
+from helpers.commands import fedbb as command
 from helpers.digest_runs import CLIENTS, recipe_of
 from helpers.flower_loopback import flower_run, open_loopback, take_identity
 from helpers.own_networks import NETWORKS, install_tokens, own_recipe
@@ -111,6 +112,46 @@ def test_frozen_parameters_stay_what_they_were_and_others_do_not(tmp_path):
     )
     same = {name for name in early if early[name].equal(late[name])}
     assert same == {"conv.weight", "conv.bias", "norm.weight"}
+
+
+def test_a_run_begins_with_the_weights_of_a_file_and_frozen_parts_keep_them(tmp_path, monkeypatch):
+    finish(own_recipe(tmp_path, "plain"), tmp_path / "first", allow_code=True)
+    file = tmp_path / "first" / "final.safetensors"
+    model = {**NETWORKS["plain"], "weights": str(file), "freeze": ["1.bias"], "classifier": "3"}
+    recipe = recipe_of(tmp_path, "multiclass moon+fedbb", model=model)
+    expected = finish(recipe, tmp_path / "second", allow_code=True)[0]["sha256"]
+    before, after = (
+        load_checkpoint(tmp_path / name / "final.safetensors").state.params
+        for name in ("first", "second")
+    )
+    same = {name for name in before if before[name].equal(after[name])}
+    assert same == {"1.bias"}
+    take_identity(monkeypatch)
+    monkeypatch.setenv("FEDBB_ALLOWED_CODE", model["name"])
+    config = {"state": str(tmp_path / "state"), "allowed-code": model["name"]}
+    ended = flower_run(recipe, tmp_path / "flower", open_loopback(recipe, CLIENTS, **config))[0]
+    assert ended["sha256"] == expected
+
+
+@pytest.mark.parametrize("network", ["regularized", "tied", "lazy"])
+def test_a_trained_network_is_loaded_predicts_and_is_exported(network, tmp_path, monkeypatch):
+    recipe, run = own_recipe(tmp_path, network, rounds={"number": 1}), tmp_path / "run"
+    finish(recipe, run, allow_code=True)
+    with pytest.raises(RecipeError, match=r"helpers\.own_networks:.*allow_code=True"):
+        fedbb.load_model(run)
+    data = tmp_path / "multiclass.npz"
+    expected = fedbb.load_model(run, allow_code=True).predict(np.load(data)["images"][:, None])
+    out = tmp_path / "predicted.csv"
+    words = ("predict", run, data, "--allow-code", "--out", out)
+    assert command(*words, monkeypatch=monkeypatch).code == 0
+    rows = np.genfromtxt(out, delimiter=",", skip_header=1)[:, -3:]
+    assert rows == pytest.approx(expected, abs=1e-6)
+    words = ("export", run, "--to", "pt2", "--allow-code", "--out", tmp_path / "model.pt2")
+    done = command(*words, monkeypatch=monkeypatch)
+    assert done.code == 0, done.err
+    refused = command("predict", run, data, monkeypatch=monkeypatch)
+    assert refused.code == 2
+    assert "--allow-code" in refused.err
 
 
 def test_code_of_a_recipe_does_not_run_unless_it_is_allowed(tmp_path, monkeypatch):
