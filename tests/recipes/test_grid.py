@@ -1,12 +1,110 @@
 """Grid files: what they expand to, what overlays change, and how each mistake is told."""
 
+import copy
+import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedbb.errors import RecipeError
-from fedbb.recipes.grid.grid import read_grid, select
+from fedbb.recipes.grid import cell_name, merge, plain, put, read_grid, select
+from fedbb.recipes.spec import Recipe
 from helpers.small_grid import write, write_grid
+
+names = st.text("abc", min_size=1, max_size=2)
+tables = st.dictionaries(
+    names,
+    st.recursive(st.integers(), lambda inner: st.dictionaries(names, inner, max_size=3)),
+    max_size=4,
+)
+
+
+@given(tables)
+def test_nothing_laid_over_or_under_changes_nothing(values):
+    assert merge(values, {}) == values == merge({}, values)
+
+
+@given(tables, tables, tables)
+def test_laying_over_in_two_steps_or_at_once_is_the_same_where_tables_stay_tables(a, b, c):
+    if all(kinds_agree(x, y) for x, y in ((a, b), (b, c), (a, c))):
+        assert merge(merge(a, b), c) == merge(a, merge(b, c))
+
+
+def kinds_agree(one, other):
+    return all(
+        isinstance(one[key], dict) == isinstance(other[key], dict)
+        and (not isinstance(one[key], dict) or kinds_agree(one[key], other[key]))
+        for key in one.keys() & other.keys()
+    )
+
+
+@given(tables, tables)
+def test_neither_side_is_changed(under, over):
+    before = copy.deepcopy((under, over))
+    merged = merge(under, over)
+    for value in merged.values():
+        if isinstance(value, dict):
+            value["new"] = 1
+    assert (under, over) == before
+
+
+def test_a_value_is_put_in_by_its_dotted_name_and_tables_are_made_on_the_way():
+    assert put({"a": {"b": 1}}, {"a.c": 2, "d.e": 3}) == {"a": {"b": 1, "c": 2}, "d": {"e": 3}}
+
+
+def test_a_table_that_is_put_in_replaces_the_one_before():
+    assert put({"data": {"options": {"size": 8}}}, {"data.options": {}}) == {
+        "data": {"options": {}}
+    }
+
+
+def test_a_value_is_no_table_to_put_into():
+    with pytest.raises(RecipeError, match=r"a\.b\.c cannot be set: b is a value"):
+        put({"a": {"b": 1}}, {"a.b.c": 2})
+
+
+SAFE = re.compile(r"[a-z0-9.+_-]+")
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("FedAvg", "fedavg"),
+        ("MOON+FedBB", "moon+fedbb"),
+        ("δ = 0.1", "delta-0.1"),
+        ("Café", "cafe"),
+        ("../../etc", "etc"),
+        ("<script>", "script"),
+        ("β＝½", "beta-1-2"),
+        ("漢字", ""),
+    ],
+)
+def test_a_label_becomes_a_plain_word(label, expected):
+    assert plain(label) == expected
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text(min_size=1), max_size=3), st.integers(0, 9))
+def test_any_labels_make_a_name_that_is_safe_as_a_folder_and_allowed_in_a_recipe(at, seed):
+    name = cell_name(at, {"seed": seed})
+    assert SAFE.fullmatch(name)
+    assert name[0] not in ".-"
+    values = {"name": name, "data": {"name": "digits"}, "method": {"name": "fedavg"}}
+    assert Recipe.model_validate(values).name == name
+
+
+def test_labels_that_look_alike_in_plain_letters_stay_apart():
+    assert cell_name({"a": "漢"}, {"seed": 0}) != cell_name({"a": "字"}, {"seed": 0})
+
+
+def test_other_settings_make_another_name_and_another_engine_does_not():
+    at, values = {"method": "FedBB"}, {"seed": 0, "local": {"lr": 0.1}}
+    name = cell_name(at, values)
+    assert name.startswith("fedbb_seed0_")
+    assert cell_name(at, {**values, "local": {"lr": 0.2}}) != name
+    assert cell_name(at, {**values, "engine": "inline"}) == name
+    assert cell_name(at, {**values, "engine": "central"}) != name
 
 
 @pytest.fixture

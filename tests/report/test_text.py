@@ -1,11 +1,45 @@
-"""The words say what the numbers say."""
+"""Names and figures as readers see them."""
 
 import math
 
 import pytest
 
-from fedbb.report.prose import difference_text, interval_text, signed, verdict_clause
-from fedbb.report.statistics import Interval, paired_difference
+from fedbb.report import text
+from fedbb.report.results import read_run
+from fedbb.report.statistics import Interval, Spread, paired_difference
+from fedbb.report.text import difference_text, interval_text, signed, verdict_clause
+from helpers.run_builder import Sketch, build
+
+
+def test_undefined_figures_are_a_dash_and_one_seed_has_no_margin():
+    nothing, single = Spread(math.nan, math.nan, 0), Spread(0.5, math.nan, 1)
+    assert text.score_text(nothing) == "–"
+    assert text.score_text(single) == "50.0"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"long_tail": 0.01, "partition": {"kind": "even"}}, "set, long tail 0.01, even, 1 client"),
+        ({"partition": {"kind": "column", "column": "site"}}, "set, column site, 1 client"),
+    ],
+)
+def test_a_title_tells_what_was_done_to_the_data(tmp_path, data, expected):
+    recipe = {"data": {"name": "set", **data}}
+    run = read_run(build(tmp_path / "run", Sketch(data="set", clients=1, recipe=recipe)))
+    assert text.data_title(run) == expected
+
+
+def test_methods_are_called_as_they_call_themselves():
+    assert text.method_title("fedavg-scaled") == "FedAvg-scaled"
+    assert "step sizes of PNB" in text.method_description("fedavg-scaled")
+    assert (text.method_title("fedwow"), text.method_description("fedwow")) == ("fedwow", "")
+
+
+def test_every_metric_that_is_scored_has_a_title():
+    assert text.metric_title("balanced_accuracy") == "balanced accuracy"
+    assert text.metric_title("mean_luck") == "mean luck"
+    assert text.capitalize("macro F1") == "Macro F1"
 
 
 def difference(gaps):

@@ -1,6 +1,7 @@
-"""Differences and shares of the loss by class equal loops over the runs."""
+"""Scores by round and against time are those of the runs."""
 
 import json
+import statistics
 
 import numpy as np
 import pytest
@@ -9,18 +10,106 @@ from hypothesis import strategies as st
 
 from fedbb.losses.pnb import PNB, PNBLoss
 from fedbb.records import Task
-from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.plots.classes import (
+from fedbb.report.groups import Comparison, MethodRuns, group
+from fedbb.report.plots.canvas import class_order, class_rows
+from fedbb.report.plots.figures import (
+    MOST_CLIENTS,
+    balanced_part,
     base_part,
     class_gains,
+    cost_and_score,
     loss_shares,
+    plot_costs,
+    plot_curves,
     plot_gains,
+    plot_partition,
     plot_shares,
+    plot_weights,
     weighed_part,
 )
-from fedbb.report.plots.rows import class_order, class_rows
+from fedbb.report.results import read_runs
 from fedbb.runs.metadata import ClientRecord, FederationRecord
 from helpers.drawn_figures import MANY, compared, texts
+from helpers.run_builder import LEVELS, Sketch, build_all
+
+
+def by_round(part, metric):
+    return 100 * np.array(
+        [[finished.scores["test"].macro[metric] for finished in run.rounds] for run in part.runs]
+    )
+
+
+def test_lines_are_means_and_bands_one_deviation_to_either_side(tmp_path):
+    comparison = compared(tmp_path, seeds=4, rounds=5)
+    (axes,) = plot_curves(comparison, "f1").axes
+    for part, line, band in zip(comparison.methods, axes.lines, axes.collections, strict=True):
+        scores = by_round(part, "f1")
+        mean, deviation = scores.mean(axis=0), scores.std(axis=0, ddof=1)
+        np.testing.assert_allclose(line.get_xdata(), [1, 2, 3, 4, 5])
+        np.testing.assert_allclose(line.get_ydata(), mean)
+        corners = band.get_paths()[0].vertices
+        assert corners[:, 1].max() == np.max(mean + deviation)
+        assert corners[:, 1].min() == np.min(mean - deviation)
+
+
+def test_one_seed_has_no_band(tmp_path):
+    (axes,) = plot_curves(compared(tmp_path, seeds=1), "f1").axes
+    assert len(axes.lines) == 3
+    assert len(axes.collections) == 0
+
+
+def test_the_figure_says_what_it_shows(tmp_path):
+    comparison = compared(tmp_path)
+    words = texts(plot_curves(comparison, "balanced_accuracy"))
+    assert "Balanced accuracy on test data by round" in words
+    assert comparison.title in words
+    assert {"FedAvg", "FedAvg-scaled", "FedBB", "round", "points of 100"} <= set(words)
+
+
+def test_an_undefined_metric_leaves_an_empty_figure(tmp_path):
+    (axes,) = plot_curves(compared(tmp_path), "luck").axes
+    assert all(np.isnan(line.get_ydata()).all() for line in axes.lines)
+
+
+def timed(root, seconds):
+    """Return a comparison whose methods take so many seconds a round."""
+    folders = build_all(root, [Sketch(method, seed) for method in LEVELS for seed in (0, 1)])
+    for number, folder in enumerate(folders):
+        lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+        for line in lines:
+            line["seconds"] = {"train": seconds[number // 2], "score": 0.1 * (number % 2)}
+        (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = group(read_runs(folders))
+    return found
+
+
+def test_seconds_and_scores_are_means_over_seeds(tmp_path):
+    comparison = timed(tmp_path, (1.0, 2.0, 3.0))
+    for part, seconds in zip(comparison.methods, (1.0, 2.0, 3.0), strict=True):
+        cost, score = cost_and_score(part, "f1")
+        finals = [run.rounds[-1].scores["test"].macro["f1"] for run in part.runs]
+        assert cost.mean == pytest.approx(6 * (seconds + 0.05))
+        assert score.mean == pytest.approx(100 * statistics.mean(finals))
+        assert score.deviation == pytest.approx(100 * statistics.stdev(finals))
+
+
+def test_points_stand_where_cost_and_score_meet(tmp_path):
+    comparison = timed(tmp_path, (1.0, 2.0, 3.0))
+    (axes,) = plot_costs(comparison, "f1").axes
+    for part, line in zip(comparison.methods, axes.lines, strict=True):
+        cost, score = cost_and_score(part, "f1")
+        assert (line.get_xdata()[0], line.get_ydata()[0]) == (cost.mean, score.mean)
+    assert axes.get_xscale() == "linear"
+
+
+def test_times_far_apart_are_drawn_by_powers_of_ten(tmp_path):
+    (axes,) = plot_costs(timed(tmp_path, (1.0, 2.0, 30.0)), "f1").axes
+    assert axes.get_xscale() == "log"
+
+
+def test_every_method_is_named(tmp_path):
+    words = texts(plot_costs(compared(tmp_path, seeds=1), "f1"))
+    assert {"FedAvg", "FedAvg-scaled", "FedBB", "seconds per run"} <= set(words)
 
 
 def recalls(run):
@@ -206,3 +295,77 @@ def test_without_pnb_there_is_nothing_to_show(tmp_path):
     comparison = compared(tmp_path, seeds=1)
     plain = type(comparison)(comparison.title, comparison.methods[:2])
     assert weighed_part(plain) is None
+
+
+def counts_of(comparison):
+    order, _ = class_order(comparison)
+    return np.array([client.positives for client in comparison.federation.known])[:, order]
+
+
+def test_cells_are_stronger_the_more_cases_they_hold_and_empty_without(tmp_path):
+    comparison = compared(tmp_path)
+    counts = counts_of(comparison).ravel()
+    (axes,) = plot_partition(comparison).axes
+    strength = axes.collections[0].get_array()[..., 3].ravel()
+    assert (counts == 0).any()
+    np.testing.assert_array_equal(strength == 0, counts == 0)
+    order = np.argsort(counts)
+    assert (np.diff(strength[order])[np.diff(counts[order]) > 0] > 0).all()
+
+
+def test_each_count_is_written_in_its_cell(tmp_path):
+    comparison = compared(tmp_path)
+    counts = counts_of(comparison)
+    (axes,) = plot_partition(comparison).axes
+    written = {text.get_position(): text.get_text() for text in axes.texts}
+    assert written == {
+        (column + 0.5, row + 0.5): f"{count:.0f}"
+        for (row, column), count in np.ndenumerate(counts)
+        if count > 0
+    }
+    low, high = axes.get_ylim()
+    assert low > high  # the first client is on top
+
+
+def test_a_large_map_has_no_figures_and_fewer_names(tmp_path):
+    figure = plot_partition(compared(tmp_path, classes=MANY, clients=30))
+    (axes,) = figure.axes
+    assert len(axes.texts) == 0
+    assert axes.collections[0].get_array().shape == (30, 40, 4)
+    assert sum(text.startswith("client ") for text in texts(figure)) <= 24
+
+
+def test_bars_are_the_weights_by_size_and_by_cbr_from_even_to_uneven(tmp_path):
+    comparison = compared(tmp_path, clients=7)
+    part = balanced_part(comparison)
+    assert part.method == "fedbb"
+    clients = sorted(part.runs[0].federation.known, key=lambda client: client.dispersion)
+    figure = plot_weights(comparison, part)
+    (axes,) = figure.axes
+    bars = np.array([bar.get_width() for bar in axes.patches]).reshape(2, -1)
+    np.testing.assert_allclose(bars[0], [100 * client.weight_by_samples for client in clients])
+    np.testing.assert_allclose(bars[1], [100 * client.weight for client in clients])
+    np.testing.assert_allclose(bars.sum(axis=1), 100)
+    words = texts(figure)
+    for client in clients:
+        assert f"client {client.client}" in words
+        assert f"{client.samples:,} samples, R {client.dispersion:.3f}" in words
+
+
+def test_of_very_many_clients_those_that_change_most_are_drawn_and_it_says_so(tmp_path):
+    comparison = compared(tmp_path, clients=30)
+    part = balanced_part(comparison)
+    figure = plot_weights(comparison, part)
+    assert any(f"{MOST_CLIENTS} of 30 clients" in text for text in texts(figure))
+    clients = part.runs[0].federation.known
+    changes = sorted((abs(c.weight - c.weight_by_samples) for c in clients), reverse=True)
+    (axes,) = figure.axes
+    bars = np.array([bar.get_width() for bar in axes.patches]).reshape(2, -1) / 100
+    np.testing.assert_allclose(
+        sorted(abs(bars[1] - bars[0]), reverse=True), changes[:MOST_CLIENTS], atol=1e-12
+    )
+
+
+def test_without_a_method_that_looks_at_skew_there_is_nothing_to_draw(tmp_path):
+    runs = read_runs(build_all(tmp_path, [Sketch("fedavg"), Sketch("fedavg-scaled")]))
+    assert balanced_part(group(runs)[0]) is None

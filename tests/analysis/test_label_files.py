@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbb.analysis.label_columns import Layout
-from fedbb.analysis.label_readers import read_label_arrays, read_label_table
+from fedbb.analysis.label_files import Layout, read_label_arrays, read_label_table
 from fedbb.errors import DataError
 from fedbb.records import Task
 

@@ -5,7 +5,7 @@ import pytest
 
 from fedbb.trackers import export as exporting
 from fedbb.trackers.export import Feed
-from fedbb.trackers.wandb_offline import WandbOffline
+from fedbb.trackers.registry import WandbOffline
 from helpers.tracker_module import HOSTILE, cut, finished, mend, records
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")

@@ -1,7 +1,7 @@
 import pytest
 
 from fedbb.trackers.export import Feed, export
-from fedbb.trackers.tensorboard_log import TensorBoardLog, last_round
+from fedbb.trackers.registry import TensorBoardLog, last_round
 from helpers.tracker_module import HOSTILE, cut, finished, mend, records
 
 pytest.importorskip("tensorboard", reason="tensorboard is not installed")

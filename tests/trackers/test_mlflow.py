@@ -4,7 +4,7 @@ import pytest
 
 from fedbb.errors import RunError
 from fedbb.trackers.export import Feed, export
-from fedbb.trackers.mlflow_store import MlflowStore
+from fedbb.trackers.registry import MlflowStore
 from helpers.tracker_module import HOSTILE, cut, finished, mend, records
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
