@@ -224,9 +224,12 @@ def _build(
     if model is not None:
         return deepcopy(model) if isinstance(model, nn.Module) else model()
     if info.recipe.get("python") and info.network not in MODELS and not allow_code:
+        # A class of a script, or one inside a function, cannot be imported elsewhere.
+        inner = info.network.startswith("__main__:") or "<" in info.network
+        more = "" if inner else ", or let it be imported by allow_code=True (--allow-code)"
         raise RunError(
-            f"the network was made in Python by {info.network}; give it as model=, or let it be "
-            "imported by allow_code=True (--allow-code)"
+            f"the network was made in Python by {info.network}; give it in Python: "
+            f"fedbb.load_model(path, model=…){more}"
         )
     return build_model(
         info.network,
