@@ -28,7 +28,7 @@ COMPARED = {
     "classes": "classes",
     "channels": "channels",
     "shape": "the shape of an input",
-    "tokens": "whether inputs are whole numbers (token ids)",
+    "dtype": "the type of inputs",
 }
 """What must be the same in the outlines of all sites, and its name in messages."""
 
@@ -63,6 +63,7 @@ class NodeRegistry:
     patience: float = 60.0
     key_clients: Mapping[str, int] = field(default_factory=dict)
     infos: dict[int, ClientInfo] = field(default_factory=dict)
+    outlines: dict[int, Outline] = field(default_factory=dict)
     outline: Outline | None = None
     fixed: bool = False
     _number: int = 0
@@ -179,7 +180,7 @@ class NodeRegistry:
             return
         self._rejected.pop(node, None)
         self._nodes[info.client], self._connected_at[node] = node, connected_at
-        self.infos[info.client] = info
+        self.infos[info.client], self.outlines[info.client] = info, outline
         self.outline = self.outline or outline
         self.transport.names[node] = f"client {info.client}"
         log.info("client %d is node %d", info.client, node)
@@ -230,8 +231,9 @@ class NodeRegistry:
         known = self.outline or outline
         for field_name, title in COMPARED.items():
             here, there = getattr(known, field_name), getattr(outline, field_name)
-            # Runs and sites of older versions tell no shape.
-            if here != there and not (field_name == "shape" and () in (here, there)):
+            # Runs and sites of older versions tell no shape and no type.
+            untold = field_name in ("shape", "dtype") and not (here and there)
+            if here != there and not untold:
                 raise RunError(
                     f"client {client} has other data than the rest: {title} is {there!r} there "
                     f"and {here!r} elsewhere"

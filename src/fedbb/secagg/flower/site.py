@@ -6,7 +6,7 @@ Run, round and stage of a message are those that the server has signed.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -169,7 +169,10 @@ def open_secure_site(recipe: Recipe, settings: SiteSettings) -> SecureSite:
 def report_number(recipe: Recipe, settings: SiteSettings) -> RecordDict:
     """Return this site's number, after checking that it can take part."""
     open_secure_site(recipe, settings)
-    return pack_number(settings.client, open_site(recipe, settings).outline())
+    outline = open_site(recipe, settings).outline()
+    if settings.whole:  # statistics of this site's data alone
+        outline = replace(outline, mean=None, std=None)
+    return pack_number(settings.client, outline)
 
 
 def answer_message(recipe: Recipe, settings: SiteSettings, content: RecordDict) -> RecordDict:
