@@ -1,11 +1,13 @@
 """A run on Flower: set up from cards alone, kept like any other run, resumed to the bit."""
 
+import hashlib
 import json
 import logging
 
 import numpy as np
 import pytest
 from flwr.app import Context, MetricRecord, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 
 from fedbb.cli.main import main as fedbb
 from fedbb.data.transforms import channel_statistics
@@ -61,7 +63,7 @@ def begin(recipe, path, grid, rounds, **settings):
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(rounds, tmp_path):
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(rounds, tmp_path, tally):
     recipe = moon(tmp_path)
     expected, records = finish(recipe, tmp_path / "inline")
     path, grid = tmp_path / "flower", sites_of(recipe, tmp_path, "files")
@@ -69,6 +71,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(rounds, tmp_path):
     # A new run of Flower: other messages, and nothing left in the nodes' own state.
     grid = sites_of(recipe, tmp_path, "files")
     summary, later = flower_run(recipe, path, grid, resume=True)
+    tally.run(summary, expected, path)
     assert summary == expected
     assert without_seconds(later) == without_seconds(records)[rounds:]
 
@@ -182,18 +185,63 @@ def test_who_is_missing_is_told_after_the_wait(recipe, tmp_path):
         flower_run(recipe, tmp_path / "flower", grid, wait=0.2)
 
 
-def test_two_nodes_with_one_number_are_refused_and_both_named(recipe, tmp_path):
+def test_of_two_nodes_with_one_number_the_second_is_left_out(recipe, tmp_path):
     grid = open_loopback(recipe)
     grid.nodes[FIRST_NODE + 2].config["client"] = 0
-    with pytest.raises(RunError, match="nodes 1000 and 1002 both say they are client 0"):
-        flower_run(recipe, tmp_path / "flower", grid)
+    with pytest.raises(RunError, match=r"missing: 2 .node 1002: it says it is client 0, which"):
+        flower_run(recipe, tmp_path / "flower", grid, wait=0.2)
+    grid.nodes[FIRST_NODE + 3] = Node({"client": 2})
+    _, records = flower_run(recipe, tmp_path / "flower", grid)
+    assert not records[0].get("absent")
+
+
+def key_of(node):
+    return f"public key of node {node}".encode()
+
+
+def with_keys(grid):
+    """Return the setting that ties the keys of a grid's nodes to their client numbers."""
+    return {
+        hashlib.sha256(key_of(node)).hexdigest(): found.config["client"]
+        for node, found in grid.nodes.items()
+    }
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_site_that_claims_another_sites_number_is_refused_by_name_and_the_rest_goes_on(
+    first, recipe, tmp_path, monkeypatch, caplog
+):
+    """A8: a registered node that says it is client 1 used to stop every run."""
+    grid = open_loopback(recipe)
+    honest = grid.get_nodes
+    monkeypatch.setattr(
+        grid,
+        "get_nodes",
+        lambda: [
+            NodeInfo(node_id=n.node_id, last_activated_at="", public_key=key_of(n.node_id))
+            for n in honest()
+        ],
+    )
+    keys = with_keys(grid)
+    hostile = 1 if first else 5000
+    grid.nodes[hostile] = Node({"client": 1})
+    keys[hashlib.sha256(key_of(hostile)).hexdigest()] = 9
+    grid.nodes[hostile + 1] = Node({"client": 2})  # registered elsewhere, with an unknown key
+    summary, records = flower_run(recipe, tmp_path / "flower", grid, node_keys=keys)
+    assert not records[0].get("absent")
+    assert summary == flower_run(recipe, tmp_path / "alone")[0]
+    assert f"node {hostile} is left out: it says it is client 1, and its node key is" in caplog.text
+    assert (
+        f"node {hostile + 1} is left out: it says it is client 2, whose registered" in caplog.text
+    )
 
 
 def test_a_number_beyond_the_sites_is_refused(recipe, tmp_path):
     grid = open_loopback(recipe, 2)
     grid.nodes[5] = Node({"client": 7, "whole": True})
-    with pytest.raises(RunError, match="node 5 says it is client 7, and there are 3, from 0"):
-        flower_run(recipe, tmp_path / "flower", grid)
+    reason = r"missing: 2 .node 5: it says it is client 7, and there are 3, from 0"
+    with pytest.raises(RunError, match=reason):
+        flower_run(recipe, tmp_path / "flower", grid, wait=0.2)
 
 
 @pytest.mark.parametrize(

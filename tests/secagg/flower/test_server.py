@@ -247,8 +247,9 @@ def test_a_run_scored_by_sites_goes_on_to_the_same_bits(tmp_path):
     recipe = private_recipe(tmp_path)
     federation = enrolled(recipe, tmp_path)
     whole, _ = private_run(recipe, tmp_path / "whole", federation, score="sites")
-    run = start(recipe, tmp_path / "parts", federation, score="sites")
+    grid = open_grid(recipe, federation, **{"allowed-private-runs": 2})
+    run = start(recipe, tmp_path / "parts", federation, grid, score="sites")
     next(run)
     run.close()
-    parts, _ = private_run(recipe, tmp_path / "parts", federation, score="sites", resume=True)
+    parts, _ = private_run(recipe, tmp_path / "parts", federation, grid, score="sites", resume=True)
     assert parts == whole

@@ -52,16 +52,21 @@ class NodeRegistry:
         measured: whether the method's weighting needs a dispersion.
         hidden: whether the run is private; sites then report their client number alone.
         patience: seconds that a node gets to report its info, which may include loading its data.
+        key_clients: the client of each registered node key, by the SHA-256 of the key. A node with
+            one of these keys can be that client only, and that client no other node. Empty if the
+            keys of sites are not known.
     """
 
     transport: GridTransport
     measured: bool
     hidden: bool = False
     patience: float = 60.0
+    key_clients: Mapping[str, int] = field(default_factory=dict)
     infos: dict[int, ClientInfo] = field(default_factory=dict)
     outlines: dict[int, Outline] = field(default_factory=dict)
     outline: Outline | None = None
     fixed: bool = False
+    _number: int = 0
     _nodes: dict[int, int] = field(default_factory=dict)
     _connected_at: dict[int, str] = field(default_factory=dict)
     _rejected: dict[int, _Rejection] = field(default_factory=dict)
@@ -77,14 +82,13 @@ class NodeRegistry:
         With number 0, take the clients that are connected first.
         """
         end = time.monotonic() + wait
+        self._number = number
         while True:
             present = self._identify_nodes(strict=True)
             wanted = number or len(present)
             missing = [client for client in range(wanted) if client not in present]
             if wanted and not missing:
                 break
-            if number:
-                self._check_numbers(number)
             if time.monotonic() >= end:
                 raise RunError(self._describe_missing(missing, wait))
             time.sleep(POLL_SECONDS)
@@ -126,13 +130,14 @@ class NodeRegistry:
             if node not in known and not self._is_rejected(node, connected[node])
         ]
         if unknown:
+            keys = self.transport.node_keys() if self.key_clients else {}
             contents = {node: RecordDict() for node in unknown}
             kind = "query.number" if self.hidden else "query.info"
             replies = self.transport.send_and_receive(
                 kind, contents, self.patience, "client information"
             )
             for node, reply in replies:
-                self._take(node, connected[node], reply, strict=strict)
+                self._take(node, connected[node], reply, keys.get(node, ""), strict=strict)
         return dict(self._nodes)
 
     def _present(self, connected: dict[int, str]) -> dict[int, int]:
@@ -155,13 +160,14 @@ class NodeRegistry:
         )
 
     def _take(
-        self, node: int, connected_at: str, reply: RecordDict | Failure, *, strict: bool
+        self, node: int, connected_at: str, reply: RecordDict | Failure, key: str, *, strict: bool
     ) -> None:
         try:
             if isinstance(reply, Failure):
                 raise ReplyError(reply.reason)
             figures, outline = unpack_client_info(reply)
             info = self._read_info(figures)
+            self._check_claim(node, info.client, key)
             try:
                 self._check(node, info, outline)
             except RunError as error:
@@ -194,12 +200,23 @@ class NodeRegistry:
             return check_client_info(figures["client"], 0, figures["dispersion"], measured=False)
         return check_client_info(**figures, measured=self.measured)
 
+    def _check_claim(self, node: int, client: int, key: str) -> None:
+        """Reject a node that says it is a client that it is not; the others go on."""
+        owner, other = self.key_clients.get(key), self._nodes.get(client)
+        if owner is not None and owner != client:
+            raise ReplyError(
+                f"it says it is client {client}, and its node key is registered for client {owner}"
+            )
+        if owner is None and client in self.key_clients.values():
+            raise ReplyError(f"it says it is client {client}, whose registered node key is another")
+        if other is not None and other != node:
+            raise ReplyError(f"it says it is client {client}, which node {other} is already")
+        if self._number and client >= self._number:
+            raise ReplyError(f"it says it is client {client}, and there are {self._number}, from 0")
+
     def _check(self, node: int, info: ClientInfo, outline: Outline) -> None:
         """Reject a node that contradicts what is already known."""
-        client, other = info.client, self._nodes.get(info.client)
-        if other is not None and other != node:
-            raise RunError(f"nodes {other} and {node} both say they are client {client}")
-        known = self.infos.get(client)
+        client, known = info.client, self.infos.get(info.client)
         if self.fixed and known is None:
             raise RunError(f"node {node} says it is client {client}, which the run does not have")
         if self.fixed and known != info:
@@ -220,13 +237,6 @@ class NodeRegistry:
                 raise RunError(
                     f"client {client} has other data than the rest: {title} is {there!r} there "
                     f"and {here!r} elsewhere"
-                )
-
-    def _check_numbers(self, number: int) -> None:
-        for client, node in self._nodes.items():
-            if client >= number:
-                raise RunError(
-                    f"node {node} says it is client {client}, and there are {number}, from 0"
                 )
 
     def _describe_missing(self, missing: Sequence[int], wait: float) -> str:

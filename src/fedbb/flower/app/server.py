@@ -78,6 +78,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             _measures(method.weighting),
             hidden=recipe.privacy != "none",
             patience=max(settings.wait, 60.0),
+            key_clients=settings.node_keys,
         )
         private = _open_private(settings, method, registry) if registry.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
