@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedbb.training.client_dataset import ClientDataset
 
 from benchmarks import results
 from benchmarks.steps import interval, time_pairs
