@@ -7,15 +7,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from flwr.app import RecordDict
 
 from fedbb.errors import ReplyError, RunError
-from fedbb.flower.app.serde import VERSIONS, Outline, unpack_client_info
+from fedbb.flower.app.serde import VERSIONS, Outline, unpack_client_info, unpack_measured
 from fedbb.flower.app.transport import Failure, GridTransport
-from fedbb.records import ClientInfo
-from fedbb.rounds.replies import check_client_info
+from fedbb.methods import Method, fedavg
+from fedbb.records import ClientInfo, IntArray, LabelCounts
+from fedbb.rounds.replies import check_client_info, check_measured
+from fedbb.rounds.server_steps import measure_counts, sum_measured
 
 log = logging.getLogger("fedbb")
+
+PLAIN_METHOD = fedavg()
 
 POLL_SECONDS = 0.5
 """Seconds between two searches for nodes that are still missing."""
@@ -52,6 +57,7 @@ class NodeRegistry:
         measured: whether the method's weighting needs a dispersion.
         hidden: whether the run is private; sites then report their client number alone.
         patience: seconds that a node gets to report its info, which may include loading its data.
+        method: its server steps may measure the labels of every client.
     """
 
     transport: GridTransport
@@ -61,6 +67,8 @@ class NodeRegistry:
     infos: dict[int, ClientInfo] = field(default_factory=dict)
     outline: Outline | None = None
     fixed: bool = False
+    method: Method = PLAIN_METHOD
+    _counts: dict[int, dict[str, IntArray]] = field(default_factory=dict)
     _nodes: dict[int, int] = field(default_factory=dict)
     _connected_at: dict[int, str] = field(default_factory=dict)
     _rejected: dict[int, _Rejection] = field(default_factory=dict)
@@ -89,6 +97,10 @@ class NodeRegistry:
             time.sleep(POLL_SECONDS)
         self.fixed = True
         return [self.infos[client] for client in range(wanted)]
+
+    def measured_sums(self) -> dict[str, IntArray]:
+        """Return the sums over all clients of what the method's server steps measure."""
+        return sum_measured(self._counts[client] for client in sorted(self._counts))
 
     def await_clients(self, wait: float) -> None:
         """Wait for the clients of a resumed run, and continue without those that stay away."""
@@ -161,6 +173,7 @@ class NodeRegistry:
                 raise ReplyError(reply.reason)
             figures, outline = unpack_client_info(reply)
             info = self._read_info(figures)
+            counts = self._read_counts(reply, info, outline)
             try:
                 self._check(node, info, outline)
             except RunError as error:
@@ -173,7 +186,7 @@ class NodeRegistry:
             return
         self._rejected.pop(node, None)
         self._nodes[info.client], self._connected_at[node] = node, connected_at
-        self.infos[info.client] = info
+        self.infos[info.client], self._counts[info.client] = info, counts
         self.outline = self.outline or outline
         self.transport.names[node] = f"client {info.client}"
         log.info("client %d is node %d", info.client, node)
@@ -192,6 +205,16 @@ class NodeRegistry:
                 raise ReplyError("it tells a size, which a private run must not know")
             return check_client_info(figures["client"], 0, figures["dispersion"], measured=False)
         return check_client_info(**figures, measured=self.measured)
+
+    def _read_counts(
+        self, reply: RecordDict, info: ClientInfo, outline: Outline
+    ) -> dict[str, IntArray]:
+        """Return what a client measured for the server steps; a private run takes it in a sum."""
+        if self.hidden:
+            return {}
+        ones = np.ones(len(outline.classes))
+        like = measure_counts(self.method, LabelCounts(ones, ones, len(ones)))
+        return check_measured(unpack_measured(reply), like, f"info of client {info.client}")
 
     def _check(self, node: int, info: ClientInfo, outline: Outline) -> None:
         """Reject a node that contradicts what is already known."""
