@@ -14,7 +14,7 @@ from fedbb.flower.app.serde import Outline
 from fedbb.flower.app.settings import Scoring
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, IntArray, LabelCounts, Task
+from fedbb.records import ClientInfo, IntArray, LabelCounts
 from fedbb.runs.folder import CLIENTS_FILE, RunFolder
 from fedbb.runs.metadata import (
     ClientRecord,
@@ -49,22 +49,13 @@ def name_run(recipe: Recipe) -> str:
 
 def save_run_metadata(folder: RunFolder, metadata: RunMetadata) -> None:
     """Write the metadata of a run into its folder."""
-    outline = metadata.outline
     sums = {name: values.tolist() for name, values in metadata.measured.items()}
     folder.write_json(
         CLIENTS_FILE,
         {
             "run": metadata.run,
             "score": metadata.score,
-            "outline": {
-                "data": outline.data,
-                "task": str(outline.task),
-                "classes": list(outline.classes),
-                "channels": outline.channels,
-                "versions": outline.versions,
-                "shape": list(outline.shape),
-                "tokens": outline.tokens,
-            },
+            "outline": metadata.outline.to_json(),
             "cards": [_plain(info, hidden=metadata.hidden) for info in metadata.infos],
             **({"measured": sums} if sums else {}),
         },
@@ -84,16 +75,7 @@ def load_run_metadata(folder: RunFolder) -> RunMetadata:
         )
     plain = folder.read_json(CLIENTS_FILE)
     try:
-        form = plain["outline"]
-        outline = Outline(
-            form["data"],
-            Task(form["task"]),
-            tuple(form["classes"]),
-            form["channels"],
-            form["versions"],
-            tuple(form.get("shape", ())),
-            form.get("tokens", False),
-        )
+        outline = Outline.from_json(plain["outline"])
         infos = tuple(ClientInfo(**{"samples": 0, **info}) for info in plain["cards"])
         hidden = all("samples" not in info for info in plain["cards"])
         measured = {

@@ -33,6 +33,7 @@ from fedbb.records import (
     Tensors,
 )
 from fedbb.rounds.replies import MOST_SAMPLES, Reply
+from fedbb.runs.model_info import INPUT_DTYPES
 from fedbb.state import state_from_arrays, state_to_arrays
 from fedbb.training.config import TrainJob
 
@@ -53,11 +54,19 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class Outline:
-    """The form of a site's data that one network must fit: task, classes, channels; no counts.
+    """The form of a site's data that one network must fit; no counts.
 
-    `data` is only a name, and `versions` names the software that the site computes with. `shape` is
-    that of one input, by which some networks are built; it is empty in runs of older versions.
-    `tokens` tells whether inputs are whole numbers such as token ids, which are not scaled.
+    Args:
+        data: Name of the data.
+        task: Multi-class or multi-label.
+        classes: Names of the classes.
+        channels: Number of channels.
+        versions: The software that the site computes with.
+        shape: Shape of one input, by which some networks are built; empty in older runs.
+        dtype: Type of the raw inputs, one of `INPUT_DTYPES`; empty in older runs.
+        mean: Mean per channel by which the site normalizes inputs, empty if it does not; None if
+            the site does not say.
+        std: Standard deviation per channel, likewise.
     """
 
     data: str
@@ -66,7 +75,54 @@ class Outline:
     channels: int
     versions: str
     shape: tuple[int, ...] = ()
-    tokens: bool = False
+    dtype: str = ""
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, as a record of Flower and the run folder hold them."""
+        form: dict[str, Any] = {
+            "data": self.data,
+            "task": str(self.task),
+            "classes": list(self.classes),
+            "channels": self.channels,
+            "versions": self.versions,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+        }
+        if self.mean is not None and self.std is not None:
+            form |= {"mean": list(self.mean), "std": list(self.std)}
+        return form
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Outline:
+        """Return the outline in untrusted values.
+
+        Raises:
+            KeyError, TypeError, ValueError: An entry is missing or makes no sense.
+        """
+        classes = form["classes"]
+        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+            raise TypeError("classes must be names")
+        channels, shape = _integer(form["channels"]), _shape(form.get("shape", []))
+        # Older runs say only whether inputs are token ids.
+        dtype = str(form.get("dtype", "int64" if form.get("tokens") is True else ""))
+        if dtype not in ("", *INPUT_DTYPES):
+            raise ValueError(f"{quote(dtype)} is no type of inputs")
+        mean, std = (_statistics(form.get(name), channels) for name in ("mean", "std"))
+        if (mean is None, mean == ()) != (std is None, std == ()) or min(std or (1.0,)) <= 0:
+            raise ValueError("mean and std do not fit together")
+        return cls(
+            data=str(form["data"]),
+            task=Task(str(form["task"])),
+            classes=tuple(classes),
+            channels=channels,
+            versions=str(form["versions"]),
+            shape=shape,
+            dtype=dtype,
+            mean=mean,
+            std=std,
+        )
 
 
 @dataclass(frozen=True)
@@ -129,16 +185,8 @@ def pack_client_info(
     facts: dict[str, Any] = {"client": info.client, "samples": info.samples}
     if info.dispersion is not None:
         facts["dispersion"] = info.dispersion
-    form: dict[str, Any] = {
-        "data": outline.data,
-        "task": str(outline.task),
-        "classes": list(outline.classes),
-        "channels": outline.channels,
-        "versions": outline.versions,
-        "shape": list(outline.shape),
-        "tokens": outline.tokens,
-    }
-    content = RecordDict({FACTS: MetricRecord(facts), OUTLINE: ConfigRecord(form)})
+    form = ConfigRecord(outline.to_json())
+    content = RecordDict({FACTS: MetricRecord(facts), OUTLINE: form})
     if measured:
         arrays = {name: Array(array) for name, array in measured.items()}
         content[MEASURED] = ArrayRecord(arrays)
@@ -150,18 +198,7 @@ def unpack_client_info(content: RecordDict) -> tuple[dict[str, object], Outline]
     facts = _record(content, FACTS, MetricRecord)
     form = _record(content, OUTLINE, ConfigRecord)
     try:
-        classes = form["classes"]
-        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-            raise TypeError("classes must be names")
-        outline = Outline(
-            data=str(form["data"]),
-            task=Task(str(form["task"])),
-            classes=tuple(str(name) for name in classes),
-            channels=_integer(form["channels"]),
-            versions=str(form["versions"]),
-            shape=_shape(form.get("shape", [])),
-            tokens=form.get("tokens") is True,
-        )
+        outline = Outline.from_json(form)
     except (KeyError, TypeError, ValueError) as error:
         raise ReplyError(f"client info: the outline cannot be read: {quote(error)}") from error
     figures: dict[str, object] = {
@@ -326,6 +363,17 @@ def _shape(value: object) -> tuple[int, ...]:
     if lengths is None or len(lengths) > 8 or not all(0 < length < 2**31 for length in lengths):
         raise ValueError(f"{quote(value)} is no shape")
     return lengths
+
+
+def _statistics(value: object, channels: int) -> tuple[float, ...] | None:
+    """Return one finite number for each channel, or none at all."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(number) is float for number in value):
+        raise TypeError(f"{quote(value)} is no list of numbers")
+    if len(value) not in (0, channels) or not all(math.isfinite(number) for number in value):
+        raise ValueError(f"{quote(value)} is not one number for each channel")
+    return tuple(value)
 
 
 def _integer(value: object) -> int:

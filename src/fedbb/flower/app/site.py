@@ -145,24 +145,24 @@ def outline_of(dataset: Dataset) -> Outline:
         dataset.channels,
         VERSIONS,
         shape,
-        tokens=dataset.train.inputs.dtype.kind == "i",
+        str(dataset.train.inputs.dtype),
+        dataset.mean,
+        dataset.std,
     )
 
 
 def dataset_of(outline: Outline) -> Dataset:
     """Return a data set of this form without any example, for a server that has no data."""
     shape = outline.shape or (outline.channels, 1, 1)
-    kind = np.int64 if outline.tokens else np.float32
-    nothing = Examples(np.empty((0, *shape), kind), np.empty(0))
-    zeros = () if outline.tokens else (0.0,) * outline.channels
+    nothing = Examples(np.empty((0, *shape), outline.dtype or "float32"), np.empty(0))
     return Dataset(
         name=outline.data,
         task=outline.task,
         classes=outline.classes,
         train=nothing,
         test=replace(nothing),
-        mean=zeros,
-        std=tuple(1.0 for _ in zeros),
+        mean=outline.mean or (),
+        std=outline.std or (),
     )
 
 
