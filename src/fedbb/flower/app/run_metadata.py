@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import Outline
 from fedbb.flower.app.settings import Scoring
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, LabelCounts
+from fedbb.records import ClientInfo, IntArray, LabelCounts
 from fedbb.runs.folder import CLIENTS_FILE, RunFolder
 from fedbb.runs.metadata import (
     ClientRecord,
@@ -27,7 +29,8 @@ from fedbb.runs.model_info import ModelInfo
 class RunMetadata:
     """A run on Flower: its name at the sites, who scores, the form of the data, the clients.
 
-    The infos of `hidden` clients, those of a private run, hold nothing but their number.
+    The infos of `hidden` clients, those of a private run, hold nothing but their number. `measured`
+    are the sums over all clients of what the method's server steps measure of labels.
     """
 
     run: str
@@ -35,6 +38,7 @@ class RunMetadata:
     outline: Outline
     infos: tuple[ClientInfo, ...]
     hidden: bool = False
+    measured: Mapping[str, IntArray] = field(default_factory=dict)
 
 
 def name_run(recipe: Recipe) -> str:
@@ -45,6 +49,7 @@ def name_run(recipe: Recipe) -> str:
 
 def save_run_metadata(folder: RunFolder, metadata: RunMetadata) -> None:
     """Write the metadata of a run into its folder."""
+    sums = {name: values.tolist() for name, values in metadata.measured.items()}
     folder.write_json(
         CLIENTS_FILE,
         {
@@ -52,6 +57,7 @@ def save_run_metadata(folder: RunFolder, metadata: RunMetadata) -> None:
             "score": metadata.score,
             "outline": metadata.outline.to_json(),
             "cards": [_plain(info, hidden=metadata.hidden) for info in metadata.infos],
+            **({"measured": sums} if sums else {}),
         },
     )
 
@@ -72,7 +78,11 @@ def load_run_metadata(folder: RunFolder) -> RunMetadata:
         outline = Outline.from_json(plain["outline"])
         infos = tuple(ClientInfo(**{"samples": 0, **info}) for info in plain["cards"])
         hidden = all("samples" not in info for info in plain["cards"])
-        return RunMetadata(plain["run"], plain["score"], outline, infos, hidden)
+        measured = {
+            str(name): np.asarray(values, dtype=np.int64)
+            for name, values in plain.get("measured", {}).items()
+        }
+        return RunMetadata(plain["run"], plain["score"], outline, infos, hidden, measured)
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{folder.file(CLIENTS_FILE)} is damaged: {error!r}") from error
 

@@ -17,18 +17,28 @@ import numpy.lib.format as npy
 import numpy.typing as npt
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from torch import Tensor
 
 from fedbb._util.text import quote, shorten
 from fedbb._version import __version__
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
-from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Task
+from fedbb.records import (
+    ClientInfo,
+    ClientUpdate,
+    FloatArray,
+    IntArray,
+    ModelState,
+    Task,
+    Tensors,
+)
 from fedbb.rounds.replies import MOST_SAMPLES, Reply
 from fedbb.runs.model_info import INPUT_DTYPES
 from fedbb.state import state_from_arrays, state_to_arrays
 from fedbb.training.config import TrainJob
 
 STATE, FACTS, OUTLINE, VECTORS = "state", "facts", "outline", "vectors"
+BROADCAST, STATISTICS, MEASURED = "broadcast", "statistics", "measured"
 PER_CLASS = ("recall", "f1", "auroc", "average_precision")
 MACRO = ("accuracy", "balanced_accuracy", "f1", "auroc", "average_precision")
 SCORED = ("test", "validation")
@@ -148,17 +158,39 @@ def unpack_state(content: RecordDict) -> ModelState:
     return state_from_arrays(read_arrays(_record(content, STATE, ArrayRecord)))
 
 
+def pack_tensors(tensors: Tensors) -> ArrayRecord:
+    """Return named tensors as a record, like the parameters of a state."""
+    return pack_state(ModelState(tensors, {}))
+
+
+def unpack_tensors(content: RecordDict, key: str) -> dict[str, Tensor]:
+    """Return the named tensors of a record in a message from the server, none without it."""
+    if key not in content:
+        return {}
+    return dict(state_from_arrays(read_arrays(_record(content, key, ArrayRecord))).params)
+
+
 def read_arrays(record: Mapping[str, Array]) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of an untrusted record."""
     return {name: _read(name, array) for name, array in record.items()}
 
 
-def pack_client_info(info: ClientInfo, outline: Outline) -> RecordDict:
-    """Return what a site reports before the first round."""
+def pack_client_info(
+    info: ClientInfo, outline: Outline, measured: Mapping[str, IntArray] | None = None
+) -> RecordDict:
+    """Return what a site reports before the first round.
+
+    `measured` is what it measured of its labels for the server steps of the method.
+    """
     facts: dict[str, Any] = {"client": info.client, "samples": info.samples}
     if info.dispersion is not None:
         facts["dispersion"] = info.dispersion
-    return RecordDict({FACTS: MetricRecord(facts), OUTLINE: ConfigRecord(outline.to_json())})
+    form = ConfigRecord(outline.to_json())
+    content = RecordDict({FACTS: MetricRecord(facts), OUTLINE: form})
+    if measured:
+        arrays = {name: Array(array) for name, array in measured.items()}
+        content[MEASURED] = ArrayRecord(arrays)
+    return content
 
 
 def unpack_client_info(content: RecordDict) -> tuple[dict[str, object], Outline]:
@@ -175,8 +207,17 @@ def unpack_client_info(content: RecordDict) -> tuple[dict[str, object], Outline]
     return figures, outline
 
 
-def pack_train_request(request: TrainRequest, state: ArrayRecord) -> RecordDict:
-    """Return a job as a message's content; the state is packed once for all sites."""
+def unpack_measured(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
+    """Return what a site measured for the server steps, unchecked; nothing if it sent none."""
+    if MEASURED not in content:
+        return {}
+    return read_arrays(_record(content, MEASURED, ArrayRecord))
+
+
+def pack_train_request(
+    request: TrainRequest, state: ArrayRecord, broadcast: ArrayRecord | None = None
+) -> RecordDict:
+    """Return a job as a message's content; state and broadcast are packed once for all sites."""
     job = request.job
     facts: dict[str, Any] = {
         "client": job.client,
@@ -186,7 +227,12 @@ def pack_train_request(request: TrainRequest, state: ArrayRecord) -> RecordDict:
         "since": NEVER if request.since is None else request.since,
         "run": request.run,
     }
-    return RecordDict({STATE: state, FACTS: ConfigRecord(facts)})
+    if job.measure:
+        facts["measure"] = 1
+    content = RecordDict({STATE: state, FACTS: ConfigRecord(facts)})
+    if broadcast is not None:
+        content[BROADCAST] = broadcast
+    return content
 
 
 def unpack_train_request(content: RecordDict) -> TrainRequest:
@@ -199,7 +245,8 @@ def unpack_train_request(content: RecordDict) -> TrainRequest:
         run = str(facts["run"])
     except (KeyError, TypeError) as error:
         raise ReplyError(f"the job cannot be read: {quote(error)}") from error
-    job = TrainJob(client, number, seed, unpack_state(content))
+    broadcast, measure = unpack_tensors(content, BROADCAST), facts.get("measure") == 1
+    job = TrainJob(client, number, seed, unpack_state(content), broadcast, measure)
     return TrainRequest(job, attempt, run, None if since == NEVER else since)
 
 
@@ -217,7 +264,10 @@ def pack_update(
         "kept": int(kept),
         "lost": int(lost),
     }
-    return RecordDict({STATE: pack_state(update.state), FACTS: MetricRecord(facts)})
+    content = RecordDict({STATE: pack_state(update.state), FACTS: MetricRecord(facts)})
+    if update.statistics:
+        content[STATISTICS] = pack_tensors(update.statistics)
+    return content
 
 
 def unpack_update(content: RecordDict) -> TrainResponse:
@@ -226,7 +276,10 @@ def unpack_update(content: RecordDict) -> TrainResponse:
     arrays = read_arrays(_record(content, STATE, ArrayRecord))
     names = ("client", "round", "attempt", "steps", "train_loss", "seconds")
     client, number, attempt, steps, loss, seconds = (facts.get(name) for name in names)
-    reply = Reply(client, number, attempt, arrays, steps, loss, seconds)
+    found: Mapping[str, object] = {}
+    if STATISTICS in content:
+        found = read_arrays(_record(content, STATISTICS, ArrayRecord))
+    reply = Reply(client, number, attempt, arrays, steps, loss, seconds, found)
     return TrainResponse(reply, kept=facts.get("kept") == 1, lost=facts.get("lost") == 1)
 
 

@@ -26,11 +26,13 @@ from fedbb.flower.app.site import dataset_of, outline_of
 from fedbb.flower.app.transport import GridTransport
 from fedbb.imbalance import count_labels
 from fedbb.methods import Method
+from fedbb.models.base import classifier_name
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, LabelCounts
+from fedbb.records import ClientInfo, LabelCounts, RunFacts
 from fedbb.rounds.loop import Score
 from fedbb.rounds.round import PlainRound, accept_all
+from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.metadata import model_info_of
@@ -78,6 +80,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             _measures(method.weighting),
             hidden=recipe.privacy != "none",
             patience=max(settings.wait, 60.0),
+            method=method,
             key_clients=settings.node_keys,
         )
         private = _open_private(settings, method, registry) if registry.hidden else None
@@ -99,6 +102,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             recipe.defense,
             metadata.run,
             patience=settings.wait,
+            method=method,
         )
         runtime = _open_runtime(recipe, method, engine, metadata, own)
         if private is not None:
@@ -180,7 +184,13 @@ def _begin(
     assert registry.outline is not None
     check_data(settings.recipe, method, dataset_of(registry.outline), len(infos))
     outline = _pool_statistics(registry.outline, registry.outlines, infos)
-    metadata = RunMetadata(name_run(settings.recipe), settings.score, outline, tuple(infos))
+    metadata = RunMetadata(
+        name_run(settings.recipe),
+        settings.score,
+        outline,
+        tuple(infos),
+        measured=registry.measured_sums(),
+    )
     model = _describe_model(settings.recipe, method, outline, own)
     set_up(folder, settings.recipe, method, metadata, _scored_cases(own), model)
     log.info("%d sites, %d samples", len(infos), sum(info.samples for info in infos))
@@ -266,9 +276,23 @@ def _open_runtime(
     if own is not None:
         batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
         score = Scorer(model, dataset, own.scored, batch, device)
+    facts = RunFacts(
+        dataset.task,
+        len(dataset.classes),
+        classifier_name(model),
+        len(metadata.infos),
+        recipe.seed,
+    )
+    engine.facts = facts
     # The engine has validated each reply on arrival; the round need not hold all to do so again.
     plain = PlainRound(
-        engine.train, method, metadata.infos, recipe.seed, recipe.defense, validate=accept_all
+        engine.train,
+        method,
+        metadata.infos,
+        recipe.seed,
+        recipe.defense,
+        validate=accept_all,
+        server_steps=ServerSteps(method.server, facts, metadata.measured),
     )
     return RunRuntime(plain, score, snapshot(model), engine.state_rounds)
 
