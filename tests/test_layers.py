@@ -19,7 +19,7 @@ LAYERS = (
     ("_util", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
-    ("aggregation", "losses", "models", "penalties"),
+    ("aggregation", "classifiers", "losses", "models", "penalties"),
     ("methods",),
     ("analysis", "evaluation", "training"),
     ("simulation",),
@@ -42,6 +42,7 @@ LAYERS = (
 
 # (who, whom): the only imports allowed between parts of one row.
 NEIGHBORS = {
+    ("classifiers", "models"),
     ("penalties", "models"),
     ("__main__", "cli"),
 }
