@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.imbalance.counts import sum_by_group
+from fedbb.imbalance import sum_by_group
 from fedbb.records import FloatArray, IntArray
 
 

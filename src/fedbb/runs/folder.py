@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -182,9 +183,7 @@ class RunFolder:
         """Return the SHA-256 of the recipe as far as results depend on it; None without one."""
         if not self.is_run():
             return None
-        recipe = make_recipe(self.read_json("recipe.json"), f"recipe of {self.path}")
-        values = recipe.decisive.model_dump(mode="json", exclude={"name"})
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        return _recipe_digest(json.dumps(self.read_json("recipe.json")), self.path)
 
     @property
     def client_states(self) -> ClientStateFiles:
@@ -243,6 +242,14 @@ class RunFolder:
 
     def _checkpoints(self) -> list[Path]:
         return sorted(self.file("checkpoints").glob("round-*.safetensors"), reverse=True)
+
+
+@lru_cache(maxsize=8)  # every round asks for it
+def _recipe_digest(recipe: str, path: Path) -> str:
+    """Return the SHA-256 of a recipe, given as JSON, as far as results depend on it."""
+    made = make_recipe(json.loads(recipe), f"recipe of {path}")
+    values = made.decisive.model_dump(mode="json", exclude={"name"})
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager

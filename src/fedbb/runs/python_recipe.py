@@ -17,7 +17,7 @@ from fedbb.data.splits import hold_out
 from fedbb.errors import RecipeError
 from fedbb.methods import Method, build_method
 from fedbb.models.base import set_classifier
-from fedbb.models.build import ModelSource
+from fedbb.models.registry import ModelSource
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import KINDS, Rule, divide
 from fedbb.recipes.check import check_settings

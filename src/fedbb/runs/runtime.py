@@ -14,8 +14,7 @@ from fedbb.data.dataset import Dataset
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
-from fedbb.models.build import ModelSource, finish_model, resolve_model
-from fedbb.models.registry import MODELS
+from fedbb.models.registry import MODELS, ModelSource, finish_model, resolve_model
 from fedbb.models.weights import load_weights
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ModelState

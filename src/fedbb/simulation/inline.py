@@ -11,9 +11,8 @@ from torch import nn
 from fedbb.aggregation.merging import Weighting
 from fedbb.methods import Method
 from fedbb.records import ClientInfo, ClientState, ClientUpdate
-from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig, TrainJob
-from fedbb.training.local import NO_STATE, train_client
+from fedbb.training.local import NO_STATE, ClientDataset, train_client
 
 
 class Engine(Protocol):

@@ -1,30 +1,98 @@
-"""The only local training loop: every method trains here."""
+"""Local training on one client: its data, its batches, and the only training loop."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 import torch
 from torch import Tensor, nn
 
+from fedbb.data.dataset import Dataset
+from fedbb.data.transforms import Augmentation, apply, draw, normalize
 from fedbb.errors import DivergedError
+from fedbb.imbalance import count_groups, count_labels
 from fedbb.methods import Method
 from fedbb.models.base import Outputs, run_network
 from fedbb.penalties.base import Anchors, Step
-from fedbb.records import ClientState, ClientUpdate, ModelState
-from fedbb.rng import torch_stream
+from fedbb.records import ClientState, ClientUpdate, IntArray, LabelCounts, ModelState
+from fedbb.rng import stream, torch_stream
 from fedbb.state import is_finite, restore, snapshot
-from fedbb.training.client_dataset import ClientDataset, batches
 from fedbb.training.config import LocalConfig, TrainJob, check_optimizer
 from fedbb.training.optimizer import LocalOptimizer, effective_steps
 
 Batch = tuple[Tensor, Tensor]
-"""Images and targets."""
+"""Inputs and targets."""
 
 NO_STATE = ClientState()
+
+
+@dataclass(frozen=True, eq=False)
+class ClientDataset:
+    """One client's part of a data set, by row; the inputs are not copied.
+
+    Args:
+        dataset: the data of all clients.
+        indices: the rows of this client.
+        counted: its label counts where they are known; else they are counted when first needed.
+    """
+
+    dataset: Dataset
+    indices: IntArray
+    counted: LabelCounts | None = None
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @cached_property
+    def counts(self) -> LabelCounts:
+        """The label counts of this part."""
+        if self.counted is not None:
+            return self.counted
+        labels = self.dataset.train.labels[self.indices]
+        return count_labels(labels, self.dataset.task, len(self.dataset.classes))
+
+
+def make_client_datasets(dataset: Dataset, clients: Sequence[IntArray]) -> list[ClientDataset]:
+    """Return the part of every client, given its rows; all labels are counted here, once."""
+    counts = count_groups(dataset.train.labels, clients, dataset.task, len(dataset.classes))
+    return [
+        ClientDataset(dataset, indices, counted)
+        for indices, counted in zip(clients, counts, strict=True)
+    ]
+
+
+def batches(
+    client: ClientDataset, job: TrainJob, local: LocalConfig, epoch: int
+) -> Iterator[Batch]:
+    """Yield (inputs, targets) of one epoch, normalized and, if the settings say so, augmented."""
+    dataset = client.dataset
+    place = (job.round, job.client, epoch)
+    order = stream(job.seed, "order", *place).permutation(len(client))
+    draws = None
+    if local.augment and dataset.augmentation != Augmentation():
+        rng = stream(job.seed, "augment", *place)
+        draws = draw(dataset.augmentation, len(client), rng)
+    for positions in _cut(order, local):
+        rows = client.indices[positions]
+        inputs = torch.from_numpy(dataset.train.inputs[rows])
+        targets = torch.from_numpy(dataset.train.labels[rows])
+        if draws is not None:
+            inputs = apply(inputs, draws.take(positions))
+        yield normalize(inputs, dataset.mean, dataset.std), targets
+
+
+def _cut(order: IntArray, local: LocalConfig) -> Iterator[IntArray]:
+    """Cut an epoch's order into batches; a short last one is kept if it is the only one."""
+    for start in range(0, len(order), local.batch_size):
+        batch = order[start : start + local.batch_size]
+        if local.drop_last and start > 0 and len(batch) < local.batch_size:
+            return
+        yield batch
 
 
 def train_client(

@@ -30,8 +30,8 @@ from fedbb.simulation.pool.protocol import (
     unpack_state,
 )
 from fedbb.state import restore
-from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig, TrainJob
+from fedbb.training.local import ClientDataset
 
 Array = npt.NDArray[Any]
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
 from fedbb.errors import RecipeError
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import count_labels
 from fedbb.losses.class_balanced import ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.focal import Focal
