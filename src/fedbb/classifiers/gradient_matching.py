@@ -111,7 +111,8 @@ def _contrast_logits(
 
 
 def _cosine(one: Tensor, two: Tensor) -> Tensor:
-    return (one * two).sum(dim=-1) / (one.norm(dim=-1) * two.norm(dim=-1) + EPSILON)
+    norms: Tensor = one.norm(dim=-1) * two.norm(dim=-1)
+    return (one * two).sum(dim=-1) / (norms + EPSILON)
 
 
 def _cosine_gradient(one: Tensor, two: Tensor) -> Tensor:
@@ -120,4 +121,5 @@ def _cosine_gradient(one: Tensor, two: Tensor) -> Tensor:
     product = length * other + EPSILON
     along = (one * two).sum(dim=-1, keepdim=True) * other / product.square()
     unit = torch.where(length > 0, one / torch.where(length > 0, length, 1.0), 0.0)
-    return -two / product + along * unit
+    gradient: Tensor = along * unit - two / product
+    return gradient

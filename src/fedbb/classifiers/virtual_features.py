@@ -118,4 +118,5 @@ def _shape(noise: Tensor, covariance: Tensor) -> Tensor:
     if not mean_variance > 0:
         return torch.zeros_like(noise)
     jitter = JITTER * mean_variance * torch.eye(len(covariance), dtype=covariance.dtype)
-    return noise @ torch.linalg.cholesky(covariance + jitter).T
+    lower: Tensor = torch.linalg.cholesky(covariance + jitter)
+    return noise @ lower.T

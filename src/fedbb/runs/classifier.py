@@ -46,6 +46,7 @@ BLENDS = tuple(step / 10 for step in range(11))
 """The shares that are compared on validation data."""
 
 BATCH = 256
+LDA = ClosedForm()
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,7 @@ def fit_classifier(
     Raises:
         RecipeError: The classifier is no linear layer with a bias, or an option is not allowed.
     """
-    form = _form(rule, prior, shrinkage)
+    form = find_form(rule, prior, shrinkage)
     network = deepcopy(model).eval()
     rows = clients.clients if isinstance(clients, Partition) else clients
     fit = _Fit(network, data, batch_size)
@@ -122,10 +123,8 @@ def fit_classifier(
 
 def refit(
     path: Path,
+    form: ClosedForm = LDA,
     *,
-    rule: Rule = "lda",
-    prior: Prior = "equal",
-    shrinkage: float | Literal["oas"] = "oas",
     blend: Blend = 1.0,
     out: Path | None = None,
     allow_code: AllowedCode = False,
@@ -134,9 +133,7 @@ def refit(
 
     Args:
         path: Folder of the run, which stays as it is.
-        rule: See `fit_classifier`, as for the arguments that follow.
-        prior: "equal" or "federation".
-        shrinkage: From 0 to 1, or "oas".
+        form: How the classifier is computed.
         blend: From 0 to 1, or "validation", if the run holds out validation data.
         out: File for the model with the new classifier.
         allow_code: Whether model.name may be "package.module:function", which runs that code.
@@ -145,7 +142,6 @@ def refit(
         RunError: The run is unfinished or private, or its data changed.
         RecipeError: The classifier is no linear layer with a bias, or an option is not allowed.
     """
-    form = _form(rule, prior, shrinkage)
     folder = RunFolder(path)
     recipe = read_run_recipe(folder)
     if recipe.privacy != "none":
@@ -175,9 +171,10 @@ def refit(
     return found
 
 
-def _form(rule: Rule, prior: Prior, shrinkage: float | Literal["oas"]) -> ClosedForm:
+def find_form(rule: str, prior: str, shrinkage: float | Literal["oas"]) -> ClosedForm:
+    """Return the closed form of these options; RecipeError says what is allowed."""
     try:
-        return ClosedForm(rule, prior, shrinkage)
+        return ClosedForm(rule, prior, shrinkage)  # type: ignore[arg-type]  # checked there
     except ValueError as error:
         raise RecipeError(str(error)) from error
 
