@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from fedbb.classifiers.head import Head, blend_heads, linear_classifier, place_head, read_head
+from fedbb.classifiers.head import Head, blend_heads, place_head, read_head
 from fedbb.classifiers.sums import sum_embeddings
 from fedbb.errors import RecipeError
-from fedbb.models.base import run_network
+from fedbb.models.base import linear_classifier, run_network
 from fedbb.models.registry import MODELS, build_model
 from fedbb.records import Task
 from fedbb.state import restore, snapshot

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedbb.classifiers.sums import EmbeddingSums
-from fedbb.errors import RecipeError
-from fedbb.models.base import classifier_name, name_of
-from fedbb.records import ModelState, Task
+from fedbb.records import ModelFacts, ModelState, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +35,9 @@ class Head:
         return replace(self, weight=self.weight * column, bias=self.bias * factor)
 
 
-def linear_classifier(network: nn.Module, classes: int) -> str:
-    """Return the name of a network's classifier, which must be a linear layer with a bias.
-
-    Raises:
-        RecipeError: it is something else.
-    """
-    name = classifier_name(network)
-    layer = None if name is None else network.get_submodule(name)
-    if isinstance(layer, nn.Linear) and layer.out_features == classes and layer.bias is not None:
-        return str(name)
-    found = "none" if name is None else f"{name!r}, {layer}"
-    raise RecipeError(
-        "a classifier that is set in closed form or trained again is an nn.Linear with a bias and "
-        f"one output for each of the {classes} classes; that of {name_of(network)} is {found}"
-    )
+def head_width(model: ModelState, facts: ModelFacts) -> int:
+    """Return the width of the embedding, from the state of a model with a linear classifier."""
+    return int(model.params[f"{facts.classifier}.weight"].shape[1])
 
 
 def read_head(state: ModelState, classifier: str) -> Head:

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from fedbb._util.files import finite_or_none
 from fedbb._util.plugins import AllowedCode
 from fedbb.classifiers.closed_form import ClosedForm, Prior, Rule
-from fedbb.classifiers.head import Head, blend_heads, linear_classifier, place_head, read_head
+from fedbb.classifiers.head import Head, blend_heads, place_head, read_head
 from fedbb.classifiers.sums import EmbeddingSums, add_sums, sum_embeddings
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.transforms import normalize
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import Scorer, Scores, score_logits
-from fedbb.models.base import run_network
+from fedbb.models.base import linear_classifier, run_network
 from fedbb.partition.partition import Partition
 from fedbb.recipes.check import method_of
 from fedbb.records import IntArray, ModelState
