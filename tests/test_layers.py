@@ -19,7 +19,8 @@ LAYERS = (
     ("_util", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
-    ("aggregation", "classifiers", "losses", "models", "penalties"),
+    ("aggregation", "losses", "models", "penalties", "sampling", "statistics"),
+    ("classifiers",),
     ("methods",),
     ("analysis", "evaluation", "training"),
     ("simulation",),
@@ -42,8 +43,9 @@ LAYERS = (
 
 # (who, whom): the only imports allowed between parts of one row.
 NEIGHBORS = {
-    ("classifiers", "models"),
     ("penalties", "models"),
+    ("statistics", "losses"),
+    ("statistics", "models"),
     ("__main__", "cli"),
 }
 
