@@ -119,5 +119,5 @@ def test_the_classifier_of_every_network_is_linear_in_its_embedding(name, projec
     ],
 )
 def test_a_network_without_a_linear_classifier_is_refused(network, found):
-    with pytest.raises(RecipeError, match=f"3 classes; that of .* is {found}"):
+    with pytest.raises(RecipeError, match=f"one output for each class; that of .* is {found}"):
         linear_classifier(network, 3)

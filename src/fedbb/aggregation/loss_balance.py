@@ -13,8 +13,8 @@ import torch
 from fedbb.aggregation.server_step import ServerStep, Turn
 from fedbb.records import FloatArray, IntArray, ModelState, RunFacts, Tensors
 
-LOSSES = "start-loss.loss"
-"""The statistic that the step reads."""
+LOSSES, SAMPLES = "start-loss.loss", "start-loss.samples"
+"""The statistics that the step reads."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class LossBalance(ServerStep):
                 )
 
     def begin(self, first: ModelState, facts: RunFacts, measured: IntArray | None) -> Tensors:
-        """Return λ of every client, which is 0; and base weights, which are not known yet."""
+        """Return λ of every client, which is 0."""
         return {"multipliers": torch.zeros(facts.clients, dtype=torch.float64)}
 
     def weigh(self, state: Tensors, weights: FloatArray) -> FloatArray:
@@ -54,8 +54,10 @@ class LossBalance(ServerStep):
 
     def step(self, state: Tensors, turn: Turn) -> tuple[Tensors, ModelState]:
         """Move the multipliers of the clients that reported a loss."""
-        losses = {client: float(value) for client, value in turn.each.get(LOSSES, {}).items()}
-        moved = move_multipliers(state["multipliers"].numpy(), losses, self)
+        reported = turn.each.get(LOSSES, {})
+        losses = {client: float(value) for client, value in reported.items()}
+        shares = {client: float(turn.each[SAMPLES][client]) for client in losses}
+        moved = move_multipliers(state["multipliers"].numpy(), losses, shares, self)
         return {"multipliers": torch.from_numpy(moved)}, turn.merged
 
 
@@ -73,19 +75,24 @@ def balance_weights(weights: FloatArray, multipliers: FloatArray) -> FloatArray:
 
 
 def move_multipliers(
-    multipliers: FloatArray, losses: Mapping[int, float], spec: LossBalance
+    multipliers: FloatArray,
+    losses: Mapping[int, float],
+    shares: Mapping[int, float],
+    spec: LossBalance,
 ) -> FloatArray:
     """Return λ after a step of dual ascent; clients without a loss keep theirs.
 
     Args:
         multipliers: λ of every client.
         losses: the loss of each client that reported one.
+        shares: how much each of them counts in the mean loss.
         spec: the hyper-parameters.
     """
     moved = multipliers.copy()
     if not losses:
         return moved
-    mean = math.fsum(losses.values()) / len(losses)
+    total = math.fsum(shares[client] for client in losses)
+    mean = math.fsum(shares[client] * loss for client, loss in losses.items()) / total
     for client, loss in losses.items():
         step = spec.lr / len(multipliers) * (loss - mean - spec.tolerance)
         moved[client] = min(max(moved[client] + step, 0.0), spec.most)

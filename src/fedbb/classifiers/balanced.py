@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbb.aggregation.server_step import ServerStep, Turn
-from fedbb.classifiers.closed_form import ClosedForm
+from fedbb.classifiers.closed_form import LDA, ClosedForm
 from fedbb.classifiers.head import blend_heads, head_width, place_head, read_head
 from fedbb.classifiers.sums import EmbeddingSums, add_sums, sum_embeddings, sum_shapes
 from fedbb.models.base import run_network
@@ -31,6 +31,7 @@ class SummedEmbeddings(Statistic):
 
     every: int = 1
     name: ClassVar[str] = "embeddings"
+    linear_classifier: ClassVar[bool] = True
     moment: ClassVar[Moment] = "merged"
 
     def __post_init__(self) -> None:
@@ -51,7 +52,9 @@ class SummedEmbeddings(Statistic):
     def compute(self, view: ClientView) -> Tensors:
         """Return the sums over the client's samples."""
         return add_sums(
-            sum_embeddings(embed(view.model, inputs), targets.cpu(), view.facts.classes, view.facts.task)
+            sum_embeddings(
+                embed(view.model, inputs), targets.cpu(), view.facts.classes, view.facts.task
+            )
             for inputs, targets in view.batches()
         ).tensors()
 
@@ -85,10 +88,11 @@ class BalancedClassifier(ServerStep):
         ValueError: a value outside of its range.
     """
 
-    closed_form: ClosedForm = ClosedForm()
+    closed_form: ClosedForm = LDA
     blend: float = 1.0
     restart: bool = False
     name: ClassVar[str] = "classifier"
+    sets_classifier: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.blend <= 1.0:

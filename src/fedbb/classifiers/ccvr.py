@@ -1,4 +1,4 @@
-"""CCVR in a run: class moments of the merged model, virtual features, a classifier trained again."""
+"""CCVR in a run: class moments of the merged model, and a classifier trained on drawn features."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from fedbb.rng import stream
 from fedbb.state import select
 from fedbb.statistics.base import ClientView, Moment, Statistic, form
 
+RETRAINING = Retraining(epochs=1, batch_size=64, lr=0.01)
+
 
 @dataclass(frozen=True)
 class FeatureMoments(Statistic):
@@ -42,6 +44,7 @@ class FeatureMoments(Statistic):
     diagonal: bool = False
     every: int = 1
     name: ClassVar[str] = "moments"
+    linear_classifier: ClassVar[bool] = True
     moment: ClassVar[Moment] = "merged"
 
     def __post_init__(self) -> None:
@@ -89,13 +92,17 @@ class VirtualFeatures(ServerStep):
     """
 
     features: int = 200
-    retraining: Retraining = Retraining(epochs=1, batch_size=64, lr=0.01)
+    retraining: Retraining = RETRAINING
     name: ClassVar[str] = "ccvr"
-    tasks: ClassVar[tuple[Task, ...]] = (Task.MULTICLASS,)
+    sets_classifier: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.features < 0:
             raise ValueError(f"features must be at least 0, not {self.features}")
+
+    def supports(self, task: Task) -> bool:
+        """Support multi-class only: features are of one class each."""
+        return task is Task.MULTICLASS
 
     def begin(self, first: ModelState, facts: RunFacts, measured: IntArray | None) -> Tensors:
         """Return a place for the classifier."""

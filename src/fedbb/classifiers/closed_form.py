@@ -169,6 +169,10 @@ class ClosedForm:
         return amount / (1 - amount) * mean_variance
 
 
+LDA = ClosedForm()
+"""Linear discriminant analysis with equal priors."""
+
+
 def oas_shrinkage(trace: float, square: float, width: int, samples: float) -> float:
     """Return the oracle approximating shrinkage of Chen et al. (2010) from sums alone.
 

@@ -28,6 +28,9 @@ from fedbb.rng import stream
 from fedbb.state import select
 from fedbb.statistics.base import ClientView, Statistic, form
 
+RETRAINING = Retraining(epochs=300, batch_size=32, lr=0.01)
+"""The authors' settings."""
+
 TOLERANCE = 1e-4
 """Rounding that is allowed in the gradients of a client."""
 
@@ -40,6 +43,7 @@ class HeadGradients(Statistic):
     """The mean gradient of the re-trained classifier by the client's samples of each class."""
 
     name: ClassVar[str] = "head-gradients"
+    linear_classifier: ClassVar[bool] = True
 
     def shapes(self, model: ModelState, facts: ModelFacts) -> Tensors:
         """Return the shapes of the gradients, zeros for classes that a client does not hold."""
@@ -115,13 +119,13 @@ class FederatedFeatures(ServerStep):
     features: int = 100
     steps: int = 100
     lr: float = 0.1
-    retraining: Retraining = Retraining(epochs=300, batch_size=32, lr=0.01)
+    retraining: Retraining = RETRAINING
     known_only: bool = True
     contrast: float = 0.0
     temperature: float = 0.1
     prototypes: tuple[tuple[float, ...], ...] = ()
     name: ClassVar[str] = "creff"
-    tasks: ClassVar[tuple[Task, ...]] = (Task.MULTICLASS,)
+    sets_classifier: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.features < 1 or self.steps < 0:
@@ -142,6 +146,10 @@ class FederatedFeatures(ServerStep):
             raise ValueError(
                 "contrast above 0 needs a prototype of each class, the `text` of a teacher file"
             )
+
+    def supports(self, task: Task) -> bool:
+        """Support multi-class only: features are of one class each."""
+        return task is Task.MULTICLASS
 
     def begin(self, first: ModelState, facts: RunFacts, measured: IntArray | None) -> Tensors:
         """Return features from a unit Gaussian, and a fresh head."""
@@ -231,9 +239,7 @@ class FederatedFeatures(ServerStep):
         return Head(weight, bias)
 
 
-def fit_prototypes(
-    prototypes: tuple[tuple[float, ...], ...], classes: int, width: int
-) -> Tensor:
+def fit_prototypes(prototypes: tuple[tuple[float, ...], ...], classes: int, width: int) -> Tensor:
     """Return unit prototypes of the width of the embedding, with the inner products they had.
 
     Only inner products with features matter, and features are free to turn, so any isometry will

@@ -52,7 +52,7 @@ class Retraining:
         """
         weight, bias = head.weight.clone(), head.bias.clone()
         truth = torch.nn.functional.one_hot(labels, len(bias)).to(weight)
-        for epoch in range(self.epochs):
+        for epoch in range(self.epochs if len(labels) else 0):
             places = torch.from_numpy(order(epoch))
             for batch in places.split(self.batch_size):
                 inputs = features[batch]

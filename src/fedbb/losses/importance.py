@@ -5,7 +5,6 @@ the images of a class look alike everywhere, the client's mean loss then estimat
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -21,9 +20,12 @@ from fedbb.losses.functional import (
     multiclass_entries,
     multilabel_entries,
 )
-from fedbb.records import FloatArray, LabelCounts, Task
+from fedbb.records import FloatArray, LabelCounts, Task, Tensors
 
 Normalize = Literal["client", "batch"]
+
+FEDERATION = "label-counts.cases"
+"""The cases for and against each class in the federation, (2, C), as the server broadcasts them."""
 
 
 class CaseWeights(NamedTuple):
@@ -56,17 +58,26 @@ class ImportanceWeighted(Loss):
         if not self.most >= 1.0:
             raise ValueError(f"most must be at least 1, not {self.most}")
 
+    def receive(self, broadcast: Tensors) -> Loss:
+        """Return the loss of a round, given the label counts of the federation."""
+        positive, negative = broadcast[FEDERATION].double().numpy()
+        return _ReceivedWeights(self, LabelCounts(positive, negative, samples=0))
+
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return the loss of a client that is a federation of its own: the plain loss."""
         return ImportanceWeightedLoss(counts, counts, task, self)
 
-    def bind_broadcast(
-        self, counts: LabelCounts, task: Task, broadcast: Mapping[str, Tensor]
-    ) -> nn.Module:
-        """Return the loss for a client, given the counts of the federation."""
-        positive, negative = broadcast["label-counts.cases"].double().numpy()
-        federation = LabelCounts(positive, negative, samples=0)
-        return ImportanceWeightedLoss(counts, federation, task, self)
+
+@dataclass(frozen=True)
+class _ReceivedWeights(Loss):
+    """FedIR's loss in a round, in which the counts of the federation are known."""
+
+    spec: ImportanceWeighted
+    federation: LabelCounts
+
+    def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
+        """Return the loss for a client with these counts."""
+        return ImportanceWeightedLoss(counts, self.federation, task, self.spec)
 
 
 class ImportanceWeightedLoss(CountedLoss):

@@ -139,20 +139,25 @@ def classifier_name(network: nn.Module) -> str | None:
     return linear[-1] if linear else None
 
 
-def linear_classifier(network: nn.Module, classes: int) -> str:
+def linear_classifier(network: nn.Module, classes: int | None = None) -> str:
     """Return the name of a network's classifier, which must be a linear layer with a bias.
+
+    Args:
+        network: the network.
+        classes: the number of its outputs; None for any.
 
     Raises:
         RecipeError: it is something else.
     """
     name = classifier_name(network)
     layer = None if name is None else network.get_submodule(name)
-    if isinstance(layer, nn.Linear) and layer.out_features == classes and layer.bias is not None:
-        return str(name)
+    if isinstance(layer, nn.Linear) and layer.bias is not None:  # noqa: SIM102
+        if classes is None or layer.out_features == classes:
+            return str(name)
     found = "none" if name is None else f"{name!r}, {layer}"
     raise RecipeError(
-        "a classifier that is set in closed form or trained again is an nn.Linear with a bias and "
-        f"one output for each of the {classes} classes; that of {name_of(network)} is {found}"
+        "the classifier must be an nn.Linear with a bias and one output for each class; that of "
+        f"{name_of(network)} is {found}"
     )
 
 

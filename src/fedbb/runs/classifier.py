@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedbb._util.files import finite_or_none
 from fedbb._util.plugins import AllowedCode
-from fedbb.classifiers.closed_form import ClosedForm, Prior, Rule
+from fedbb.classifiers.closed_form import LDA, ClosedForm, Prior, Rule
 from fedbb.classifiers.head import Head, blend_heads, place_head, read_head
 from fedbb.classifiers.sums import EmbeddingSums, add_sums, sum_embeddings
 from fedbb.data.dataset import Dataset, Examples
@@ -46,7 +46,6 @@ BLENDS = tuple(step / 10 for step in range(11))
 """The shares that are compared on validation data."""
 
 BATCH = 256
-LDA = ClosedForm()
 
 
 @dataclass(frozen=True, eq=False)
