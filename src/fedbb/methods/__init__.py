@@ -18,6 +18,18 @@ from fedbb.methods.balancing import (
     pnb,
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
+from fedbb.methods.heads import HEADS, lda_head, means_head, ridge_head
+from fedbb.methods.imbalance import (
+    bsm,
+    ccvr,
+    climb,
+    creff,
+    fed_rod,
+    feddecorr,
+    fedir,
+    fedrs,
+    fedvc,
+)
 from fedbb.methods.record import Method, harmonize
 from fedbb.methods.record import with_robust_merge as with_robust_merge
 from fedbb.methods.registry import BALANCING as BALANCING
@@ -28,6 +40,7 @@ from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
 
 __all__ = [
+    "HEADS",
     "METHODS",
     "Alignment",
     "BySamples",
@@ -36,22 +49,34 @@ __all__ = [
     "Method",
     "Proximal",
     "average",
+    "bsm",
     "build_method",
     "cbr",
+    "ccvr",
     "class_balanced",
+    "climb",
+    "creff",
+    "fed_rod",
     "fedalign",
     "fedavg",
     "fedavg_scaled",
     "fedbb",
     "fedbb_plus",
     "fedbb_printed",
+    "feddecorr",
+    "fedir",
     "fedlc",
     "fednova",
     "fedprox",
+    "fedrs",
+    "fedvc",
     "focal",
     "harmonize",
     "hyper_parameters",
+    "lda_head",
+    "means_head",
     "moon",
     "normalized_average",
     "pnb",
+    "ridge_head",
 ]
