@@ -5,9 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
 from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.aggregation.loss_balance import LossBalance
+from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
 from fedbb.aggregation.robust import Uniform
 from fedbb.classifiers.ccvr import FeatureMoments, VirtualFeatures
 from fedbb.classifiers.creff import FederatedFeatures, HeadGradients
@@ -19,19 +19,19 @@ from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.focal import Focal
 from fedbb.losses.importance import ImportanceWeighted
 from fedbb.losses.logit_adjusted import LogitAdjusted
-from fedbb.losses.restricted_softmax import RestrictedSoftmax
-from fedbb.penalties.decorrelation import Decorrelation
-from fedbb.penalties.personal_head import PersonalHead
-from fedbb.sampling import VirtualClients
-from fedbb.statistics.start_loss import StartLoss
 from fedbb.losses.logit_calibrated import Calibrated, Calibration, LogitCalibrated
 from fedbb.losses.pnb import PNB
+from fedbb.losses.restricted_softmax import RestrictedSoftmax
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
 from fedbb.penalties.contrastive import Contrastive
+from fedbb.penalties.decorrelation import Decorrelation
+from fedbb.penalties.personal_head import PersonalHead
 from fedbb.penalties.proximal import Proximal
 from fedbb.records import ClientInfo, LabelCounts, Task
+from fedbb.sampling import VirtualClients
+from fedbb.statistics.start_loss import StartLoss
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 0, 1, 0])
 ROWS = F.one_hot(LABELS, 3).float()

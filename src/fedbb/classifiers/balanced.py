@@ -12,7 +12,7 @@ from fedbb.aggregation.server_step import ServerStep, Turn
 from fedbb.classifiers.closed_form import LDA, ClosedForm
 from fedbb.classifiers.head import blend_heads, head_width, place_head, read_head
 from fedbb.classifiers.sums import EmbeddingSums, add_sums, sum_embeddings, sum_shapes
-from fedbb.models.base import run_network
+from fedbb.models.base import classifier_parameters, run_network
 from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Tensors
 from fedbb.state import select
 from fedbb.statistics.base import ClientView, Moment, Statistic, form
@@ -128,10 +128,8 @@ PARAMETERS = "parameters."
 
 def served_classifier(model: ModelState, facts: RunFacts, fitted: bool) -> dict[str, Tensor]:
     """Return a model's classifier as a server state keeps it, and whether it is to be served."""
-    kept = {
-        f"{PARAMETERS}{facts.classifier}.{part}": model.params[f"{facts.classifier}.{part}"].clone()
-        for part in ("weight", "bias")
-    }
+    names = classifier_parameters(str(facts.classifier))
+    kept = {f"{PARAMETERS}{name}": model.params[name].clone() for name in names}
     return {FITTED: torch.tensor([float(fitted)]), **kept}
 
 

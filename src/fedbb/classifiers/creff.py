@@ -23,6 +23,7 @@ from fedbb.classifiers.gradient_matching import (
 )
 from fedbb.classifiers.head import Head, head_width, place_head
 from fedbb.classifiers.retraining import Retraining
+from fedbb.models.base import classifier_parameters
 from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Task, Tensors
 from fedbb.rng import stream
 from fedbb.state import select
@@ -190,7 +191,7 @@ class FederatedFeatures(ServerStep):
         kept |= {"weight": head.weight, "bias": head.bias}
         own = turn.merged.params
         rows = (known > 0) | (not self.known_only)
-        weight, bias = (own[f"{facts.classifier}.{part}"] for part in ("weight", "bias"))
+        weight, bias = (own[name] for name in classifier_parameters(str(facts.classifier)))
         served = Head(
             torch.where(rows.unsqueeze(1), head.weight, weight), torch.where(rows, head.bias, bias)
         )

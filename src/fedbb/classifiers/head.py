@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedbb.classifiers.sums import EmbeddingSums
+from fedbb.models.base import classifier_parameters
 from fedbb.records import ModelFacts, ModelState, Task
 
 
@@ -37,19 +38,19 @@ class Head:
 
 def head_width(model: ModelState, facts: ModelFacts) -> int:
     """Return the width of the embedding, from the state of a model with a linear classifier."""
-    return int(model.params[f"{facts.classifier}.weight"].shape[1])
+    return int(model.params[classifier_parameters(str(facts.classifier))[0]].shape[1])
 
 
 def read_head(state: ModelState, classifier: str) -> Head:
     """Return the classifier of this name from a model's state, in float64."""
-    weight, bias = (state.params[f"{classifier}.{part}"] for part in ("weight", "bias"))
-    return Head(weight.double(), bias.double())
+    weight, bias = (state.params[name].double() for name in classifier_parameters(classifier))
+    return Head(weight, bias)
 
 
 def place_head(state: ModelState, classifier: str, head: Head) -> ModelState:
     """Return the state with another classifier, in the types of the one it had."""
-    parts = {f"{classifier}.weight": head.weight, f"{classifier}.bias": head.bias}
-    placed = {name: tensor.to(state.params[name].dtype) for name, tensor in parts.items()}
+    parts = zip(classifier_parameters(classifier), (head.weight, head.bias), strict=True)
+    placed = {name: tensor.to(state.params[name].dtype) for name, tensor in parts}
     return ModelState({**state.params, **placed}, state.buffers)
 
 

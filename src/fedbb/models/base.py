@@ -161,6 +161,12 @@ def linear_classifier(network: nn.Module, classes: int | None = None) -> str:
     )
 
 
+def classifier_parameters(name: str) -> tuple[str, str]:
+    """Return the names of a linear classifier's weight and bias in the state of its network."""
+    prefix = f"{name}." if name else ""  # the network may be the classifier itself
+    return f"{prefix}weight", f"{prefix}bias"
+
+
 @contextmanager
 def _classifier_inputs(network: nn.Module) -> Iterator[list[Tensor]]:
     """Collect what the classifier is given in the block."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedbb.models.base import linear_classifier
+from fedbb.models.base import classifier_parameters, linear_classifier
 from fedbb.penalties.base import Anchors, BoundPenalty, Needs, Step
 
 Start = Literal["zeros", "copy"]
@@ -35,10 +35,11 @@ class PersonalHead:
 
     def bind(self, anchors: Anchors) -> BoundPenalty:
         """Return the loss of the personal logits, with the head that the client kept."""
-        name = linear_classifier(anchors.model)
-        parts = {part: anchors.start.params[f"{name}.{part}"] for part in ("weight", "bias")}
+        names = classifier_parameters(linear_classifier(anchors.model))
+        shared = [anchors.start.params[name] for name in names]
         if self.start == "zeros":
-            parts = {part: torch.zeros_like(tensor) for part, tensor in parts.items()}
+            shared = [torch.zeros_like(tensor) for tensor in shared]
+        parts = dict(zip(("weight", "bias"), shared, strict=True))
         classes, width = parts["weight"].shape
         head = nn.utils.skip_init(nn.Linear, width, classes)
         head.load_state_dict({**parts, **anchors.kept})

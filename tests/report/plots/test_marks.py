@@ -16,7 +16,7 @@ def test_a_method_keeps_its_mark_whoever_else_is_there():
 
 def test_known_methods_differ_in_marker_and_in_color_or_line():
     marks = marks_of(parts(*OWN))
-    assert set(METHODS) <= set(OWN)
+    assert set(OWN) <= set(METHODS)
     assert len({mark.marker for mark in marks}) == len(OWN)
     assert len({(mark.color, mark.line) for mark in marks}) == len(OWN)
 

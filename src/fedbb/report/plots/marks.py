@@ -44,15 +44,6 @@ OWN = {
     "fedlc": Mark(VERMILION, "p", "-"),
     "focal": Mark(ORANGE, "d", ":"),
     "cb": Mark(INK, "8", "--"),
-    "bsm": Mark(SKY, "p", "-"),
-    "fedrs": Mark(MUTED, "d", "--"),
-    "fedir": Mark(PURPLE, "s", "-"),
-    "fedvc": Mark(BLUE, "s", ":"),
-    "feddecorr": Mark(GREEN, "<", ":"),
-    "fed-rod": Mark(SKY, "h", ":"),
-    "climb": Mark(VERMILION, "^", "-."),
-    "creff": Mark(ORANGE, "v", "-"),
-    "ccvr": Mark(BLUE, "X", "-."),
 }
 OTHERS = (
     Mark(MUTED, "*", "-"),
