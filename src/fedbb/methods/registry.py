@@ -35,6 +35,7 @@ from fedbb.methods.imbalance import (
     fedvc,
 )
 from fedbb.methods.record import Method, harmonize
+from fedbb.methods.server import fedadagrad, fedadam, fedavgm, feddyn, fedyogi, scaffold
 
 BASES: dict[str, Callable[..., Method]] = {
     "fedavg": fedavg,
@@ -42,6 +43,12 @@ BASES: dict[str, Callable[..., Method]] = {
     "moon": moon,
     "fednova": fednova,
     "fedalign": fedalign,
+    "fedavgm": fedavgm,
+    "fedadam": fedadam,
+    "fedyogi": fedyogi,
+    "fedadagrad": fedadagrad,
+    "scaffold": scaffold,
+    "feddyn": feddyn,
     "fedvc": fedvc,
     "feddecorr": feddecorr,
     "fed-rod": fed_rod,

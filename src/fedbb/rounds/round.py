@@ -170,7 +170,7 @@ class RoundPolicy:
     byzantine: Annotated[int, Ge(0)] = 0
 
     def required(self, chosen: int) -> int:
-        """Return how many of so many chosen clients must give a valid update."""
+        """Return how many of the chosen clients must give a valid update."""
         return max(self.min_updates, math.ceil(self.quorum * chosen))
 
     @property
@@ -318,6 +318,10 @@ class PlainRound:
     policy: RoundPolicy = ROUND_POLICY
     validate: UpdateFilter | None = None
     server_steps: ServerSteps = NO_SERVER_STEPS
+
+    def __post_init__(self) -> None:
+        if self.server_steps.steps != self.method.server:
+            raise ValueError(f"the server steps are not those of {self.method.name}")
 
     @property
     def clients(self) -> int:

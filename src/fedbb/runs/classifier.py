@@ -33,8 +33,7 @@ from fedbb.runs.checkpoint import (
 )
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.metadata import read_run_recipe
-from fedbb.runs.partition_file import is_same_partition
+from fedbb.runs.metadata import is_same_partition, read_run_recipe
 from fedbb.runs.runner import DEFAULT_METRIC
 from fedbb.runs.runtime import network_of
 from fedbb.state import restore, snapshot
