@@ -10,7 +10,15 @@ from fedbb.data.transforms import zero_batch
 from fedbb.errors import RecipeError
 from fedbb.losses.base import check_loss
 from fedbb.methods import Method
-from fedbb.models.base import Outputs, check_tail, leading, name_of, run_network, run_tail
+from fedbb.models.base import (
+    Outputs,
+    check_tail,
+    leading,
+    linear_classifier,
+    name_of,
+    run_network,
+    run_tail,
+)
 from fedbb.penalties.base import Needs
 
 DEVICES = "cpu, cuda, cuda:0, cuda:1, …, or another device that this torch can compute on"
@@ -88,6 +96,8 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
             f"{follows} has no effect on model {name}: no trained parameter comes before its "
             "classifier, so the embedding never changes"
         )
+    if needs.linear_classifier:
+        _check_linear(network, outputs, follows)
     expected = (1, len(dataset.classes))
     if tuple(outputs.logits.shape) != expected:
         raise RecipeError(
@@ -96,6 +106,24 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
         )
     if method is not None:
         check_loss(method.loss, len(dataset.classes), dataset.task)
+
+
+def _check_linear(network: nn.Module, outputs: Outputs, follows: str) -> None:
+    """Check that the logits are those of a linear classifier on the embedding."""
+    try:
+        layer = network.get_submodule(linear_classifier(network, outputs.logits.shape[1]))
+    except RecipeError as error:
+        raise RecipeError(f"{follows}: {error}") from error
+    embedding = outputs.embedding
+    assert embedding is not None  # asked for
+    if embedding.shape[1] == layer.in_features:
+        with torch.no_grad():
+            if torch.allclose(layer(embedding), outputs.logits, rtol=1e-3, atol=1e-4):
+                return
+    raise RecipeError(
+        f"{follows} needs a network whose logits are its classifier's of the embedding, and those "
+        f"of {name_of(network)} are not"
+    )
 
 
 def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: str) -> Outputs:
@@ -112,11 +140,13 @@ def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: st
     network.eval()
     try:
         with torch.set_grad_enabled(needs.projection):
-            outputs = run_network(network, trial.to(device), embed=needs.projection)
+            embed = needs.embedding or needs.linear_classifier
+            outputs = run_network(network, trial.to(device), embed=embed)
             if needs.tail_width is not None and len(outputs.stages) >= 2:
                 run_tail(network, leading(outputs.stages[-2], needs.tail_width), needs.tail_width)
     except RecipeError as error:
-        raise RecipeError(f"{follows}: {error}" if needs.projection else str(error)) from error
+        asks = needs.embedding or needs.linear_classifier
+        raise RecipeError(f"{follows}: {error}" if asks else str(error)) from error
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         sizes = "×".join(str(size) for size in inputs.shape[1:])
         hint = "; larger ones, or another model, may help" if what == "images" else ""
