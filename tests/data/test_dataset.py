@@ -27,9 +27,9 @@ def test_channels_are_those_of_the_images() -> None:
 
 
 def test_an_augmentation_is_active_if_it_changes_anything() -> None:
-    assert not Augmentation().active
-    assert Augmentation(crop=1).active
-    assert Augmentation(flip=True).active
+    assert not Augmentation().moves
+    assert Augmentation(crop=1).moves
+    assert Augmentation(flip=True).moves
 
 
 IMAGES = np.linspace(0, 1, 4 * 3 * 2 * 2, dtype=np.float32).reshape(4, 3, 2, 2)

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedbb.data.dataset import Dataset as Dataset
     from fedbb.data.examples import Examples as Examples
+    from fedbb.data.federated_statistics import ChannelSums as ChannelSums
+    from fedbb.data.federated_statistics import channel_sums as channel_sums
+    from fedbb.data.federated_statistics import federated_statistics as federated_statistics
     from fedbb.data.registry import CATALOGUE as CATALOGUE
     from fedbb.data.registry import load_dataset as load_dataset
     from fedbb.data.transforms import Augmentation as Augmentation
@@ -13,8 +16,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "Augmentation": "fedbb.data.transforms",
     "CATALOGUE": "fedbb.data.registry",
+    "ChannelSums": "fedbb.data.federated_statistics",
     "Dataset": "fedbb.data.dataset",
     "Examples": "fedbb.data.examples",
+    "channel_sums": "fedbb.data.federated_statistics",
+    "federated_statistics": "fedbb.data.federated_statistics",
     "load_dataset": "fedbb.data.registry",
 }
 

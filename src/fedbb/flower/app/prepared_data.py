@@ -175,7 +175,7 @@ def _save(data: ClientData, cache: Path, key: str) -> None:
         train, rows = data.train.dataset.train, data.train.indices
         parts = {"train": Examples(train.inputs[rows], train.labels[rows]), **data.scored}
         for name, examples in parts.items():
-            _write(temporary / f"{name}.images.npy", examples.inputs)
+            _write(temporary / f"{name}.images.npy", np.asarray(examples.inputs))
             _write(temporary / f"{name}.labels.npy", examples.labels)
         _write(temporary / FACTS, json.dumps(_facts(data)).encode())
         shutil.rmtree(cache / key, ignore_errors=True)  # damaged, or it would have been used
