@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks import results
 from benchmarks.work import BATCH, CLASSES, SIZE, make_images
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import count_labels
 from fedbb.methods import fedavg, pnb
 from fedbb.models.registry import build_model
 from fedbb.records import Task

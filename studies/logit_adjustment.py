@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbb.evaluation.metrics import score_multiclass
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import count_labels
 from fedbb.recipes.grid.grid import Cell, read_grid
 from fedbb.recipes.spec import Recipe
 from studies.rescore import differences, look, measure_new, tabulate

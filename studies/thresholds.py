@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb.evaluation.metrics import score_multilabel
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import count_labels
 from fedbb.recipes.grid.grid import Cell, read_grid
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray

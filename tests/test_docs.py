@@ -30,7 +30,7 @@ from fedbb.data.sets.npz import NpzOptions
 from fedbb.data.sets.table import TableOptions
 from fedbb.data.sets.tiny_imagenet import TinyImageNetOptions
 from fedbb.errors import RecipeError
-from fedbb.imbalance.clients import READINGS
+from fedbb.imbalance import READINGS
 from fedbb.losses.class_balanced import Form
 from fedbb.losses.logit_calibrated import Denominator
 from fedbb.losses.pnb import ClassFactor
@@ -42,8 +42,7 @@ from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import EvaluationSpec, Recipe
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import FILES
-from fedbb.training.config import OptimizerName, Precision
-from fedbb.training.schedule import Kind
+from fedbb.training.config import OptimizerName, Precision, ScheduleKind
 from helpers.commands import fedbb
 
 ROOT = Path(__file__).parents[1]
@@ -154,7 +153,7 @@ def test_the_tables_name_every_option_of_the_methods_with_its_default_and_who_ta
         ("evaluation.metric", METRICS),
         ("local.optimizer", get_args(OptimizerName)),
         ("local.precision", get_args(Precision)),
-        ("local.schedule.kind", get_args(Kind)),
+        ("local.schedule.kind", get_args(ScheduleKind)),
         ("method.options.class_factor", get_args(ClassFactor)),
         ("method.options.denominator", get_args(Denominator)),
         ("method.options.form", get_args(Form)),

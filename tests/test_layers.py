@@ -19,7 +19,7 @@ LAYERS = (
     ("_util", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
-    ("aggregation", "losses", "models", "penalties"),
+    ("aggregation", "losses", "models", "penalties", "sampling", "statistics"),
     ("methods",),
     ("analysis", "evaluation", "training"),
     ("simulation",),
@@ -210,7 +210,7 @@ def test_an_upward_or_sideways_import_is_caught(source: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("losses/made_up.py", "from fedbb.imbalance.cases import case_weights"),
+        ("losses/made_up.py", "from fedbb.imbalance import case_weights"),
         ("losses/made_up.py", "from fedbb import records"),
         ("losses/made_up.py", "from .base import Loss"),
         ("losses/made_up.py", "from ..records import Task"),
@@ -233,7 +233,7 @@ def test_an_import_from_below_or_of_the_same_package_passes(path: str, source: s
         ("penalties/made_up.py", "from fedbb.losses.base import Loss"),
         ("models/made_up.py", "from fedbb.penalties.base import Step"),
         ("data/made_up.py", "from fedbb.partition.partition import Partition"),
-        ("data/made_up.py", "from fedbb.imbalance.counts import count_labels"),
+        ("data/made_up.py", "from fedbb.imbalance import count_labels"),
         ("records.py", "from fedbb.state import mix"),
         ("simulation/inline.py", "from fedbb.flower.strategy import x"),
         ("flower/made_up.py", "from fedbb.report.page import write"),

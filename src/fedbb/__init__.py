@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from fedbb.errors import FedbbError as FedbbError
     from fedbb.errors import RecipeError as RecipeError
     from fedbb.errors import RunError as RunError
-    from fedbb.imbalance.cases import case_weights as case_weights
-    from fedbb.imbalance.cases import effective_number as effective_number
-    from fedbb.imbalance.classes import class_factors as class_factors
-    from fedbb.imbalance.classes import class_shares as class_shares
-    from fedbb.imbalance.classes import share_spread as share_spread
-    from fedbb.imbalance.clients import client_weights as client_weights
-    from fedbb.imbalance.clients import dispersion as dispersion
-    from fedbb.imbalance.counts import count_labels as count_labels
+    from fedbb.imbalance import case_weights as case_weights
+    from fedbb.imbalance import class_factors as class_factors
+    from fedbb.imbalance import class_shares as class_shares
+    from fedbb.imbalance import client_weights as client_weights
+    from fedbb.imbalance import count_labels as count_labels
+    from fedbb.imbalance import dispersion as dispersion
+    from fedbb.imbalance import effective_number as effective_number
+    from fedbb.imbalance import share_spread as share_spread
     from fedbb.inference.model import load_model as load_model
     from fedbb.losses.class_balanced import CBLoss as CBLoss
     from fedbb.losses.fedbb_plus import FedBBPlusLoss as FedBBPlusLoss
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fedbb.losses.logit_calibrated import FedLCLoss as FedLCLoss
     from fedbb.losses.pnb import PNBLoss as PNBLoss
     from fedbb.losses.weights import class_weights as class_weights
-    from fedbb.methods import Method as Method
+    from fedbb.methods.record import Method as Method
     from fedbb.partition.partition import Partition as Partition
     from fedbb.recipes.reader import read_recipe as read_recipe
     from fedbb.recipes.spec import Recipe as Recipe
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from fedbb.runs.simulate import run as run
     from fedbb.runs.simulate import simulate as simulate
     from fedbb.training.config import LocalConfig as LocalConfig
-    from fedbb.training.schedule import LRSchedule as LRSchedule
+    from fedbb.training.config import LRSchedule as LRSchedule
 
 _PACKAGES = ("data", "inference", "losses", "methods", "models", "partition", "report")
 """The public modules; their `__all__` lists what is public in them."""
@@ -62,10 +62,16 @@ _EXPORTS = {
     "fedbb.analysis.inspect": ("inspect",),
     "fedbb.data.dataset": ("Dataset",),
     "fedbb.errors": ("DataError", "DivergedError", "FedbbError", "RecipeError", "RunError"),
-    "fedbb.imbalance.cases": ("case_weights", "effective_number"),
-    "fedbb.imbalance.classes": ("class_factors", "class_shares", "share_spread"),
-    "fedbb.imbalance.clients": ("client_weights", "dispersion"),
-    "fedbb.imbalance.counts": ("count_labels",),
+    "fedbb.imbalance": (
+        "case_weights",
+        "class_factors",
+        "class_shares",
+        "client_weights",
+        "count_labels",
+        "dispersion",
+        "effective_number",
+        "share_spread",
+    ),
     "fedbb.inference.model": ("load_model",),
     "fedbb.losses.class_balanced": ("CBLoss",),
     "fedbb.losses.fedbb_plus": ("FedBBPlusLoss",),
@@ -74,7 +80,7 @@ _EXPORTS = {
     "fedbb.losses.logit_calibrated": ("FedLCLoss",),
     "fedbb.losses.pnb": ("PNBLoss",),
     "fedbb.losses.weights": ("class_weights",),
-    "fedbb.methods": ("Method",),
+    "fedbb.methods.record": ("Method",),
     "fedbb.partition.partition": ("Partition",),
     "fedbb.recipes.reader": ("read_recipe",),
     "fedbb.recipes.spec": ("Recipe",),
@@ -84,8 +90,7 @@ _EXPORTS = {
     "fedbb.rounds.round": ("RoundPolicy",),
     "fedbb.runs.result": ("Result", "RoundRecord"),
     "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
-    "fedbb.training.config": ("LocalConfig",),
-    "fedbb.training.schedule": ("LRSchedule",),
+    "fedbb.training.config": ("LRSchedule", "LocalConfig"),
 }
 """The public names by the module that defines them; docs/api.md documents each."""
 

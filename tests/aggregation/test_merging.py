@@ -11,8 +11,7 @@ from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
 from fedbb.aggregation.merging import BySamples, ClientBalanced, Weighting, average, renormalize
-from fedbb.imbalance.clients import READINGS, client_weights
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import READINGS, client_weights, count_labels
 from fedbb.records import ClientInfo, ClientUpdate, LabelCounts, ModelState, Task
 from fedbb.state import digest
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedbb.analysis.advice import saturating_beta
 from fedbb.analysis.inspect import inspect
 from fedbb.analysis.measures import Settings, mean_weights
-from fedbb.imbalance.cases import effective_number
+from fedbb.imbalance import effective_number
 from fedbb.methods import build_method
 from fedbb.partition.registry import Rule
 from fedbb.report.inspection import write_fragment

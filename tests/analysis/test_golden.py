@@ -6,7 +6,7 @@ import pytest
 from fedbb.analysis.inspect import inspect
 from fedbb.analysis.label_statistics import Labels, measure_labels, no_patterns
 from fedbb.analysis.measures import Settings, gini_of, measure_cases, measure_clients, ratio_of
-from fedbb.imbalance.cases import case_weights
+from fedbb.imbalance import case_weights
 from fedbb.partition.registry import Rule
 from fedbb.records import Task
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedbb.analysis.inspect import ClientAssignment, count_shared, inspect
 from fedbb.analysis.measures import Settings
-from fedbb.imbalance.clients import READINGS
+from fedbb.imbalance import READINGS
 from reference import inspection as slow
 
 

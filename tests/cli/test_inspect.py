@@ -4,7 +4,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from fedbb.imbalance.counts import count_groups
+from fedbb.imbalance import count_groups
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import read_recipe
 from fedbb.runs.federation import prepare

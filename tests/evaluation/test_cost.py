@@ -21,7 +21,7 @@ from fedbb.evaluation.cost import (
 from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.registry import MODELS, build_model
 from fedbb.models.resnet_cifar import resnet11, resnet56
-from fedbb.models.small_cnn import SmallCNN
+from fedbb.models.small import SmallCNN
 from fedbb.paper.tables import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
 from fedbb.penalties.base import Needs
 from fedbb.state import snapshot

@@ -35,7 +35,7 @@ from fedbb.aggregation.merging import ClientBalanced
 from fedbb.errors import DivergedError, ReplyError
 from fedbb.flower.mods import SAMPLES, dispersion_key
 from fedbb.flower.strategy import ClientBalancedStrategy, split_arrays, weight_key
-from fedbb.imbalance.clients import dispersion
+from fedbb.imbalance import dispersion
 from fedbb.models.registry import MODELS, build_model
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream

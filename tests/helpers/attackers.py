@@ -9,8 +9,8 @@ from fedbb.records import ClientFailure, ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
 from fedbb.rounds.round import RoundReplies, TrainClients
 from fedbb.simulation.inline import Engine
-from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import TrainJob
+from fedbb.training.local import ClientDataset
 
 Spoil = Callable[[TrainJob, ModelState], ModelState]
 

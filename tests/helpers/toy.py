@@ -9,15 +9,14 @@ from torch import nn
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.transforms import Augmentation
 from fedbb.evaluation.metrics import Scorer
-from fedbb.models.base import NetworkModule, Outputs
-from fedbb.models.blocks import run_slim
+from fedbb.models.base import NetworkModule, Outputs, run_slim
 from fedbb.records import Task
 from fedbb.rng import stream, torch_stream
 from fedbb.rounds.loop import Schedule, Start, federate
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
-from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig
+from fedbb.training.local import ClientDataset
 
 CLASSES = 3
 

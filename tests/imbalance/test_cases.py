@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedbb.imbalance.cases import case_weights, effective_number
+from fedbb.imbalance import case_weights, effective_number
 from reference import pnb as reference
 
 quick = settings(deadline=None, max_examples=100)

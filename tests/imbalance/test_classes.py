@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbb.imbalance.cases import effective_number
-from fedbb.imbalance.classes import class_factors, class_shares, share_spread
+from fedbb.imbalance import class_factors, class_shares, effective_number, share_spread
 
 quick = settings(deadline=None, max_examples=50)
 tables = hnp.arrays(

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbb.imbalance.clients import READINGS, balance_weights, client_weights, dispersion
+from fedbb.imbalance import READINGS, balance_weights, client_weights, dispersion
 from reference import cbr as reference
 from reference.cifar10_split import label_counts
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedbb._util.files import finite_or_none
-from fedbb.imbalance.counts import count_groups, count_labels, sum_by_group, to_array
+from fedbb.imbalance import count_groups, count_labels, sum_by_group, to_array
 from fedbb.records import Task
 from helpers.columns import NA, Column
 

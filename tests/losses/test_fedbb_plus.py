@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import count_labels
 from fedbb.losses.fedbb_plus import FedBBPlusLoss
 from fedbb.methods import fedbb_plus
 from fedbb.records import Task

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import count_labels
 from fedbb.losses.cross_entropy import PlainLoss
 from fedbb.losses.logit_adjusted import LogitAdjusted, LogitAdjustedLoss
 from fedbb.records import Task

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import count_labels
 from fedbb.losses.cross_entropy import CrossEntropy, PlainLoss
 from fedbb.losses.logit_calibrated import (
     Calibrated,

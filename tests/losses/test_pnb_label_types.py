@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbb.imbalance.cases import case_weights
+from fedbb.imbalance import case_weights
 from fedbb.losses.pnb import PNBLoss
 
 NOTES = (Path(__file__).parents[2] / "docs" / "paper-notes.md").read_text("utf-8")

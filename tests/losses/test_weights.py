@@ -6,7 +6,7 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
 
-from fedbb.imbalance.classes import class_factors
+from fedbb.imbalance import class_factors
 from fedbb.losses.pnb import PNBLoss
 from fedbb.losses.weights import class_weights
 from helpers.columns import Column

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedbb.models.blocks import leading
+from fedbb.models.base import leading
 from fedbb.models.efficientnet import EfficientNetB0, MBConv
 from fedbb.rng import torch_stream
 from reference.macs import count_macs

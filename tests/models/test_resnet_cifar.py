@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedbb.models.blocks import BatchNorm
+from fedbb.models.base import BatchNorm
 from fedbb.models.resnet_cifar import ResNet, resnet11, resnet56
 from fedbb.rng import torch_stream
 from reference.macs import count_macs

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedbb.errors import RecipeError
 from fedbb.recipes.reader import differences, make_recipe, read_recipe
-from fedbb.training.schedule import LRSchedule
+from fedbb.training.config import LRSchedule
 
 SMALL = """
 seed = 3

@@ -25,8 +25,8 @@ from fedbb.rounds.replies import (
 )
 from fedbb.simulation.inline import Inline
 from fedbb.state import digest, snapshot, state_from_arrays, state_to_arrays
-from fedbb.training.client_dataset import batches
 from fedbb.training.config import LocalConfig, TrainJob
+from fedbb.training.local import batches
 from fedbb.training.optimizer import effective_steps
 from helpers.toy import drop_rows, equal_states, toy_dataset, toy_network, toy_shares
 

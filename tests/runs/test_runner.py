@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from fedbb.errors import DivergedError, FedbbError, RecipeError, RunError
 from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.registry import MODELS
-from fedbb.models.small_cnn import SmallCNN
+from fedbb.models.small import SmallCNN
 from fedbb.partition.registry import Rule
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.checkpoint import load_checkpoint

@@ -199,3 +199,25 @@ def test_every_part_of_a_view_changes_its_digest_and_the_order_of_clients_does_n
         for told in ({0: 1, 2: 1}, {2: 1, 0: 1})
     ]
     assert ordered[0] == ordered[1]
+
+
+def received(**broadcast):
+    return view_digest(average_agreement(), SUMS, "model", {0: 1}, broadcast)
+
+
+def test_every_broadcast_tensor_is_part_of_the_view():
+    control = torch.arange(4.0)
+    first = received(control=control, counts=torch.ones(2))
+    assert first == received(counts=torch.ones(2), control=control.clone())
+    others = [
+        received(),
+        received(control=control),
+        received(control=control, counts=torch.ones(2), more=torch.empty(0)),
+        received(control=torch.ones(2), counts=control),
+        received(control=control.reshape(2, 2), counts=torch.ones(2)),
+        received(control=control.double(), counts=torch.ones(2)),
+        received(control=torch.nextafter(control, control + 1), counts=torch.ones(2)),
+        view_digest(average_agreement(), SUMS, "model", {0: 1}, {"control:x": control}),
+    ]
+    assert len({first, *others}) == len(others) + 1
+    assert received() == view_digest(average_agreement(), SUMS, "model", {0: 1})

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from fedbb.imbalance.clients import READINGS, Reading, balance_weights, check_balance, dispersion
+from fedbb.imbalance import READINGS, Reading, balance_weights, check_balance, dispersion
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, LabelCounts, ModelState
 from fedbb.state import Mixture, find_mismatch, is_finite, mix
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedbb.analysis.label_statistics import LabelStatistics
 from fedbb.analysis.measures import Clients, Settings, mean_weights
 from fedbb.analysis.warnings import looks_random
-from fedbb.imbalance.clients import Reading
+from fedbb.imbalance import Reading
 from fedbb.records import FloatArray, IntArray, Task
 
 ALPHA_MIN = 0.01

@@ -32,7 +32,7 @@ from fedbb.analysis.tables import to_html
 from fedbb.analysis.warnings import Warning, find_warnings
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
-from fedbb.imbalance.counts import Values, to_array
+from fedbb.imbalance import Values, to_array
 from fedbb.partition.registry import Rule, divide
 from fedbb.records import IntArray
 

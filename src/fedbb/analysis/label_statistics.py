@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedbb.data.examples import count_numbered_classes
 from fedbb.errors import DataError
-from fedbb.imbalance.counts import Values, count_classes, number_classes, sum_by_group, to_array
+from fedbb.imbalance import Values, count_classes, number_classes, sum_by_group, to_array
 from fedbb.partition.label_distance import class_mass
 from fedbb.records import FloatArray, IntArray, Task
 

@@ -10,9 +10,14 @@ import numpy.typing as npt
 
 from fedbb.aggregation.merging import ClientBalanced
 from fedbb.analysis.label_statistics import LabelStatistics
-from fedbb.imbalance.cases import effective_number
-from fedbb.imbalance.classes import class_shares
-from fedbb.imbalance.clients import READINGS, Reading, balance_weights, dispersion
+from fedbb.imbalance import (
+    READINGS,
+    Reading,
+    balance_weights,
+    class_shares,
+    dispersion,
+    effective_number,
+)
 from fedbb.losses.base import Loss
 from fedbb.losses.logit_calibrated import Calibrated, Calibration
 from fedbb.losses.pnb import PNB, ClassFactor, Scale, Weights, weigh

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from fedbb.analysis.label_statistics import LabelStatistics
 from fedbb.analysis.measures import Clients, Settings
-from fedbb.imbalance.cases import case_weights
-from fedbb.imbalance.classes import class_shares
+from fedbb.imbalance import case_weights, class_shares
 from fedbb.losses.pnb import SATURATED
 from fedbb.records import FloatArray, IntArray
 

@@ -75,9 +75,9 @@ def open_csv(
     read as the CSV file of its texts.
     """
     if path.suffix == ".parquet":
-        records = _records(path)
-        _, names = next(records)
-        yield tuple(names), _in_parts(row for _, row in records)
+        lines = _records(path)
+        _, names = next(lines)
+        yield tuple(names), _in_parts(row for _, row in lines)
         return
     try:
         with _open_text(path, progress) as (file, advance):

@@ -18,10 +18,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedbb._util.plugins import AllowedCode
-from fedbb.models.base import check_tail, run_network, run_tail
-from fedbb.models.blocks import leading
-from fedbb.models.build import materialize
-from fedbb.models.registry import MODELS, build_model
+from fedbb.models.base import check_tail, leading, run_network, run_tail
+from fedbb.models.registry import MODELS, build_model, materialize
 from fedbb.penalties.alignment import top_singular_value, transmitting_matrix
 from fedbb.penalties.base import Needs
 from fedbb.rng import torch_stream

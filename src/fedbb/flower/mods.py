@@ -10,8 +10,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor
 
 from fedbb.aggregation.merging import ClientBalanced
-from fedbb.imbalance.clients import Reading
-from fedbb.imbalance.counts import Values, count_labels
+from fedbb.imbalance import Reading, Values, count_labels
 from fedbb.records import LabelCounts, Task
 
 SAMPLES = "card-samples"

@@ -21,7 +21,7 @@ from fedbb.aggregation.merging import ClientBalanced, renormalize
 from fedbb.errors import DivergedError, ReplyError
 from fedbb.flower.app.serde import read_arrays
 from fedbb.flower.mods import SAMPLES, dispersion_key
-from fedbb.imbalance.clients import Reading
+from fedbb.imbalance import Reading
 from fedbb.records import ClientInfo, FloatArray, ModelState
 from fedbb.rounds.replies import (
     EXACT_INTEGERS,

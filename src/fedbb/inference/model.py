@@ -17,8 +17,7 @@ from fedbb._util.files import parse_json
 from fedbb.data.transforms import zero_batch
 from fedbb.errors import DataError, RunError
 from fedbb.models.base import run_network
-from fedbb.models.build import materialize
-from fedbb.models.registry import MODELS, build_model
+from fedbb.models.registry import MODELS, build_model, materialize
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.runs.checkpoint import load_checkpoint, read_model_metadata
 from fedbb.runs.folder import RunFolder

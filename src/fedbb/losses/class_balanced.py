@@ -7,9 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbb.imbalance.cases import check_smoothing
-from fedbb.imbalance.classes import class_factors
-from fedbb.imbalance.counts import Values
+from fedbb.imbalance import Values, check_smoothing, class_factors
 from fedbb.losses.base import Loss
 from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
 from fedbb.losses.focal import check_focus, focal_multilabel

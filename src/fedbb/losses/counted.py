@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedbb.imbalance.counts import Values, count_labels, number_classes, to_array
+from fedbb.imbalance import Values, count_labels, number_classes, to_array
 from fedbb.losses.functional import IGNORED, Reduction, align, check_options, reduce
 from fedbb.records import FloatArray, LabelCounts, Task
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbb.imbalance.counts import Values
+from fedbb.imbalance import Values
 from fedbb.losses.base import Loss
 from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
 from fedbb.losses.functional import IGNORED, Reduction, multiclass_entries, multilabel_entries

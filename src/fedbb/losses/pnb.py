@@ -7,9 +7,7 @@ from typing import Literal, Self, get_args
 import numpy as np
 from torch import Tensor, nn
 
-from fedbb.imbalance.cases import case_weights, check_smoothing, effective_number
-from fedbb.imbalance.classes import class_factors
-from fedbb.imbalance.counts import Values
+from fedbb.imbalance import Values, case_weights, check_smoothing, class_factors, effective_number
 from fedbb.losses.base import Loss
 from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
 from fedbb.losses.explain import ClassRow, Explanation

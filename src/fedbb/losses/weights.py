@@ -8,9 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbb.imbalance.cases import check_smoothing
-from fedbb.imbalance.classes import class_factors
-from fedbb.imbalance.counts import Values
+from fedbb.imbalance import Values, check_smoothing, class_factors
 from fedbb.losses.counted import Classes, complete_counts, count_targets
 from fedbb.losses.functional import IGNORED
 from fedbb.losses.pnb import PNB, weigh

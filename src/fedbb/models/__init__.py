@@ -1,8 +1,7 @@
 """Networks: any `nn.Module`, the built-in ones, and weights from files."""
 
 from fedbb.models.base import NetworkModule, Outputs, run_network, set_classifier
-from fedbb.models.build import ModelSource, finish_model, resolve_model
-from fedbb.models.registry import MODELS, build_model
+from fedbb.models.registry import MODELS, ModelSource, build_model, finish_model, resolve_model
 from fedbb.models.weights import load_weights
 
 __all__ = [

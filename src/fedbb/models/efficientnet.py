@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbb.models.base import NetworkModule, Outputs
-from fedbb.models.blocks import BatchNorm, head, run_slim
+from fedbb.models.base import BatchNorm, NetworkModule, Outputs, head, run_slim
 
 STEM = 32
 EMBEDDING = 1280

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from fedbb.models.base import NetworkModule, Outputs
-from fedbb.models.blocks import BatchNorm, head, run_slim
+from fedbb.models.base import BatchNorm, NetworkModule, Outputs, head, run_slim
 
 STEM = 16
 PLANES = (16, 32, 64)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb.errors import DataError
-from fedbb.imbalance.counts import sum_by_group
+from fedbb.imbalance import sum_by_group
 from fedbb.records import FloatArray, IntArray
 
 

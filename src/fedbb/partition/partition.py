@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedbb.data.dataset import Dataset
 from fedbb.data.download import replacing
 from fedbb.errors import DataError
-from fedbb.imbalance.counts import count_groups
+from fedbb.imbalance import count_groups
 from fedbb.partition.label_distance import measure_skew
 from fedbb.records import FloatArray, IntArray
 

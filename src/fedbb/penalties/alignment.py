@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedbb.models.base import check_tail, run_tail
-from fedbb.models.blocks import slim_channels
+from fedbb.models.base import check_tail, run_tail, slim_channels
 from fedbb.penalties.base import Anchors, Needs, Step
 from fedbb.penalties.proximal import check_strength
 

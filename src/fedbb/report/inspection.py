@@ -17,7 +17,7 @@ from fedbb.analysis.advice import Advice
 from fedbb.analysis.inspect import Inspection
 from fedbb.analysis.tables import largest_and_smallest_classes, largest_and_smallest_clients
 from fedbb.analysis.warnings import mean_distance
-from fedbb.imbalance.clients import READINGS
+from fedbb.imbalance import READINGS
 from fedbb.report.labels import TASK_TITLES
 from fedbb.report.output import write_text
 from fedbb.report.page.inspection import write_inspection

@@ -29,10 +29,8 @@ from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 from fedbb.runs.sweep import CellStatus, State, statuses
 from fedbb.state import snapshot
 from fedbb.training.checks import check_device, check_network
-from fedbb.training.client_dataset import ClientDataset
-from fedbb.training.config import LocalConfig, TrainJob
-from fedbb.training.local import train_client
-from fedbb.training.schedule import CONSTANT
+from fedbb.training.config import CONSTANT, LocalConfig, TrainJob
+from fedbb.training.local import ClientDataset, train_client
 from fedbb.training.threads import threads
 
 FIRST, MOST = 4, 256

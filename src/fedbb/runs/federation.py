@@ -14,7 +14,7 @@ from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.data.splits import hold_out
 from fedbb.errors import RecipeError
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import count_labels
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule, divide
@@ -24,7 +24,7 @@ from fedbb.records import LabelCounts
 from fedbb.rng import stream
 from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients
 from fedbb.simulation.inline import make_client_infos
-from fedbb.training.client_dataset import ClientDataset, make_client_datasets
+from fedbb.training.local import ClientDataset, make_client_datasets
 
 SHOWN = 1000
 """Clients whose loss is described one by one; nobody reads notes on more of them."""

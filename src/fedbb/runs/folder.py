@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,11 +22,11 @@ from fedbb._util.text import quote
 from fedbb.errors import RunError
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ModelState
+from fedbb.records import ModelState, Tensors
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint, save_checkpoint
 from fedbb.runs.model_info import MODEL_INFO, as_metadata
 from fedbb.simulation.inline import ClientStateStore, InMemoryStore
-from fedbb.state import find_mismatch
+from fedbb.state import find_difference, find_mismatch
 
 Record = dict[str, Any]
 
@@ -99,6 +100,7 @@ class RunFolder:
         checkpoint: Checkpoint,
         *,
         best: bool,
+        served: ModelState | None = None,
     ) -> None:
         """Save a finished round; it counts from the moment its checkpoint is in place.
 
@@ -106,6 +108,7 @@ class RunFolder:
             record: The round as rounds.jsonl holds it.
             checkpoint: The model after it; the client states that it names are on disk.
             best: Whether the round is the best so far.
+            served: The model to deploy, if it is not the trained one.
 
         Raises:
             RunError: The disk is full, or the folder cannot be written.
@@ -113,7 +116,7 @@ class RunFolder:
         kept = "the rounds before it are kept, and --resume goes on from there"
         with self._saving(f"round {checkpoint.round}", kept):
             if best:
-                self.save_model("best.safetensors", checkpoint)
+                self.save_model("best.safetensors", checkpoint, served)
             with self.file("rounds.jsonl").open("ab") as lines:
                 lines.write((json.dumps(record) + "\n").encode())
                 lines.flush()
@@ -122,25 +125,37 @@ class RunFolder:
             save_checkpoint(self._checkpoint(checkpoint.round), bound)
             self._forget(checkpoint)
 
-    def save_model(self, name: str, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint with what the model needs outside the run."""
+    def save_model(
+        self, name: str, checkpoint: Checkpoint, served: ModelState | None = None
+    ) -> None:
+        """Write the model to deploy with what it needs outside the run."""
         path = self.file(MODEL_INFO)
         # A run folder of an older version has no description.
         described = as_metadata(self.read_json(MODEL_INFO)) if path.exists() else None
-        save_checkpoint(self.file(name), checkpoint, described)
+        model = checkpoint.state if served is None else served
+        save_checkpoint(self.file(name), replace(checkpoint, state=model, server={}), described)
 
-    def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
+    def finish(
+        self, last: Checkpoint, summary: Mapping[str, Any], served: ModelState | None = None
+    ) -> None:
         """Write the final model and the summary, which close the run.
+
+        Args:
+            last: The last checkpoint.
+            summary: What summary.json holds.
+            served: The model to deploy, if it is not the trained one.
 
         Raises:
             RunError: The disk is full, or the folder cannot be written.
         """
         kept = "all rounds are kept, and --resume writes what is missing"
         with self._saving("the final model", kept):
-            self.save_model("final.safetensors", last)
+            self.save_model("final.safetensors", last, served)
             self.write_json("summary.json", summary)
 
-    def latest(self, first: ModelState | None = None) -> Checkpoint | None:
+    def latest(
+        self, first: ModelState | None = None, server: Tensors | None = None
+    ) -> Checkpoint | None:
         """Return the newest checkpoint that is intact and of this run.
 
         There is a warning for each that is not.
@@ -148,6 +163,7 @@ class RunFolder:
         Args:
             first: The state that the run began with, whose names, types and shapes a checkpoint
                 must have; None does not check them.
+            server: The server state that it began with, likewise.
 
         Raises:
             RunError: There are checkpoints, and none can be used.
@@ -156,7 +172,7 @@ class RunFolder:
         for path in self._checkpoints():
             try:
                 checkpoint = load_checkpoint(path)
-                self._check(path, checkpoint, first)
+                self._check(path, checkpoint, first, server)
                 return checkpoint
             except RunError as error:
                 warnings.warn(f"{error}; the one before it is used", RuntimeWarning, stacklevel=2)
@@ -165,7 +181,13 @@ class RunFolder:
             raise RunError(f"{self.path} has no usable checkpoint left ({', '.join(damaged)})")
         return None
 
-    def _check(self, path: Path, checkpoint: Checkpoint, first: ModelState | None) -> None:
+    def _check(
+        self,
+        path: Path,
+        checkpoint: Checkpoint,
+        first: ModelState | None,
+        server: Tensors | None,
+    ) -> None:
         """Refuse a checkpoint of another run, round or network, however intact it is."""
         if checkpoint.run not in (None, self._run_digest()):
             raise RunError(f"checkpoint {path} cannot be used: it is of another run")
@@ -177,14 +199,18 @@ class RunFolder:
                 f"checkpoint {path} cannot be used: the run's network differs from it in "
                 f"{quote(name, 80)}"
             )
+        name = None if server is None else find_difference(server, checkpoint.server)
+        if name is not None:
+            raise RunError(
+                f"checkpoint {path} cannot be used: the run's server state differs from it in "
+                f"{quote(name, 80)}"
+            )
 
     def _run_digest(self) -> str | None:
         """Return the SHA-256 of the recipe as far as results depend on it; None without one."""
         if not self.is_run():
             return None
-        recipe = make_recipe(self.read_json("recipe.json"), f"recipe of {self.path}")
-        values = recipe.decisive.model_dump(mode="json", exclude={"name"})
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        return _recipe_digest(json.dumps(self.read_json("recipe.json")), self.path)
 
     @property
     def client_states(self) -> ClientStateFiles:
@@ -245,6 +271,14 @@ class RunFolder:
         return sorted(self.file("checkpoints").glob("round-*.safetensors"), reverse=True)
 
 
+@lru_cache(maxsize=8)  # every round asks for it
+def _recipe_digest(recipe: str, path: Path) -> str:
+    """Return the SHA-256 of a recipe, given as JSON, as far as results depend on it."""
+    made = make_recipe(json.loads(recipe), f"recipe of {path}")
+    values = made.decisive.model_dump(mode="json", exclude={"name"})
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
 @contextmanager
 def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
     """Make the folder if need be, lock out other processes, and remove what a crash left.
@@ -293,13 +327,24 @@ class MemoryStore:
 
     client_states: ClientStateStore
 
-    def commit(self, record: Record, checkpoint: Checkpoint, *, best: bool) -> None:
+    def commit(
+        self,
+        record: Record,
+        checkpoint: Checkpoint,
+        *,
+        best: bool,
+        served: ModelState | None = None,
+    ) -> None:
         """Keep nothing: the consumer of the rounds keeps what it needs."""
 
-    def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
+    def finish(
+        self, last: Checkpoint, summary: Mapping[str, Any], served: ModelState | None = None
+    ) -> None:
         """Keep nothing."""
 
-    def latest(self, first: ModelState | None = None) -> Checkpoint | None:
+    def latest(
+        self, first: ModelState | None = None, server: Tensors | None = None
+    ) -> Checkpoint | None:
         """Return no checkpoint."""
         return None
 

@@ -27,8 +27,7 @@ from fedbb.simulation.inline import Engine, Inline
 from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import find_mismatch, snapshot
-from fedbb.training.config import LocalConfig, TrainJob
-from fedbb.training.schedule import CONSTANT
+from fedbb.training.config import CONSTANT, LocalConfig, TrainJob
 from fedbb.training.threads import threads
 
 TOGETHER = 16

@@ -18,7 +18,7 @@ from fedbb.data.splits import hold_out
 from fedbb.errors import RecipeError
 from fedbb.methods import Method, build_method
 from fedbb.models.base import set_classifier
-from fedbb.models.build import ModelSource
+from fedbb.models.registry import ModelSource
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import KINDS, Rule, divide
 from fedbb.recipes.check import check_settings
@@ -31,6 +31,7 @@ from fedbb.rounds.round import RoundPolicy
 from fedbb.runs.federation import Federation
 from fedbb.runs.runner import LoadParts, RunParts
 from fedbb.runs.runtime import make_network
+from fedbb.sampling import ALL_SAMPLES
 from fedbb.state import at_rest, digest, snapshot
 from fedbb.training.config import LocalConfig
 
@@ -200,7 +201,14 @@ def describe_model(model: ModelSource) -> str:
 def describe_method(method: Method) -> dict[str, Any]:
     """Return the slots of a method as plain values, to tell it from others of its name."""
     slots = ("loss", "penalties", "weighting", "merge")
-    return {slot: _plain(getattr(method, slot)) for slot in slots}
+    described = {slot: _plain(getattr(method, slot)) for slot in slots}
+    # Left out where they are empty: runs of methods without them have the names they always had.
+    further = {"sampling": ALL_SAMPLES, "statistics": (), "server": ()}
+    return described | {
+        slot: _plain(getattr(method, slot))
+        for slot, empty in further.items()
+        if getattr(method, slot) != empty
+    }
 
 
 def describe_rule(partition: Partition, seed: int) -> Rule:

@@ -65,7 +65,7 @@ LoadParts = Callable[[str | None], RunParts]
 
 @dataclass(frozen=True, eq=False)
 class CommittedRound:
-    """A finished round: its record, the model after it, and whether it is the best so far."""
+    """A finished round: its record, the served model, and whether it is the best so far."""
 
     record: Record
     state: ModelState
@@ -207,7 +207,9 @@ def commit_rounds(
     folder: RunFolder | MemoryStore, recipe: Recipe, task: Task, runtime: RunRuntime
 ) -> Iterator[CommittedRound]:
     """Yield the rounds that a run still lacks, each once it is committed, and close the run."""
-    checkpoint = folder.latest(runtime.first) or Checkpoint(0, runtime.first)
+    steps = runtime.round.server_steps
+    server = steps.begin(runtime.first)
+    checkpoint = folder.latest(runtime.first, server) or Checkpoint(0, runtime.first, server=server)
     records = folder.rewind(checkpoint.round)
     runtime.state_rounds.update(checkpoint.state_rounds)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
@@ -216,18 +218,24 @@ def commit_rounds(
         stopped = stopped_by(recipe, records, metric)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunError(f"rounds.jsonl is damaged: {error!r} in the scores of a round") from error
-    start = Start(checkpoint.state, checkpoint.round, recipe.seed)
+    start = Start(checkpoint.state, checkpoint.round, recipe.seed, checkpoint.server)
     rounds = run_rounds(runtime.round, start, recipe.rounds, runtime.score)
     while stopped is None and (finished := next(rounds, None)) is not None:
         record = _record(finished, runtime.workers, _lr(recipe, finished.number))
-        checkpoint = Checkpoint(finished.number, finished.state, dict(runtime.state_rounds))
+        checkpoint = Checkpoint(
+            finished.number,
+            finished.state,
+            dict(runtime.state_rounds),
+            server=finished.result.server,
+        )
         leads = is_better(record, best, metric)
-        folder.commit(record, checkpoint, best=leads)
+        folder.commit(record, checkpoint, best=leads, served=finished.served)
         best = record if leads else best
         records.append(record)
         stopped = stopped_by(recipe, records, metric)
-        yield CommittedRound(record, finished.state, leads)
-    folder.finish(checkpoint, summarize(records, checkpoint.state, metric, stopped))
+        yield CommittedRound(record, finished.served, leads)
+    served = steps.serve(checkpoint.server, checkpoint.state)
+    folder.finish(checkpoint, summarize(records, served, metric, stopped), served)
 
 
 def stopped_by(recipe: Recipe, records: Sequence[Record], metric: str) -> StoppedBy | None:

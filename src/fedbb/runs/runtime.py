@@ -14,13 +14,13 @@ from fedbb.data.dataset import Dataset
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
-from fedbb.models.build import ModelSource, finish_model, resolve_model
-from fedbb.models.registry import MODELS
+from fedbb.models.registry import MODELS, ModelSource, finish_model, resolve_model
 from fedbb.models.weights import load_weights
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ModelState
 from fedbb.rounds.loop import Score, chosen_number
 from fedbb.rounds.round import FederatedRound, PlainRound, train_all
+from fedbb.rounds.server_steps import open_server_steps
 from fedbb.runs.federation import Federation
 from fedbb.simulation.inline import ClientStateStore, Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
@@ -54,7 +54,14 @@ MakeRound = Callable[[Recipe, Inline | Pool], FederatedRound]
 def plain_round(recipe: Recipe, engine: Inline | Pool) -> FederatedRound:
     """Return the rounds of a recipe without secure aggregation."""
     ask, infos = train_all(engine), engine.client_infos()
-    return PlainRound(ask, engine.method, infos, recipe.seed, recipe.defense)
+    return PlainRound(
+        ask,
+        engine.method,
+        infos,
+        recipe.seed,
+        recipe.defense,
+        server_steps=open_server_steps(engine, recipe.seed),
+    )
 
 
 def choose_workers(recipe: Recipe, workers: int | None) -> int:

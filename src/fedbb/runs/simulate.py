@@ -15,7 +15,7 @@ from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset
 from fedbb.inference.model import InferenceModel
 from fedbb.methods import Method
-from fedbb.models.build import ModelSource
+from fedbb.models.registry import ModelSource
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule
 from fedbb.recipes.reader import make_recipe, read_recipe

@@ -12,8 +12,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from torch import Tensor
+
+from fedbb.records import ModelState
 from fedbb.secagg.cbr import Agreement, Sums
 from fedbb.secagg.protocol.canonical import canonical_json
+from fedbb.state import digest
 
 _PURPOSE = b"fedbb view 1\0"
 
@@ -23,6 +27,7 @@ def view_digest(
     sums: Sums | None = None,
     model: str | None = None,
     state_rounds: Mapping[int, int] | None = None,
+    broadcast: Mapping[str, Tensor] | None = None,
 ) -> str:
     """Return the SHA-256 of a view; run, round and attempt are bound with it by the keys' purpose.
 
@@ -31,6 +36,8 @@ def view_digest(
         sums: the sums of the statistics that it received; None before.
         model: the digest of the model that it received; None if the sum needs no model.
         state_rounds: the round of each client's state, as it was told.
+        broadcast: every other tensor that it received for its computation, by name, such as the
+            control variates of a method. Whatever a method sends to clients must be in here.
 
     Returns:
         64 hexadecimal digits, the same for two parties only if they received the same.
@@ -43,5 +50,8 @@ def view_digest(
         "sums": None if sums is None else [sums.samples, sums.evenness, list(sums.clients)],
         "model": model,
         "state_rounds": sorted((state_rounds or {}).items()),
+        "broadcast": {
+            name: digest(ModelState({"": tensor}, {})) for name, tensor in (broadcast or {}).items()
+        },
     }
     return hashlib.sha256(_PURPOSE + canonical_json(content)).hexdigest()

@@ -9,8 +9,7 @@ from fedbb.data.dataset import Dataset
 from fedbb.data.transforms import zero_batch
 from fedbb.errors import RecipeError
 from fedbb.methods import Method
-from fedbb.models.base import Outputs, check_tail, name_of, run_network, run_tail
-from fedbb.models.blocks import leading
+from fedbb.models.base import Outputs, check_tail, leading, name_of, run_network, run_tail
 from fedbb.penalties.base import Needs
 
 DEVICES = "cpu, cuda, cuda:0, cuda:1, …, or another device that this torch can compute on"

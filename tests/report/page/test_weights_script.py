@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fedbb.imbalance.cases import effective_number
-from fedbb.imbalance.clients import balance_weights
+from fedbb.imbalance import balance_weights, effective_number
 from fedbb.losses.pnb import PNB, weigh
 from fedbb.records import LabelCounts, Task
 from fedbb.report.page.shell import read_part

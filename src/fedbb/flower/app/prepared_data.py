@@ -36,7 +36,7 @@ from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import ClientInfo, Task
 from fedbb.runs.federation import prepare
-from fedbb.training.client_dataset import ClientDataset
+from fedbb.training.local import ClientDataset
 
 log = logging.getLogger("fedbb")
 

@@ -23,7 +23,7 @@ from fedbb.flower.app.run_metadata import RunMetadata, load_run_metadata, name_r
 from fedbb.flower.app.settings import RunSettings, read_run_settings, split_names
 from fedbb.flower.app.site import dataset_of, outline_of
 from fedbb.flower.app.transport import GridTransport
-from fedbb.imbalance.counts import count_labels
+from fedbb.imbalance import count_labels
 from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
 from fedbb.recipes.spec import Recipe

@@ -28,9 +28,8 @@ from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import ClientStateStore
 from fedbb.state import flatten_client_state, unflatten_client_state
-from fedbb.training.client_dataset import ClientDataset
 from fedbb.training.config import LocalConfig
-from fedbb.training.local import NO_STATE, train_client
+from fedbb.training.local import NO_STATE, ClientDataset, train_client
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from torch.optim import lr_scheduler
 
 from fedbb.errors import RecipeError
 from fedbb.methods import build_method
-from fedbb.training.config import CentralConfig, LocalConfig, check_optimizer
-from fedbb.training.schedule import LRSchedule
+from fedbb.training.config import CentralConfig, LocalConfig, LRSchedule, check_optimizer
 
 
 def rates(schedule, rounds, full=0.1):

@@ -1,1 +1,0 @@
-"""The paper's three levels of imbalance: cases of one class, classes of one client, clients."""

@@ -1,0 +1,57 @@
+"""Every algorithm as one expression of parts: loss, penalties, weighting, merge.
+
+A part is a spec, a frozen dataclass of hyper-parameters. A builder takes them flat, as keyword
+arguments; these are the `method.options` of a recipe too. Builders are grouped by family in the
+modules of this package; `registry` has their names.
+"""
+
+from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
+from fedbb.methods.balancing import (
+    cbr,
+    class_balanced,
+    fedavg_scaled,
+    fedbb,
+    fedbb_plus,
+    fedbb_printed,
+    fedlc,
+    focal,
+    pnb,
+)
+from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
+from fedbb.methods.record import Method, harmonize
+from fedbb.methods.record import with_robust_merge as with_robust_merge
+from fedbb.methods.registry import BALANCING as BALANCING
+from fedbb.methods.registry import BASES as BASES
+from fedbb.methods.registry import METHODS, build_method, hyper_parameters
+from fedbb.penalties.alignment import Alignment
+from fedbb.penalties.contrastive import Contrastive
+from fedbb.penalties.proximal import Proximal
+
+__all__ = [
+    "METHODS",
+    "Alignment",
+    "BySamples",
+    "ClientBalanced",
+    "Contrastive",
+    "Method",
+    "Proximal",
+    "average",
+    "build_method",
+    "cbr",
+    "class_balanced",
+    "fedalign",
+    "fedavg",
+    "fedavg_scaled",
+    "fedbb",
+    "fedbb_plus",
+    "fedbb_printed",
+    "fedlc",
+    "fednova",
+    "fedprox",
+    "focal",
+    "harmonize",
+    "hyper_parameters",
+    "moon",
+    "normalized_average",
+    "pnb",
+]
