@@ -12,7 +12,6 @@ import numpy as np
 
 from fedbb.data.examples import Examples as Examples
 from fedbb.data.examples import check_examples
-from fedbb.data.federated_statistics import channel_sums, federated_statistics
 from fedbb.data.longtail import long_tail
 from fedbb.data.mapped import take_rows
 from fedbb.data.rows import (
@@ -26,6 +25,7 @@ from fedbb.data.rows import (
 )
 from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share
+from fedbb.data.statistics import channel_sums, federated_statistics
 from fedbb.data.transforms import Augmentation, channel_statistics
 from fedbb.errors import DataError
 from fedbb.records import IntArray, Task

@@ -1,14 +1,12 @@
-import io
 import json
 
 import numpy as np
-import pyarrow
 import pytest
-from PIL import Image
 
 import fedbb
 from fedbb.data.registry import load_dataset
 from helpers.commands import fedbb as call
+from helpers.hugging_face import png, save_split
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (20, 6, 5, 3), dtype=np.uint8)
@@ -16,33 +14,12 @@ CLASS = {"names": ["cat", "dog"], "_type": "ClassLabel"}
 TEXT = {"dtype": "string", "_type": "Value"}
 
 
-def png(pixels):
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "png")
-    return stream.getvalue()
-
-
-def save(folder, columns, features, files=1):
-    """Write a split as `Dataset.save_to_disk` of Hugging Face's datasets 5 does."""
-    folder.mkdir(parents=True)
-    table = pyarrow.table(columns)
-    step = -(-len(table) // files)
-    names = [f"data-{number:05}-of-{files:05}.arrow" for number in range(files)]
-    for number, name in enumerate(names):
-        with pyarrow.ipc.new_stream(folder / name, table.schema) as writer:
-            writer.write_table(table.slice(number * step, step))
-    state = {"_data_files": [{"filename": name} for name in names], "_split": None}
-    (folder / "state.json").write_text(json.dumps(state))
-    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
-    return folder
-
-
 def save_images(folder, rows=slice(None)):
     held = [{"bytes": png(image), "path": None} for image in IMAGES[rows]]
     labels = (np.arange(20) % 2)[rows]
     sites = np.array(["Bern", "Graz", "Lyon", "Bern"] * 5)[rows].tolist()
     columns = {"image": held, "label": labels, "site": sites}
-    return save(folder, columns, {"image": {"_type": "Image"}, "label": CLASS, "site": TEXT})
+    return save_split(folder, columns, {"image": {"_type": "Image"}, "label": CLASS, "site": TEXT})
 
 
 def test_a_saved_data_set_has_images_class_names_and_columns(tmp_path) -> None:
@@ -80,7 +57,7 @@ def test_arrays_have_the_type_of_their_column_and_lists_are_multi_label(
         "input_ids": {"feature": {"dtype": "int32", "_type": "Value"}, "_type": "List"},
         "labels": {"feature": names, "_type": "List"},
     }
-    path = save(tmp_path / "mixed", columns, features, files=3)
+    path = save_split(tmp_path / "mixed", columns, features, files=3)
     data = load_dataset("hf", path=path, options={"input_key": "x"})
     assert data.train.inputs.dtype == np.uint8
     assert data.task == "multilabel"
@@ -139,7 +116,7 @@ def spoil(path, how):
             path.rmdir()
             held = [{"bytes": png(IMAGES[0]), "path": None}, {"bytes": b"no", "path": None}] * 3
             features = {"image": {"_type": "Image"}, "label": CLASS}
-            save(path, {"image": held, "label": [0, 1] * 3}, features)
+            save_split(path, {"image": held, "label": [0, 1] * 3}, features)
 
 
 @pytest.mark.parametrize(

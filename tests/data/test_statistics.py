@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import fedbb
-from fedbb.data.federated_statistics import ChannelSums, channel_sums, federated_statistics
+from fedbb.data.statistics import ChannelSums, channel_sums, federated_statistics
 from fedbb.data.transforms import channel_statistics
 from fedbb.errors import DataError
 from fedbb.runs.federation import prepare
