@@ -5,8 +5,7 @@ import pandas
 import pytest
 
 from fedbb.analysis.inspect import inspect
-from fedbb.analysis.label_columns import Layout
-from fedbb.analysis.label_readers import read_label_table
+from fedbb.analysis.label_files import Layout, read_label_table
 from fedbb.analysis.measures import Settings
 from fedbb.analysis.tables import first_and_last
 from fedbb.errors import DataError

@@ -1,12 +1,14 @@
 import io
+import re
 import struct
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fedbb
-from fedbb.data import array_files
+from fedbb.data import array_files, mapped
 from fedbb.data.array_files import find_arrays, read_npz
 from fedbb.data.mapped import MappedRows
 from fedbb.data.registry import load_dataset
@@ -21,6 +23,7 @@ LABELS = np.arange(40) % 4
 def small_memory(monkeypatch, tmp_path):
     """Every array is larger than memory should hold, and read in pieces of a few rows."""
     monkeypatch.setattr(array_files, "LARGE", 1000)
+    monkeypatch.setattr(mapped, "LARGE", 1000)
     monkeypatch.setattr(array_files, "_PIECE", 300)
     monkeypatch.setenv("FEDBB_DATA", str(tmp_path / "cache"))
 
@@ -31,11 +34,11 @@ def test_a_large_array_is_the_same_from_the_cache(tmp_path, request, save) -> No
     options = {"size": 4}
     plain = load_dataset("npz", path=tmp_path / "mine.npz", options=options)
     request.getfixturevalue("small_memory")
-    mapped = load_dataset("npz", path=tmp_path / "mine.npz", options=options)
-    assert isinstance(mapped.train.inputs, MappedRows)
-    assert np.array_equal(mapped.train.inputs, plain.train.inputs)
-    assert np.array_equal(mapped.test.inputs, plain.test.inputs)
-    assert (mapped.mean, mapped.std) == (plain.mean, plain.std)
+    found = load_dataset("npz", path=tmp_path / "mine.npz", options=options)
+    assert isinstance(found.train.inputs, MappedRows)
+    assert np.array_equal(found.train.inputs, plain.train.inputs)
+    assert np.array_equal(found.test.inputs, plain.test.inputs)
+    assert (found.mean, found.std) == (plain.mean, plain.std)
     folders = list((tmp_path / "cache" / "npz" / "decoded").glob("*/inputs.npy"))
     assert len(folders) == 1
     load_dataset("npz", path=tmp_path / "mine.npz", options=options)
@@ -53,11 +56,12 @@ def test_npy_files_are_mapped_where_they_lie(tmp_path, small_memory) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_run_on_mapped_rows_has_the_bits_of_one_in_memory(tmp_path) -> None:
+def test_a_run_on_mapped_rows_has_the_bits_of_one_in_memory(tmp_path, monkeypatch) -> None:
     np.save(tmp_path / "images.npy", IMAGES.transpose(0, 3, 1, 2).copy())
-    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+    monkeypatch.setattr(mapped, "LARGE", 1000)
+    on_disk = np.load(tmp_path / "images.npy", mmap_mode="r")
     results = []
-    for inputs, workers in ((np.array(mapped), 0), (mapped, 0), (mapped, 2)):
+    for inputs, workers in ((np.array(on_disk), 0), (on_disk, 0), (on_disk, 2)):
         data = fedbb.Dataset.from_arrays(inputs, LABELS, test_share=0.2, normalize=True)
         assert isinstance(data.train.inputs, MappedRows) == isinstance(inputs, np.memmap)
         clients = fedbb.partition.iid(data, 2)
@@ -71,6 +75,26 @@ def test_a_run_on_mapped_rows_has_the_bits_of_one_in_memory(tmp_path) -> None:
         assert other[0] == first[0]
         assert all((first[1][name] == other[1][name]).all() for name in first[1])
         assert other[2] == first[2]
+
+
+def test_pages_that_were_read_do_not_stay_in_the_process(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(mapped, "LARGE", 1000)
+    np.save(tmp_path / "x.npy", np.zeros((2000, 5000), np.uint8))
+    on_disk = np.load(tmp_path / "x.npy", mmap_mode="r")
+    rows = mapped.stay_on_disk(on_disk)
+    resident_before = resident()
+    for start in range(0, 2000, 100):
+        assert rows[start : start + 100].shape == (100, 5000)
+    assert resident() - resident_before < 3e6
+    assert np.asarray(on_disk).sum() == 0
+    assert resident() - resident_before > 8e6
+
+
+def resident() -> int:
+    """Bytes of mapped files that count as memory of this process."""
+    text = Path("/proc/self/status").read_text("utf-8")
+    (found,) = re.findall(r"RssFile:\s+(\d+) kB", text)
+    return 1000 * int(found)
 
 
 def test_inputs_of_any_rank_keep_their_shape_and_type(tmp_path) -> None:

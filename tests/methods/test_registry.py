@@ -5,7 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedbb.aggregation.control_variate import ServerControl
+from fedbb.aggregation.dynamic import DynamicShift
 from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
+from fedbb.aggregation.robust import Uniform
+from fedbb.aggregation.server_optimizers import AdaptiveOptimizer, ServerMomentum
 from fedbb.errors import RecipeError
 from fedbb.imbalance import count_labels
 from fedbb.losses.class_balanced import ClassBalanced
@@ -17,8 +21,11 @@ from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
 from fedbb.penalties.contrastive import Contrastive
+from fedbb.penalties.control_variate import ControlVariate
+from fedbb.penalties.dynamic import DynamicRegularizer
 from fedbb.penalties.proximal import Proximal
 from fedbb.records import ClientInfo, LabelCounts, Task
+from fedbb.statistics.control_change import ControlChange
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 0, 1, 0])
 ROWS = F.one_hot(LABELS, 3).float()
@@ -39,6 +46,23 @@ SLOTS = {
     "moon": Method("MOON", penalties=(Contrastive(1.0, 0.5),)),
     "fednova": Method("FedNova", merge=normalized_average),
     "fedalign": Method("FedAlign", penalties=(Alignment(0.45, 0.25, 10.0),)),
+    "fedavgm": Method("FedAvgM", server=(ServerMomentum(1.0, 0.9),)),
+    "fedadam": Method("FedAdam", server=(AdaptiveOptimizer("adam", 0.1, 0.9, 0.99, 1e-3),)),
+    "fedyogi": Method("FedYogi", server=(AdaptiveOptimizer("yogi"),)),
+    "fedadagrad": Method("FedAdagrad", server=(AdaptiveOptimizer("adagrad"),)),
+    "scaffold": Method(
+        "SCAFFOLD",
+        penalties=(ControlVariate(),),
+        weighting=Uniform(),
+        statistics=(ControlChange(),),
+        server=(ServerControl(1.0),),
+    ),
+    "feddyn": Method(
+        "FedDyn",
+        penalties=(DynamicRegularizer(0.01, 10.0),),
+        weighting=Uniform(),
+        server=(DynamicShift(0.01),),
+    ),
     "fedlc": Method("FedLC", LogitCalibrated(1.0, "stable")),
     "focal": Method("Focal", Focal(2.0)),
     "cb": Method("CB", ClassBalanced(0.9999, "softmax")),
@@ -83,6 +107,12 @@ def test_a_method_asks_for_what_its_penalties_ask_for():
         ("moon", {"mu": 1.0, "temperature": 0.5}),
         ("fednova", {}),
         ("fedalign", {"mu": 0.45, "width": 0.25, "clip": 10.0}),
+        ("fedavgm", {"lr": 1.0, "momentum": 0.9}),
+        ("fedadam", {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}),
+        ("fedyogi", {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}),
+        ("fedadagrad", {"lr": 0.1, "beta1": 0.9, "tau": 1e-3}),
+        ("scaffold", {"lr": 1.0}),
+        ("feddyn", {"alpha": 0.01, "clip": 10.0}),
         ("fedlc", {"tau": 1.0, "denominator": "stable"}),
         ("focal", {"gamma": 2.0, "alpha": None}),
         ("cb", {"beta": 0.9999, "form": "softmax", "gamma": 1.0}),

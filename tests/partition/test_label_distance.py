@@ -7,9 +7,9 @@ from scipy.spatial.distance import jensenshannon
 
 from fedbb.data.registry import load_dataset
 from fedbb.errors import DataError
+from fedbb.partition.algorithms import even_parts
 from fedbb.partition.functions import dirichlet
 from fedbb.partition.label_distance import measure_skew, skew
-from fedbb.partition.registry import even_parts
 
 
 def clients_of(owners: np.ndarray) -> list[np.ndarray]:

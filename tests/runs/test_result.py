@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import fedbb
-from fedbb.runs.result import RoundRecord, make_frame
+from fedbb._util.table import make_frame
+from fedbb.runs.result import RoundRecord
 
 CLASSES = 3
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedbb._util.files import finite_or_none
 from fedbb._util.names import nearest
 from fedbb._util.table import make_frame
-from fedbb.analysis.advice import Advice, advise
+from fedbb.analysis.advice import Advice, Warning, advise, find_warnings
 from fedbb.analysis.label_statistics import (
     Labels,
     LabelStatistics,
@@ -29,7 +29,6 @@ from fedbb.analysis.measures import (
     measure_clients,
 )
 from fedbb.analysis.tables import to_html
-from fedbb.analysis.warnings import Warning, find_warnings
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
 from fedbb.imbalance import Values, to_array

@@ -21,15 +21,12 @@ import numpy.typing as npt
 
 from fedbb._util.names import nearest
 from fedbb.data.download import making_folder
-from fedbb.data.mapped import chunk_rows
+from fedbb.data.mapped import LARGE, chunk_rows
 from fedbb.errors import DataError
 
 Array = npt.NDArray[Any]
 Convert = Callable[[Array], Array]
 """Changes the layout, type or size of some rows of an array."""
-
-LARGE = 2**28
-"""Bytes from which an array is not held in memory."""
 
 DENSEST = 200
 """How much smaller than its content a large packed array may be; zeros alone pack 1000 to 1."""

@@ -13,7 +13,7 @@ import numpy as np
 from fedbb.data.examples import Examples as Examples
 from fedbb.data.examples import check_examples
 from fedbb.data.longtail import long_tail
-from fedbb.data.mapped import take_rows
+from fedbb.data.mapped import stay_on_disk, take_rows
 from fedbb.data.rows import (
     MapStyle,
     RowFormat,
@@ -460,7 +460,7 @@ def from_tables(
     titles = {f"{name} {part}": table for part, table in tables.items()}
     kind, names, labels = encode_labels(titles, task, classes)
     parts = {
-        part: Examples(table.inputs, encoded, table.columns)
+        part: Examples(stay_on_disk(table.inputs), encoded, table.columns)
         for (part, table), encoded in zip(tables.items(), labels, strict=True)
     }
     validation = parts.get("validation")
@@ -489,6 +489,9 @@ def assemble(
 
     Token ids have no statistics.
     """
+    train, test = (replace(part, inputs=stay_on_disk(part.inputs)) for part in (train, test))
+    if validation is not None:
+        validation = replace(validation, inputs=stay_on_disk(validation.inputs))
     made = check_dataset(Dataset(name, task, classes, train, test, validation=validation))
     return made if train.inputs.dtype.kind == "i" else made.normalized()
 

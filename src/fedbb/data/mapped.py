@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedbb.records import IntArray
+
+LARGE = 2**28
+"""Bytes from which an array is not held in memory."""
 
 
 class MappedRows:
@@ -48,7 +52,10 @@ class MappedRows:
 
     def __getitem__(self, key: Any) -> npt.NDArray[Any]:
         """Return rows as an array in memory."""
-        return np.asarray(self.base[self.rows[key]])
+        values = np.asarray(self.base[self.rows[key]])
+        if self.base.nbytes >= LARGE:
+            _release(self.base)
+        return values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """Return all rows as an array in memory."""
@@ -67,6 +74,23 @@ def take_rows(inputs: Inputs, rows: IntArray) -> Inputs:
     if isinstance(inputs, np.memmap) and inputs.flags.c_contiguous and is_mapped(inputs):
         return MappedRows(inputs, np.asarray(rows, dtype=np.int64))
     return inputs[rows]
+
+
+def stay_on_disk(inputs: Inputs) -> Inputs:
+    """Return a large memory-mapped array as its rows, so that pages that were read are released."""
+    if isinstance(inputs, np.memmap) and inputs.nbytes >= LARGE:
+        return take_rows(inputs, np.arange(len(inputs)))
+    return inputs
+
+
+def _release(array: np.memmap[Any, Any]) -> None:
+    """Take the pages of a mapped array off this process; the system's cache of the file stays.
+
+    They would be given back when memory is short, but count as memory of the process until then.
+    """
+    memory = getattr(array, "_mmap", None)
+    if isinstance(memory, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        memory.madvise(mmap.MADV_DONTNEED)
 
 
 def is_mapped(array: npt.NDArray[Any]) -> bool:

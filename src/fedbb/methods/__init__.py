@@ -1,4 +1,4 @@
-"""Every algorithm as one expression of parts: loss, penalties, weighting, merge.
+"""Every algorithm as one expression of parts: loss, penalties, weighting, merge and more.
 
 A part is a spec, a frozen dataclass of hyper-parameters. A builder takes them flat, as keyword
 arguments; these are the `method.options` of a recipe too. Builders are grouped by family in the
@@ -6,6 +6,7 @@ modules of this package; `registry` has their names.
 """
 
 from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
+from fedbb.aggregation.server_step import ServerStep
 from fedbb.methods.balancing import (
     cbr,
     class_balanced,
@@ -23,9 +24,12 @@ from fedbb.methods.record import with_robust_merge as with_robust_merge
 from fedbb.methods.registry import BALANCING as BALANCING
 from fedbb.methods.registry import BASES as BASES
 from fedbb.methods.registry import METHODS, build_method, hyper_parameters
+from fedbb.methods.server import fedadagrad, fedadam, fedavgm, feddyn, fedyogi, scaffold
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
+from fedbb.sampling import Sampling
+from fedbb.statistics.base import Statistic
 
 __all__ = [
     "METHODS",
@@ -35,23 +39,32 @@ __all__ = [
     "Contrastive",
     "Method",
     "Proximal",
+    "Sampling",
+    "ServerStep",
+    "Statistic",
     "average",
     "build_method",
     "cbr",
     "class_balanced",
+    "fedadagrad",
+    "fedadam",
     "fedalign",
     "fedavg",
     "fedavg_scaled",
+    "fedavgm",
     "fedbb",
     "fedbb_plus",
     "fedbb_printed",
+    "feddyn",
     "fedlc",
     "fednova",
     "fedprox",
+    "fedyogi",
     "focal",
     "harmonize",
     "hyper_parameters",
     "moon",
     "normalized_average",
     "pnb",
+    "scaffold",
 ]

@@ -23,6 +23,7 @@ from fedbb.methods.balancing import (
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
 from fedbb.methods.record import Method, harmonize
+from fedbb.methods.server import fedadagrad, fedadam, fedavgm, feddyn, fedyogi, scaffold
 
 BASES: dict[str, Callable[..., Method]] = {
     "fedavg": fedavg,
@@ -30,6 +31,12 @@ BASES: dict[str, Callable[..., Method]] = {
     "moon": moon,
     "fednova": fednova,
     "fedalign": fedalign,
+    "fedavgm": fedavgm,
+    "fedadam": fedadam,
+    "fedyogi": fedyogi,
+    "fedadagrad": fedadagrad,
+    "scaffold": scaffold,
+    "feddyn": feddyn,
 }
 
 BALANCING: dict[str, Callable[..., Method]] = {

@@ -15,12 +15,12 @@ from typing import Any
 
 from fedbb._util.table import UNDEFINED, Entry, escape_markdown, make_table, to_markdown
 from fedbb.errors import RunError
-from fedbb.evaluation.intervals import ScoreInterval, auroc_interval, wilson_interval
 from fedbb.evaluation.metrics import Scores, is_collapsed
 from fedbb.inference.model import read_info
 from fedbb.records import LabelCounts, Task
-from fedbb.report.labels import metric_title
 from fedbb.report.results import RunResult, read_run, summary_of
+from fedbb.report.statistics import Interval, auroc_interval, wilson_interval
+from fedbb.report.text import metric_title
 from fedbb.runs.model_info import ModelInfo
 
 FEW_CASES = 30
@@ -166,7 +166,7 @@ class _Card:
         head = ["class", "test cases", "recall, %", "F1, %", "AUROC, %", "average precision, %"]
         yield to_markdown(make_table(head, rows))
 
-    def _accuracy_interval(self) -> ScoreInterval | None:
+    def _accuracy_interval(self) -> Interval | None:
         # The labels of one multi-label sample are not independent cases.
         if Task(self.info.task) is Task.MULTILABEL:
             return None
@@ -265,7 +265,7 @@ def _code(text: str) -> str:
     return f"`{text.replace('`', '')}`"
 
 
-def _percent(value: float, interval: ScoreInterval | None = None) -> str:
+def _percent(value: float, interval: Interval | None = None) -> str:
     if math.isnan(value):
         return UNDEFINED
     text = f"{100 * value:.1f}"

@@ -170,7 +170,7 @@ class RoundPolicy:
     byzantine: Annotated[int, Ge(0)] = 0
 
     def required(self, chosen: int) -> int:
-        """Return how many of so many chosen clients must give a valid update."""
+        """Return how many of the chosen clients must give a valid update."""
         return max(self.min_updates, math.ceil(self.quorum * chosen))
 
     @property

@@ -91,7 +91,7 @@ class RunFolder:
             file.write((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
     def is_run(self) -> bool:
-        """Tell whether a run was set up here; its recipe is the last file of the set-up."""
+        """Return whether a run was set up here; its recipe is the last file of the set-up."""
         return self.file("recipe.json").exists()
 
     def commit(

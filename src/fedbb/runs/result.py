@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from fedbb._util.table import make_frame
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedbb._util.table import make_frame
-from fedbb.inference.model import InferenceModel
+    from fedbb.inference.model import InferenceModel
 
 Loader = Callable[[str], "InferenceModel"]
 """Returns the trained model of the "final" or of the "best" round."""

@@ -27,12 +27,14 @@ from fedbb.runs.federation import Federation, describe, describe_private, prepar
 from fedbb.runs.folder import MemoryStore, Record, RunFolder, check_foreign, open_store
 from fedbb.runs.metadata import (
     ENVIRONMENT,
+    PARTITION,
     FederationRecord,
     check_environment,
+    is_same_partition,
     model_info_of,
+    save_partition_digest,
     set_up_folder,
 )
-from fedbb.runs.partition_file import PARTITION, is_same_partition, save_partition_digest
 from fedbb.runs.runtime import (
     MakeRound,
     RunRuntime,
@@ -366,7 +368,7 @@ def judged_on(record: dict[str, Any]) -> str:
 
 
 def is_better(record: dict[str, Any], before: dict[str, Any] | None, metric: str) -> bool:
-    """Tell whether a round beats the best one so far; an equal one does not."""
+    """Return whether a round beats the best one so far; an equal one does not."""
     return before is None or score_of(record, metric) > score_of(before, metric)
 
 

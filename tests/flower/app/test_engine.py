@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runtime import network_of
 from fedbb.state import digest, snapshot
+from helpers.cramped_site import CrampedGrid
 from helpers.flower_loopback import (
     FIRST_NODE,
     Node,
@@ -279,6 +281,23 @@ def test_a_site_that_fails_tells_why_and_costs_one_client(recipe, tmp_path):
     (absent,) = records[1]["absent"]
     assert absent["reason"].startswith("DataError: its data cannot be used")
     assert "nothing.npz" not in absent["reason"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc here")
+def test_a_site_that_runs_out_of_memory_costs_one_client(tmp_path):
+    labels = np.arange(24) % 3
+    images = np.random.default_rng(0).integers(0, 255, (24, 64, 64), dtype=np.uint8)
+    np.savez(tmp_path / "large.npz", images=images, labels=labels)
+    even = {"kind": "even", "clients": 3}
+    data = {"name": "npz", "path": str(tmp_path / "large.npz"), "partition": even}
+    recipe = named(tmp_path, "fedbb", rounds=3, data=data)
+    whole = open_loopback(recipe)
+    grid = CrampedGrid(whole.nodes, whole.run_config)
+    records = without(recipe, tmp_path, grid, {grid.cramped})
+    (absent,) = records[1]["absent"]
+    assert absent["client"] == 1
+    assert re.match("(MemoryError|RuntimeError|OSError)", absent["reason"])
+    assert [record["absent"] for record in records if record["round"] != 2] == [[], []]
 
 
 def test_a_node_that_is_away_is_absent_at_once_and_may_come_back_as_another(recipe, tmp_path):

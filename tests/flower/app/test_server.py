@@ -59,7 +59,7 @@ def begin(recipe, path, grid, rounds, **settings):
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(rounds, tmp_path):
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(rounds, tmp_path, tally):
     recipe = moon(tmp_path)
     expected, records = finish(recipe, tmp_path / "inline")
     path, grid = tmp_path / "flower", sites_of(recipe, tmp_path, "files")
@@ -67,6 +67,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(rounds, tmp_path):
     # A new run of Flower: other messages, and nothing left in the nodes' own state.
     grid = sites_of(recipe, tmp_path, "files")
     summary, later = flower_run(recipe, path, grid, resume=True)
+    tally.run(summary, expected, path)
     assert summary == expected
     assert without_seconds(later) == without_seconds(records)[rounds:]
 

@@ -30,6 +30,7 @@ from helpers.secagg_clients import (
     open_transport,
     request,
 )
+from helpers.tally import Tally
 
 FIVE = make_roster(5)
 
@@ -132,14 +133,14 @@ def test_masks_of_pairs_cancel() -> None:
 
 
 @pytest.mark.parametrize(("stage", "client"), list(itertools.product(STAGES, range(5))))
-def test_one_of_five_may_fall_silent_at_any_stage(stage: str, client: int) -> None:
+def test_one_of_five_may_fall_silent_at_any_stage(stage: str, client: int, tally: Tally) -> None:
     transport = open_transport()
     transport.silent = {(stage, client)}
     total = total_of(transport)
     others = tuple(other for other in range(5) if other != client)
     counted_in = tuple(range(5)) if stage in ("agree", "unmask") else others
     assert total.clients == counted_in
-    assert total.values.tobytes() == ring_sum(transport, counted_in).tobytes()
+    tally.results([total.values.tobytes()], ring_sum(transport, counted_in).tobytes())
     assert total.attempts == (2 if stage in ("keys", "shares") else 1)
     if counted_in == others:
         assert total.failures == (ClientFailure(client, f"gave no answer in stage {stage}"),)

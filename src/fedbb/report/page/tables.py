@@ -10,11 +10,10 @@ import numpy as np
 from fedbb._util.table import UNDEFINED, Cell, Column, Entry, Table, make_table, number_cell
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.labels import metric_title, score_text
 from fedbb.report.method_comparison import MethodComparison, MethodDifference, MethodScore
-from fedbb.report.prose import interval_text, signed
 from fedbb.report.results import RunResult, class_counts, score_on_test, summary_of
 from fedbb.report.statistics import Spread, head_and_tail, spread_columns, spread_of
+from fedbb.report.text import interval_text, metric_title, score_text, signed
 
 BLANK = Cell(UNDEFINED)
 
