@@ -21,6 +21,9 @@ from fedbb.models.base import (
 )
 from fedbb.penalties.base import Needs
 
+_ROWS = 4096
+"""Rows that are looked at at once; inputs may be on disk."""
+
 DEVICES = "cpu, cuda, cuda:0, cuda:1, …, or another device that this torch can compute on"
 
 
@@ -133,7 +136,9 @@ def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: st
     trial, what = zero_batch(inputs), "images" if inputs.ndim == 4 else "inputs"
     if inputs.dtype.kind == "i" and len(inputs):
         # An embedding that is too small would fail in the middle of a round.
-        least, most = int(inputs.min()), int(inputs.max())
+        parts = (inputs[start : start + _ROWS] for start in range(0, len(inputs), _ROWS))
+        ranges = [(int(part.min()), int(part.max())) for part in parts]
+        least, most = min(low for low, _ in ranges), max(high for _, high in ranges)
         trial.fill_(most).view(-1)[0] = least
         what = f"token ids from {least} to {most}"
     modes = {part: part.training for part in network.modules()}
