@@ -68,6 +68,13 @@ class Dataset:
     features: tuple[str, ...] = ()
     scaled: tuple[bool, ...] = ()
 
+    def __repr__(self) -> str:
+        shape = "×".join(str(size) for size in self.input_shape)
+        return (
+            f"Dataset {self.name}: {self.task}, {len(self.classes)} classes, {len(self.train)} "
+            f"training and {len(self.test)} test examples, inputs {self.train.inputs.dtype} {shape}"
+        )
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input, such as (channels, height, width)."""
