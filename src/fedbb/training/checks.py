@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from fedbb.data.dataset import Dataset
+from fedbb.data.mapped import value_range
 from fedbb.data.transforms import zero_batch
 from fedbb.errors import RecipeError
 from fedbb.losses.base import check_loss
@@ -20,9 +21,6 @@ from fedbb.models.base import (
     run_tail,
 )
 from fedbb.penalties.base import Needs
-
-_ROWS = 4096
-"""Rows that are looked at at once; inputs may be on disk."""
 
 DEVICES = "cpu, cuda, cuda:0, cuda:1, …, or another device that this torch can compute on"
 
@@ -136,9 +134,7 @@ def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: st
     trial, what = zero_batch(inputs), "images" if inputs.ndim == 4 else "inputs"
     if inputs.dtype.kind == "i" and len(inputs):
         # An embedding that is too small would fail in the middle of a round.
-        parts = (inputs[start : start + _ROWS] for start in range(0, len(inputs), _ROWS))
-        ranges = [(int(part.min()), int(part.max())) for part in parts]
-        least, most = min(low for low, _ in ranges), max(high for _, high in ranges)
+        least, most = value_range(inputs)
         trial.fill_(most).view(-1)[0] = least
         what = f"token ids from {least} to {most}"
     modes = {part: part.training for part in network.modules()}
