@@ -40,6 +40,9 @@ PRIVATE_STATES = "parties/memories"
 CLIENTS_FILE = "cards.json"
 """What a run on Flower keeps of its clients; it names the run at the sites."""
 
+SCORES = "scores.json"
+"""All scores of the final and the best model."""
+
 FILES = (
     "recipe.json",
     "partition.json",
@@ -48,6 +51,7 @@ FILES = (
     MODEL_INFO,
     "rounds.jsonl",
     "summary.json",
+    SCORES,
     "best.safetensors",
     "final.safetensors",
     "checkpoints",
@@ -123,22 +127,43 @@ class RunFolder:
             save_checkpoint(self._checkpoint(checkpoint.round), bound)
             self._forget(checkpoint)
 
-    def save_model(self, name: str, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint with what the model needs outside the run."""
+    def save_model(
+        self, name: str, checkpoint: Checkpoint, decision: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a checkpoint with what the model needs outside the run, and how it decides."""
         path = self.file(MODEL_INFO)
         # A run folder of an older version has no description.
-        described = as_metadata(self.read_json(MODEL_INFO)) if path.exists() else None
-        save_checkpoint(self.file(name), checkpoint, described)
+        info = {**self.read_json(MODEL_INFO), **(decision or {})} if path.exists() else None
+        save_checkpoint(self.file(name), checkpoint, None if info is None else as_metadata(info))
 
-    def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
-        """Write the final model and the summary, which close the run.
+    def finish(
+        self,
+        last: Checkpoint,
+        summary: Mapping[str, Any],
+        scores: Mapping[str, Any],
+        decisions: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Write the final model, all scores and the summary, which closes the run.
+
+        Args:
+            last: The final model.
+            summary: What summary.json holds.
+            scores: What scores.json holds; it is not written if there are none.
+            decisions: Thresholds and the like of the "final" and the "best" model, if they have
+                such.
 
         Raises:
             RunError: The disk is full, or the folder cannot be written.
         """
         kept = "all rounds are kept, and --resume writes what is missing"
         with self._saving("the final model", kept):
-            self.save_model("final.safetensors", last)
+            if scores:
+                with replacing(self.file(SCORES)) as file:
+                    file.write((json.dumps(scores, ensure_ascii=False) + "\n").encode())
+            self.save_model("final.safetensors", last, decisions.get("final"))
+            if "best" in decisions:
+                leader = load_checkpoint(self.file("best.safetensors"))
+                self.save_model("best.safetensors", leader, decisions["best"])
             self.write_json("summary.json", summary)
 
     def latest(self, first: ModelState | None = None) -> Checkpoint | None:
@@ -303,7 +328,13 @@ class MemoryStore:
     def commit(self, record: Record, checkpoint: Checkpoint, *, best: bool) -> None:
         """Keep nothing: the consumer of the rounds keeps what it needs."""
 
-    def finish(self, last: Checkpoint, summary: Mapping[str, Any]) -> None:
+    def finish(
+        self,
+        last: Checkpoint,
+        summary: Mapping[str, Any],
+        scores: Mapping[str, Any],
+        decisions: Mapping[str, Mapping[str, Any]],
+    ) -> None:
         """Keep nothing."""
 
     def latest(self, first: ModelState | None = None) -> Checkpoint | None:

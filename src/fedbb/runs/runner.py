@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,9 @@ from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState, Task
 from fedbb.rounds.loop import Round, Start, StoppedBy, run_rounds
 from fedbb.rounds.round import FederatedRound
-from fedbb.runs.checkpoint import Checkpoint
+from fedbb.runs.checkpoint import Checkpoint, load_checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
+from fedbb.runs.final_scores import ModelScores, check_evaluation
 from fedbb.runs.folder import MemoryStore, Record, RunFolder, check_foreign, open_store
 from fedbb.runs.metadata import (
     ENVIRONMENT,
@@ -58,6 +59,9 @@ class RunParts:
     federation: Federation
     network: nn.Module
 
+
+FinalScores = dict[str, ModelScores]
+"""All scores of the "final" and the "best" model; empty where nobody could compute them."""
 
 LoadParts = Callable[[str | None], RunParts]
 """Returns the parts of a run, its network on this device; None for the device of the recipe."""
@@ -140,7 +144,7 @@ def run_parts(
     *,
     resume: bool = False,
     workers: int | None = None,
-) -> Iterator[CommittedRound]:
+) -> Generator[CommittedRound, None, FinalScores]:
     """Train what `load` returns by the settings of a recipe: the way of every run on one machine.
 
     Args:
@@ -152,6 +156,9 @@ def run_parts(
 
     Yields:
         Each round once it is committed.
+
+    Returns:
+        All scores of the "final" and the "best" model.
 
     Raises:
         RecipeError: The recipe contradicts the data or this machine.
@@ -177,7 +184,7 @@ def run_parts(
         opened = _open(store, recipe, parts, number)
         del parts  # the pool has its own copies
         with opened as runtime:
-            yield from commit_rounds(store, recipe, task, runtime)
+            return (yield from commit_rounds(store, recipe, task, runtime))
 
 
 def _open(
@@ -186,6 +193,7 @@ def _open(
     """Check that the parts of a run suit each other, write its first files, and open its rounds."""
     method, federation, network = parts.method, parts.federation, parts.network
     check_data(recipe, method, federation.dataset, len(federation.partition.clients))
+    check_evaluation(recipe, federation)
     check_network(network, federation.dataset, method)
     if isinstance(store, RunFolder):
         if not store.is_run():
@@ -205,8 +213,12 @@ def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) ->
 
 def commit_rounds(
     folder: RunFolder | MemoryStore, recipe: Recipe, task: Task, runtime: RunRuntime
-) -> Iterator[CommittedRound]:
-    """Yield the rounds that a run still lacks, each once it is committed, and close the run."""
+) -> Generator[CommittedRound, None, FinalScores]:
+    """Yield the rounds that a run still lacks, each once it is committed, and close the run.
+
+    Returns:
+        All scores of the "final" and the "best" model.
+    """
     checkpoint = folder.latest(runtime.first) or Checkpoint(0, runtime.first)
     records = folder.rewind(checkpoint.round)
     runtime.state_rounds.update(checkpoint.state_rounds)
@@ -216,6 +228,7 @@ def commit_rounds(
         stopped = stopped_by(recipe, records, metric)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunError(f"rounds.jsonl is damaged: {error!r} in the scores of a round") from error
+    leader: ModelState | None = None
     start = Start(checkpoint.state, checkpoint.round, recipe.seed)
     rounds = run_rounds(runtime.round, start, recipe.rounds, runtime.score)
     while stopped is None and (finished := next(rounds, None)) is not None:
@@ -223,11 +236,26 @@ def commit_rounds(
         checkpoint = Checkpoint(finished.number, finished.state, dict(runtime.state_rounds))
         leads = is_better(record, best, metric)
         folder.commit(record, checkpoint, best=leads)
-        best = record if leads else best
+        best, leader = (record, finished.state) if leads else (best, leader)
         records.append(record)
         stopped = stopped_by(recipe, records, metric)
         yield CommittedRound(record, finished.state, leads)
-    folder.finish(checkpoint, summarize(records, checkpoint.state, metric, stopped))
+    scores: FinalScores = {}
+    if runtime.score_fully is not None:
+        assert best is not None
+        scores["final"] = scores["best"] = runtime.score_fully(checkpoint.round, checkpoint.state)
+        if best["round"] != checkpoint.round:
+            if leader is None:  # it led before the run was resumed
+                assert isinstance(folder, RunFolder)
+                leader = load_checkpoint(folder.file("best.safetensors")).state
+            scores["best"] = runtime.score_fully(best["round"], leader)
+    folder.finish(
+        checkpoint,
+        summarize(records, checkpoint.state, metric, stopped),
+        {name: found.to_json() for name, found in scores.items()},
+        {n: s.operating_point.decision for n, s in scores.items() if s.operating_point is not None},
+    )
+    return scores
 
 
 def stopped_by(recipe: Recipe, records: Sequence[Record], metric: str) -> StoppedBy | None:

@@ -14,8 +14,10 @@ from flwr.app import RecordDict
 
 from fedbb.errors import QuorumError, ReplyError
 from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.sites import SiteScores
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.serde import (
+    SCORED,
     STATE,
     TrainRequest,
     TrainResponse,
@@ -28,6 +30,7 @@ from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.records import ClientFailure, ClientUpdate, FloatArray, ModelState, Task
 from fedbb.rounds.replies import Expected, Inbox
 from fedbb.rounds.round import RoundPolicy, RoundReplies, repeat_until_quorum
+from fedbb.runs.federation import OWN_TEST
 from fedbb.simulation.pool.protocol import SpillBuffer
 from fedbb.state import flatten_state, unflatten_state
 from fedbb.training.config import LocalConfig, TrainJob
@@ -98,6 +101,12 @@ class FlowerEngine:
         )
         return pool_scores([found[client] for client in sorted(found)], outline.task)
 
+    def score_sites(self, state: ModelState) -> list[SiteScores]:
+        """Return the scores of a model on the own test data of each site that replies."""
+        nodes = self.registry.find(sorted(self.registry.infos), self.patience)
+        found = {c: scores[OWN_TEST] for c, scores in self._scores(state, nodes, (OWN_TEST,))}
+        return [SiteScores.of(client, found[client]) for client in sorted(found)]
+
     def _reset_state_rounds(self, number: int) -> None:
         """Let every attempt at a round start from the client states that the round began with."""
         if self._before[0] != number:
@@ -165,19 +174,22 @@ class FlowerEngine:
         return found
 
     def _scores(
-        self, state: ModelState, nodes: dict[int, int]
+        self, state: ModelState, nodes: dict[int, int], expected: Sequence[str] = SCORED
     ) -> Iterator[tuple[int, dict[str, Scores]]]:
         assert self.registry.outline is not None
         classes = len(self.registry.outline.classes)
         contents = dict.fromkeys(nodes.values(), RecordDict({STATE: pack_state(state)}))
         clients = {node: client for client, node in nodes.items()}
         for node, outcome in self.transport.send_and_receive(
-            "evaluate", contents, self.defense.deadline, "scoring"
+            "evaluate" if expected is SCORED else "evaluate.own",
+            contents,
+            self.defense.deadline,
+            "scoring",
         ):
             try:
                 if isinstance(outcome, Failure):
                     raise ReplyError(outcome.reason)
-                yield clients[node], unpack_scores(outcome, classes)
+                yield clients[node], unpack_scores(outcome, classes, expected)
             except ReplyError as error:
                 log.warning("scores of client %d are left out: %s", clients[node], error)
 
