@@ -19,15 +19,17 @@ BoolArray = npt.NDArray[np.bool_]
 BINS = 15
 """Bins of equal width that calibration errors compare probability and frequency in."""
 
-HIGHER_IS_BETTER = (
+CALIBRATION = ("ece", "top_label_ece")
+PER_CLASS = (
     "recall",
     "specificity",
     "precision",
     "f1",
     "auroc",
     "average_precision",
+    "brier",
+    "ece",
 )
-PER_CLASS = (*HIGHER_IS_BETTER, "brier", "ece")
 """The figures of a class; Brier score and calibration error are better if lower."""
 
 

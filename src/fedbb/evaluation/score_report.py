@@ -13,7 +13,7 @@ from scipy.special import expit, softmax  # type: ignore[import-untyped]
 
 from fedbb._util.files import finite_or_none
 from fedbb._util.names import nearest
-from fedbb.evaluation.figures import PER_CLASS, Figures, Outcomes, balanced_accuracies
+from fedbb.evaluation.figures import CALIBRATION, PER_CLASS, Figures, Outcomes, balanced_accuracies
 from fedbb.evaluation.intervals import LEVEL, ScoreInterval
 from fedbb.evaluation.metrics import check_classes, check_entries, check_logits, log_odds, one_hot
 from fedbb.records import FloatArray, IntArray, Task
@@ -44,6 +44,8 @@ Vectors = Mapping[str, FloatArray]
 @dataclass(frozen=True, eq=False)
 class Intervals:
     """95 % intervals of the bootstrap: low and high ends, NaN where a score is undefined.
+
+    Calibration errors have none: drawing samples again makes them larger than they are.
 
     Attributes:
         replicates: How often the samples were drawn.
@@ -394,7 +396,11 @@ def _intervals(figures: Figures, enough: npt.NDArray[np.bool_], bootstrap: Boots
         drawn = _Replicates(figures, weights)
         parts.append((drawn.classes, drawn.means(every), drawn.means(enough)))
     per_class, macro, macro_enough = (
-        {name: _ends_of(np.concatenate([part[name] for part in kind], axis=-1)) for name in kind[0]}
+        {
+            name: _ends_of(np.concatenate([part[name] for part in kind], axis=-1))
+            for name in kind[0]
+            if name not in CALIBRATION
+        }
         for kind in zip(*parts, strict=True)
     )
     groups = bootstrap.groups

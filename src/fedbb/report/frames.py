@@ -17,7 +17,6 @@ from fedbb.report import results
 from fedbb.report.results import RunResult, find_runs
 from fedbb.runs.checkpoint import load_checkpoint, read_model_metadata
 from fedbb.runs.federation import prepare
-from fedbb.runs.final_scores import read_scores
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import model_info_of
 from fedbb.runs.result import Result, RoundRecord, make_frame
@@ -72,7 +71,7 @@ def read_run(
         sha256=None if found.summary is None else found.summary.sha256,
         folder=found.path,
         _load=load,
-        _scores=read_scores(RunFolder(found.path)),
+        _scores=found.scores,
     )
 
 

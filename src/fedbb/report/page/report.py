@@ -27,6 +27,7 @@ from fedbb.report.page.shell import Page, read_part, write_page
 from fedbb.report.page.tables import report_tables
 from fedbb.report.prose import UNITS
 from fedbb.report.results import RunResult, summary_of
+from fedbb.report.score_tables import all_tables
 
 TITLE = "Federated runs, compared"
 EXAMPLES = 3
@@ -77,8 +78,22 @@ def _comparison(part: MethodComparison) -> dict[str, Any]:
         "remarks": diagnostics(comparison),
         "metric": metric_title(comparison.metric),
         "methods": [method.label for method in comparison.methods],
+        "details": score_details(comparison),
         **figure_data(comparison),
     }
+
+
+def score_details(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return all scores of the first run of each method, as tables."""
+    firsts = [(method.label, method.runs[0]) for method in comparison.methods]
+    return [
+        {
+            "name": f"{label}, seed {run.recipe.seed}",
+            "tables": [to_page(table) for table in all_tables(run.scores["final"])],
+        }
+        for label, run in firsts
+        if run.scores
+    ]
 
 
 def setting(comparison: Comparison) -> str:
