@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fedbb._util.files import replacing
-from fedbb.recipes.grid.grid import Cell, Grid, read_grid
+from fedbb.recipes.grid import Cell, Grid, read_grid
 from fedbb.report.results import RunResult, summary_of
-from fedbb.report.sweep.cell_runs import CellRun, finished_run, read_cells
+from fedbb.report.sweep.score_table import CellRun, finished_run, read_cells
 from fedbb.runs.sweep import State
 from studies.stored import RESULTS, Row, read_rows
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbb.evaluation.metrics import score_multiclass
 from fedbb.imbalance import count_labels
-from fedbb.recipes.grid.grid import Cell, read_grid
+from fedbb.recipes.grid import Cell, read_grid
 from fedbb.recipes.spec import Recipe
 from studies.rescore import differences, look, measure_new, tabulate
 from studies.stored import GRIDS, Row

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from fedbb.recipes.grid.grid import Cell, read_grid
+from fedbb.recipes.grid import Cell, read_grid
 from fedbb.runs.personal import ClientAccuracies, personalize
 from studies.collect import write_rows
 from studies.stored import GRIDS, RESULTS, Row, read_rows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import build_method
-from fedbb.recipes.grid.grid import Cell
+from fedbb.recipes.grid import Cell
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray
 from fedbb.runs.checkpoint import load_checkpoint

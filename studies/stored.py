@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbb.recipes.grid.grid import Grid, read_grid
+from fedbb.recipes.grid import Grid, read_grid
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedbb._util import table as writer
-from fedbb.recipes.grid.grid import Cell
-from fedbb.report.labels import metric_title
-from fedbb.report.labels import score_text as spread_text
-from fedbb.report.prose import difference_text
+from fedbb.recipes.grid import Cell
 from fedbb.report.statistics import paired_difference, spread_of
+from fedbb.report.text import difference_text, metric_title
+from fedbb.report.text import score_text as spread_text
 from studies.stored import StoredGrid
 
 MISSING = "–"

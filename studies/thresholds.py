@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedbb.evaluation.metrics import score_multilabel
 from fedbb.imbalance import count_labels
-from fedbb.recipes.grid.grid import Cell, read_grid
+from fedbb.recipes.grid import Cell, read_grid
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray
 from studies.rescore import differences, look, measure_new, tabulate

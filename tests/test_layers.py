@@ -19,7 +19,7 @@ LAYERS = (
     ("_util", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
-    ("aggregation", "losses", "models", "penalties"),
+    ("aggregation", "losses", "models", "penalties", "sampling", "statistics"),
     ("methods",),
     ("analysis", "evaluation", "training"),
     ("simulation",),
@@ -48,12 +48,12 @@ NEIGHBORS = {
 
 LIBRARY_HOMES = {
     "flwr": ("flower/", "secagg/flower/"),
-    "mlflow": ("trackers/mlflow_store.py",),
-    "tensorboard": ("trackers/tensorboard_log.py",),
+    "mlflow": ("trackers/registry.py",),
+    "tensorboard": ("trackers/registry.py",),
     "cryptography": ("secagg/", "flower/"),
     "tenseal": ("secagg/bfv/",),
     "typer": ("cli/",),
-    "wandb": ("trackers/wandb_offline.py",),
+    "wandb": ("trackers/registry.py",),
 }
 FILE_HOMES = (
     # What workers share, what waits for its turn, and what the system grants.
@@ -248,7 +248,7 @@ def test_a_neighbor_is_refused_unless_the_table_names_it(path: str, source: str)
     [
         ("flower/made_up.py", "from flwr.common import Message"),
         ("cli/made_up.py", "import typer"),
-        ("trackers/mlflow_store.py", "from mlflow import MlflowClient"),
+        ("trackers/registry.py", "from mlflow import MlflowClient"),
     ],
 )
 def test_a_library_is_known_only_in_its_home(home: str, source: str) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 import fedbb
 from fedbb._util.table import make_table, to_markdown
 from fedbb.analysis.advice import middle_value
-from fedbb.analysis.label_columns import Layout
-from fedbb.analysis.label_readers import read_label_table
+from fedbb.analysis.label_files import Layout, read_label_table
 from fedbb.analysis.measures import Settings, gini_of, ratio_of
 from fedbb.data.longtail import tail_sizes
 from fedbb.partition.registry import Rule

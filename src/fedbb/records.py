@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ IntArray = npt.NDArray[np.int64]
 MOST_CLASSES = 100_000
 """More are taken for a mistake, such as a column of names read as labels."""
 
+Tensors = Mapping[str, Tensor]
+"""Tensors by name, on the CPU."""
+
 OptimizerState = Mapping[str, Mapping[str, Tensor]]
 """What an optimizer remembers, by torch's name of the quantity and then by parameter."""
 
@@ -25,6 +28,20 @@ class Task(StrEnum):
 
     MULTICLASS = "multiclass"
     MULTILABEL = "multilabel"
+
+
+class Visibility(IntEnum):
+    """What the server must see of the clients for a part of a method to work.
+
+    Each value includes the ones before it. Secure aggregation grants `SUMS` only.
+    """
+
+    SUMS = 0
+    """Sums over clients."""
+    FIGURES = 1
+    """What a single client declares or computes: its size, its loss."""
+    UPDATES = 2
+    """The trained model of a single client."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +74,35 @@ class ModelState:
 
 
 @dataclass(frozen=True)
+class ModelFacts:
+    """What every party knows about the task and the network of a run.
+
+    Args:
+        task: what a label is.
+        classes: the number of classes.
+        classifier: the name of the network's classifier, whose input is the embedding; None if it
+            has none that could be found.
+    """
+
+    task: Task
+    classes: int
+    classifier: str | None
+
+
+@dataclass(frozen=True)
+class RunFacts(ModelFacts):
+    """What the server knows about a run besides.
+
+    Args:
+        clients: the number of clients to choose from.
+        seed: the seed of all random streams.
+    """
+
+    clients: int
+    seed: int
+
+
+@dataclass(frozen=True)
 class ClientInfo:
     """All that the server learns about a client's data.
 
@@ -82,6 +128,7 @@ class ClientUpdate:
         effective_steps: the number of plain gradient steps that these amount to (FedNova's ‖a‖₁).
         train_loss: the mean of the training objective over its steps.
         seconds: the duration of the training.
+        statistics: what the method's statistics computed, by name.
     """
 
     client: int
@@ -90,6 +137,7 @@ class ClientUpdate:
     effective_steps: float
     train_loss: float
     seconds: float = 0.0
+    statistics: Tensors = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,7 +177,9 @@ class ClientState:
         model: its trained model, if the method needs it (MOON).
         optimizer: the state of its optimizer, if it is kept (central training): "momentum" under
             SGD; "exp_avg", "exp_avg_sq" and "step" under Adam; each by parameter.
+        tensors: what the method's penalties keep, each under its own name (SCAFFOLD, FedDyn).
     """
 
     model: ModelState | None = None
     optimizer: OptimizerState = field(default_factory=dict)
+    tensors: Tensors = field(default_factory=dict)

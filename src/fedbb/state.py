@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedbb.records import ClientState, ModelState
+from fedbb.records import ClientState, ModelState, Tensors
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -22,7 +22,9 @@ PARAMS, BUFFERS = "params.", "buffers."
 
 MODEL = "model."
 OPTIMIZER = ("momentum.", "exp_avg.", "exp_avg_sq.", "step.")
-"""Prefixes of the parts of a client's state: its model, and each quantity of its optimizer."""
+KEPT = "kept."
+"""Prefixes of the parts of a client's state: its model, each quantity of its optimizer, and what
+penalties keep."""
 
 
 def snapshot(model: nn.Module) -> ModelState:
@@ -55,7 +57,7 @@ def flatten_state(state: ModelState, prefix: str = "") -> dict[str, Tensor]:
 
 def unflatten_state(tensors: Mapping[str, Tensor], prefix: str = "") -> ModelState:
     """Return the state that `flatten_state` flattened with this prefix; other names are ignored."""
-    return ModelState(_part(tensors, prefix + PARAMS), _part(tensors, prefix + BUFFERS))
+    return ModelState(select(tensors, prefix + PARAMS), select(tensors, prefix + BUFFERS))
 
 
 def state_to_arrays(state: ModelState) -> dict[str, npt.NDArray[Any]]:
@@ -87,25 +89,36 @@ def _array(tensor: Tensor) -> npt.NDArray[Any]:
 
 
 def flatten_client_state(state: ClientState) -> dict[str, Tensor]:
-    """Return the tensors of a client's state by name: "model.params.…", "momentum.…"."""
+    """Return the tensors of a client's state by name: "model.params.…", "momentum.…", "kept.…"."""
     model = {} if state.model is None else flatten_state(state.model, MODEL)
-    return model | {
-        f"{kind}.{name}": tensor
-        for kind, tensors in state.optimizer.items()
-        for name, tensor in tensors.items()
-    }
+    return (
+        model
+        | add_prefix(KEPT, state.tensors)
+        | {
+            f"{kind}.{name}": tensor
+            for kind, tensors in state.optimizer.items()
+            for name, tensor in tensors.items()
+        }
+    )
 
 
 def unflatten_client_state(tensors: Mapping[str, Tensor]) -> ClientState:
     """Return the client's state that `flatten_client_state` flattened."""
     model = unflatten_state(tensors, MODEL)
-    parts = {prefix.removesuffix("."): _part(tensors, prefix) for prefix in OPTIMIZER}
+    parts = {prefix.removesuffix("."): select(tensors, prefix) for prefix in OPTIMIZER}
     return ClientState(
-        model if model.params else None, {kind: part for kind, part in parts.items() if part}
+        model if model.params else None,
+        {kind: part for kind, part in parts.items() if part},
+        select(tensors, KEPT),
     )
 
 
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def add_prefix(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
+    """Return the entries under names that begin with a prefix."""
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def select(tensors: Tensors, prefix: str) -> dict[str, Tensor]:
     """Return the entries whose names begin with a prefix, without it."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
@@ -166,14 +179,15 @@ def find_mismatch(one: ModelState, two: ModelState) -> str | None:
 
     torch would broadcast or cast such entries silently.
     """
-    for first, second in ((one.params, two.params), (one.buffers, two.buffers)):
-        forms = [
-            {(name, tensor.dtype, tensor.shape) for name, tensor in part.items()}
-            for part in (first, second)
-        ]
-        if forms[0] != forms[1]:
-            return min(name for name, *_ in forms[0] ^ forms[1])
-    return None
+    return find_difference(one.params, two.params) or find_difference(one.buffers, two.buffers)
+
+
+def find_difference(one: Tensors, two: Tensors) -> str | None:
+    """Return a name that two mappings do not share with one type and shape, or None."""
+    forms = [
+        {(name, tensor.dtype, tensor.shape) for name, tensor in part.items()} for part in (one, two)
+    ]
+    return min((name for name, *_ in forms[0] ^ forms[1]), default=None)
 
 
 def is_finite(state: ModelState) -> bool:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fedbb.analysis.inspect import ClientAssignment, examine
-from fedbb.analysis.label_columns import Layout
-from fedbb.analysis.label_readers import read_label_table
+from fedbb.analysis.label_files import Layout, read_label_table
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "imbalance.md").read_text("utf-8")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fedbb.recipes.grid.grid import read_grid
+from fedbb.recipes.grid import read_grid
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.sweep import statuses
 from helpers.commands import fedbb, started

@@ -91,12 +91,12 @@ def test_a_tracker_that_cannot_be_used_is_told_before_the_run(recipe, monkeypatc
     assert message in done.err
 
 
-def test_runs_on_disk_are_handed_over_once(tmp_path, monkeypatch):
+def test_runs_on_disk_are_sent_once(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     runs = [build(tmp_path / f"seed{seed}", Sketch(seed=seed, rounds=3)) for seed in (0, 1)]
     words = ("track", *runs, "--to", f"tensorboard={tmp_path / 'logs'}")
     done = fedbb(*words, monkeypatch=monkeypatch)
-    assert done.out.count("3 rounds handed over") == 2
+    assert done.out.count("3 rounds sent") == 2
     again = fedbb(*words, "--json", monkeypatch=monkeypatch)
     assert [entry["rounds"] for entry in json.loads(again.out)] == [0, 0]
     assert rounds_in(tmp_path / "logs") == [[1, 2, 3], [1, 2, 3]]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbb.recipes.grid.grid import Cell, Grid, read_grid
+from fedbb.recipes.grid import Cell, Grid, read_grid
 from helpers.run_builder import Sketch, build
 
 LEVELS = {

@@ -69,7 +69,7 @@ def test_harmonizing_keeps_the_base_and_takes_loss_and_weighting_from_the_other(
 
 
 def test_a_method_asks_for_what_its_penalties_ask_for():
-    contrast = Needs(models=2, forwards=2, projection=True, client_state=True)
+    contrast = Needs(models=2, forwards=2, projection=True, embedding=True, client_state=True)
     assert build_method("moon+fedbb", {}).needs == contrast
     assert build_method("fedalign", {}).needs == Needs(tail_width=0.25, clip=10.0)
     assert build_method("fedbb", {}).needs == Needs()

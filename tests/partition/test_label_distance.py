@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from fedbb.partition.algorithms import even_parts
 from fedbb.partition.label_distance import measure_skew
-from fedbb.partition.registry import even_parts
 
 
 def clients_of(owners: np.ndarray) -> list[np.ndarray]:

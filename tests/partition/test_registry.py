@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
+from fedbb.partition.algorithms import assign_groups, by_value, even_parts
 from fedbb.partition.label_distance import measure_skew
-from fedbb.partition.registry import KINDS, Rule, assign_groups, by_value, divide, even_parts
+from fedbb.partition.registry import KINDS, Rule, divide
 from fedbb.records import Task
 
 

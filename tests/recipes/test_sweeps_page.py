@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from fedbb.recipes.grid.file import GridSpec, OverlaySpec
-from fedbb.recipes.grid.grid import read_grid
+from fedbb.recipes.grid import GridSpec, OverlaySpec, read_grid
 from helpers.small_grid import write
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text("utf-8")

@@ -7,15 +7,14 @@ import pytest
 from studies.collect import collect
 from studies.stored import read_stored
 
-from fedbb.recipes.grid.grid import read_grid
+from fedbb.recipes.grid import read_grid
 from fedbb.report import compare
 from fedbb.report.groups import gather, group
 from fedbb.report.method_comparison import compare_methods
 from fedbb.report.page.tables import class_scores, fairness_of
-from fedbb.report.plots.classes import class_rows
+from fedbb.report.plots.figures import class_rows
 from fedbb.report.statistics import Verdict
-from fedbb.report.sweep import layout
-from fedbb.report.sweep.table_files import read_table
+from fedbb.report.sweep.table_files import difference_table, read_table
 from helpers.grid_results import run_cells, write_grid
 from studies import tables
 
@@ -66,7 +65,7 @@ def test_report_compare_sweep_and_studies_give_the_same_verdict(tmp_path, gaps, 
     (entry,) = [entry for entry in table.entries if entry.row == "FedBB"]
     (gap,) = entry.scores[0].final.gaps
     assert gap.paired.verdict is verdict
-    assert f", {verdict} (3 of 3 seeds)" in layout.gaps(table).texts[0][-2]
+    assert f", {verdict} (3 of 3 seeds)" in difference_table(table).texts[0][-2]
 
     collect(path, runs, tmp_path / "results" / "grid")
     stored = read_stored("grid", tmp_path / "results", tmp_path)

@@ -7,10 +7,10 @@ import pytest
 
 from fedbb.report.compare import compare_groups
 from fedbb.report.groups import group
-from fedbb.report.labels import data_title
-from fedbb.report.page.figures import figure_data
+from fedbb.report.page.report import figure_data
 from fedbb.report.page.tables import fairness_of
 from fedbb.report.results import read_run, read_runs
+from fedbb.report.text import data_title
 from helpers.hidden_runs import hide
 from helpers.run_builder import Sketch, build, build_all
 

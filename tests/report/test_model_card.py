@@ -6,9 +6,9 @@ import re
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.evaluation.intervals import wilson_interval
 from fedbb.recipes.reader import make_recipe
 from fedbb.report.model_card import TO_FILL, CardFields, model_card
+from fedbb.report.statistics import wilson_interval
 from fedbb.runs.runner import run
 
 RECIPE = {
@@ -46,9 +46,11 @@ def test_scores_by_class_carry_intervals(folder):
     part = card[card.index("## Evaluation") :]
     for place, row in enumerate(rows_of(part, "class")):
         recall, number = test["per_class"]["recall"][place], cases["positive"][place]
-        low, high = wilson_interval(recall, number)
+        interval = wilson_interval(recall, number)
         assert row[1] == f"{number:,.0f}"
-        assert row[2] == f"{100 * recall:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+        assert (
+            row[2] == f"{100 * recall:.1f} ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
+        )
 
 
 def test_a_card_states_data_method_and_origin(folder):

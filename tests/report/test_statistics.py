@@ -7,16 +7,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
+from sklearn.metrics import roc_auc_score
 
 from fedbb.report.statistics import (
     Interval,
     Verdict,
+    auroc_interval,
     class_order,
     head_and_tail,
     interval_of,
     paired_difference,
     spread_columns,
     spread_of,
+    wilson_interval,
 )
 
 SCORES = st.lists(st.floats(0, 1), min_size=2, max_size=12)
@@ -185,3 +189,39 @@ def test_without_known_and_different_counts_there_is_no_head_and_no_tail(counts)
 
 def test_of_two_classes_one_is_the_head_and_one_the_tail():
     assert [part.tolist() for part in head_and_tail([1, 9])] == [[1], [0]]
+
+
+@pytest.mark.parametrize(("hits", "cases"), [(0, 5), (3, 3), (8, 10), (50, 400)])
+def test_wilson_interval_is_scipys(hits, cases):
+    expected = binomtest(hits, cases).proportion_ci(0.95, method="wilson")
+    found = wilson_interval(hits / cases, cases)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_auroc_interval_of_hanley_and_mcneil():
+    # θ = 0.8, 20 positive and 30 negative cases: Q1 = 0.8/1.2 = 0.6667, Q2 = 1.28/1.8 = 0.7111;
+    # variance (0.16 + 19·0.026667 + 29·0.071111)/600 = 0.0045481, standard error 0.067440.
+    found = auroc_interval(0.8, 20, 30)
+    assert (found.high - found.low) / (2 * 1.959964) == pytest.approx(0.067440, abs=1e-5)
+
+
+def test_auroc_interval_covers_the_true_area():
+    # Two normal distributions a distance d apart have the area Φ(d/√2).
+    rng, truth, covered = np.random.default_rng(0), 0.7602, 0
+    for _ in range(300):
+        scores = np.concatenate([rng.normal(1, 1, 40), rng.normal(0, 1, 80)])
+        labels = np.repeat([1, 0], [40, 80])
+        found = auroc_interval(float(roc_auc_score(labels, scores)), 40, 80)
+        covered += found.low <= truth <= found.high
+    assert 0.91 <= covered / 300 <= 0.985
+
+
+def test_no_cases_have_no_interval():
+    for found in (wilson_interval(float("nan"), 0), auroc_interval(0.5, 0, 10)):
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
+
+
+def test_intervals_stay_within_bounds():
+    assert wilson_interval(1.0, 3).high == 1.0
+    assert auroc_interval(0.99, 2, 2).high == 1.0

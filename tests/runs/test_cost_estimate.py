@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.recipes.grid.grid import read_grid, select
+from fedbb.recipes.grid import read_grid, select
 from fedbb.runs.cost_estimate import Estimate, RemainingTime, estimate, kind_of, wall_time
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run

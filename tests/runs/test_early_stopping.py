@@ -4,7 +4,7 @@ import pytest
 
 from fedbb.cli.grids import headline
 from fedbb.errors import RecipeError, RunError
-from fedbb.recipes.grid.grid import read_grid
+from fedbb.recipes.grid import read_grid
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.cost_estimate import Estimate
 from fedbb.runs.folder import RunFolder

@@ -3,7 +3,7 @@ import pytest
 
 from fedbb.partition.partition import group_owners
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.partition_file import is_same_partition, save_partition_digest
+from fedbb.runs.metadata import is_same_partition, save_partition_digest
 
 
 def division(owners, labels=(0, 1, 0, 1, 2, 2)):

@@ -6,7 +6,7 @@ import pytest
 from filelock import FileLock
 
 from fedbb.errors import RunError
-from fedbb.recipes.grid.grid import read_grid, select
+from fedbb.recipes.grid import read_grid, select
 from fedbb.runs.folder import RunFolder, check_foreign
 from fedbb.runs.runner import run
 from fedbb.runs.scheduler import EventKind

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbb.recipes.grid.grid import read_grid
+from fedbb.recipes.grid import read_grid
 from fedbb.runs.runner import run
 from fedbb.runs.sweep import note_failure, run_grid
 from helpers.small_grid import write_grid

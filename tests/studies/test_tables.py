@@ -8,7 +8,7 @@ import pytest
 from matplotlib.text import Text
 from studies.stored import GRIDS, read_stored
 
-from fedbb.recipes.grid.grid import read_grid
+from fedbb.recipes.grid import read_grid
 from helpers.small_grid import write_grid
 from studies import figures, page, personal, tables
 

@@ -21,7 +21,7 @@ from fedbb.trackers.registry import Kind
 from helpers.tracker_module import HOSTILE, Broken, Memory, cut, finished, mend, records
 
 
-def test_a_finished_run_is_handed_over_whole_with_its_summary(tmp_path):
+def test_a_finished_run_is_sent_whole_with_its_summary(tmp_path):
     path, tracker = finished(tmp_path / "run"), Memory()
     assert export(tracker, path) == 4
     assert tracker.rounds == [1, 2, 3, 4]
@@ -30,7 +30,7 @@ def test_a_finished_run_is_handed_over_whole_with_its_summary(tmp_path):
     assert tracker.run.settings["method.name"] == "fedavg"
 
 
-def test_rounds_that_the_tracker_holds_are_not_handed_over_again(tmp_path):
+def test_rounds_that_the_tracker_holds_are_not_sent_again(tmp_path):
     path, tracker = finished(tmp_path / "run"), Memory(held=3)
     assert export(tracker, path) == 1
     assert tracker.rounds == [4]
@@ -255,7 +255,7 @@ def test_only_a_folder_without_a_run_makes_a_new_one(tmp_path, opened):
     assert not opened["memory"].run.is_new
 
 
-def test_a_run_that_had_finished_before_is_handed_over_too(tmp_path, opened):
+def test_a_run_that_had_finished_before_is_sent_too(tmp_path, opened):
     with tracking(["memory"], finished(tmp_path / "run"), print):
         pass
     assert opened["memory"].rounds == [1, 2, 3, 4]

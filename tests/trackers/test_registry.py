@@ -6,8 +6,7 @@ import pytest
 
 from fedbb.errors import RecipeError
 from fedbb.trackers import registry
-from fedbb.trackers.mlflow_store import MlflowStore
-from fedbb.trackers.registry import TRACKERS, Kind, make_tracker
+from fedbb.trackers.registry import TRACKERS, Kind, MlflowStore, make_tracker
 from helpers.tracker_module import Memory
 
 

@@ -16,6 +16,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedbb.errors import RunError
+
 
 def finite_or_none(value: Any) -> Any:
     """Return a value made of dictionaries, lists, texts and finite numbers only.
@@ -92,3 +94,19 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text as UTF-8, making its folder if needed, and return its path.
+
+    Raises:
+        RunError: If the file or its folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            # Names from JSON may hold half a surrogate pair, which UTF-8 cannot encode.
+            file.write(text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
+    return path

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedbb._util.files import finite_or_none
-from fedbb.analysis.advice import Advice, advise
+from fedbb.analysis.advice import Advice, Warning, advise, find_warnings
 from fedbb.analysis.label_statistics import (
     Labels,
     LabelStatistics,
@@ -27,7 +27,6 @@ from fedbb.analysis.measures import (
     measure_clients,
 )
 from fedbb.analysis.tables import to_html
-from fedbb.analysis.warnings import Warning, find_warnings
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
 from fedbb.imbalance import Values, to_array

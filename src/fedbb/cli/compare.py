@@ -28,9 +28,15 @@ from fedbb.report.compare import (
 )
 from fedbb.report.compare import as_json as plain
 from fedbb.report.groups import MethodRuns, read_group
-from fedbb.report.labels import data_title, method_title, metric_title, score_text
-from fedbb.report.prose import interval_text, signed
 from fedbb.report.statistics import Verdict
+from fedbb.report.text import (
+    data_title,
+    interval_text,
+    method_title,
+    metric_title,
+    score_text,
+    signed,
+)
 
 ROWS = 6
 """Classes, and clients, shown of either end."""

@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
+from fedbb._util.files import write_text
 from fedbb.cli.common import Json, Quiet, echo, print_json, progress_bar, say
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.report.groups import gather
 from fedbb.report.method_comparison import as_json, as_markdown
-from fedbb.report.output import write_text
 from fedbb.report.page.report import write_report
 from fedbb.runs.scheduler import RunJob, run_all
 

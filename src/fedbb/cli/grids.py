@@ -19,7 +19,7 @@ from fedbb.cli.common import echo, format_duration, print_json, progress_bar, sa
 from fedbb.cli.screens import open_sweep_screen
 from fedbb.errors import RecipeError
 from fedbb.paper.tables import Printed
-from fedbb.recipes.grid.grid import Cell, Grid, select
+from fedbb.recipes.grid import Cell, Grid, select
 from fedbb.runs.cost_estimate import Estimate, RemainingTime, estimate
 from fedbb.runs.scheduler import prepare
 from fedbb.runs.sweep import CellStatus, State, run_grid, statuses

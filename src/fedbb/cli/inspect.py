@@ -18,8 +18,7 @@ from fedbb._util.names import nearest
 from fedbb._util.validation import explain_validation_error
 from fedbb.aggregation.merging import ClientBalanced
 from fedbb.analysis.inspect import ClientAssignment, divide_labels, examine
-from fedbb.analysis.label_columns import Layout
-from fedbb.analysis.label_readers import LabelTable, read_label_arrays, read_label_table
+from fedbb.analysis.label_files import LabelTable, Layout, read_label_arrays, read_label_table
 from fedbb.analysis.label_statistics import Labels, from_array
 from fedbb.analysis.measures import Settings
 from fedbb.cli.common import Json, Quiet, echo, print_json, progress_bar, say
@@ -31,8 +30,9 @@ from fedbb.losses.cross_entropy import ScaledCrossEntropy
 from fedbb.losses.logit_calibrated import Calibrated
 from fedbb.losses.pnb import PNB
 from fedbb.methods import Method
+from fedbb.partition.algorithms import assign_groups
 from fedbb.partition.partition import Partition
-from fedbb.partition.registry import Rule, assign_groups
+from fedbb.partition.registry import Rule
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe, read_recipe, read_values
 from fedbb.recipes.spec import Recipe
@@ -56,7 +56,9 @@ def inspect(
     clients: Annotated[
         str | None, typer.Option(help="The column that names the client: site, hospital, patient.")
     ] = None,
-    divide: Annotated[int | None, typer.Option(min=1, help="Divide among so many clients.")] = None,
+    divide: Annotated[
+        int | None, typer.Option(min=1, help="Number of clients to divide among.")
+    ] = None,
     kind: Annotated[
         str, typer.Option(help="How to divide: label-skew, quantity-skew or even.")
     ] = "label-skew",

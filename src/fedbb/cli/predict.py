@@ -15,8 +15,8 @@ from fedbb.errors import RunError
 from fedbb.inference.model import load_model
 from fedbb.inference.prediction import Predictions, ReadOptions, read_samples, write_csv
 from fedbb.inference.prediction import predict as predict_samples
-from fedbb.report.labels import metric_title
 from fedbb.report.score_tables import class_table, figure_text, means_note
+from fedbb.report.text import metric_title
 
 
 def predict(

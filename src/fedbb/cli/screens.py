@@ -19,7 +19,7 @@ from fedbb._util.table import make_table, to_rich, to_terminal
 from fedbb._util.text import counted
 from fedbb.cli.common import echo, format_duration, print_json, say
 from fedbb.evaluation.metrics import is_collapsed
-from fedbb.recipes.grid.grid import Cell
+from fedbb.recipes.grid import Cell
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.cost_estimate import RemainingTime
 from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent

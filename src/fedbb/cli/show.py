@@ -13,7 +13,6 @@ from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.cli.screens import COLUMNS, ending, percent
 from fedbb.errors import RunError
 from fedbb.evaluation.sites import spread_over_sites
-from fedbb.report.labels import metric_title
 from fedbb.report.results import RunResult, read_run
 from fedbb.report.score_tables import (
     class_table,
@@ -23,6 +22,7 @@ from fedbb.report.score_tables import (
     site_spread_table,
     site_table,
 )
+from fedbb.report.text import metric_title
 from fedbb.runs.final_scores import ModelScores
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FederationRecord

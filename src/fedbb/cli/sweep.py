@@ -18,7 +18,7 @@ from fedbb.cli.grids import (
     parse_seeds,
     run_sweep,
 )
-from fedbb.recipes.grid.grid import read_grid
+from fedbb.recipes.grid import read_grid
 
 Settings = Annotated[
     list[str] | None,

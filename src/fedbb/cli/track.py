@@ -31,11 +31,11 @@ def track(
     make_tracker(to)  # what is wrong with the name is reported before any work
     console = Console(stderr=as_json)
     hidden = quiet or as_json or not console.is_terminal
-    handed = {}
+    sent = {}
     for path in show_progress(runs, "runs", console=console, disable=hidden, transient=True):
-        read_run(path)  # what is damaged is reported before any of it is handed over
-        handed[str(path)] = export(make_tracker(to), path)
+        read_run(path)  # what is damaged is reported before any of it is sent
+        sent[str(path)] = export(make_tracker(to), path)
         if not (quiet or as_json):
-            say(console, f"{path}: {counted(handed[str(path)], 'round')} handed over")
+            say(console, f"{path}: {counted(sent[str(path)], 'round')} sent")
     if as_json:
-        print_json([{"run": path, "rounds": rounds} for path, rounds in handed.items()])
+        print_json([{"run": path, "rounds": rounds} for path, rounds in sent.items()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ from scipy.special import expit, softmax  # type: ignore[import-untyped]
 from fedbb._util.files import finite_or_none
 from fedbb._util.names import nearest
 from fedbb.evaluation.figures import CALIBRATION, PER_CLASS, Figures, Outcomes, balanced_accuracies
-from fedbb.evaluation.intervals import LEVEL, ScoreInterval
 from fedbb.evaluation.metrics import check_classes, check_entries, check_logits, log_odds, one_hot
 from fedbb.records import FloatArray, IntArray, Task
 from fedbb.rng import stream
@@ -38,7 +37,17 @@ MOST_IN_CONFUSION = 200
 _ROUNDED = 10
 """Decimals in a file; beyond them, sums depend on the machine."""
 
+LEVEL = 0.95
+"""Confidence level of all intervals."""
+
 Vectors = Mapping[str, FloatArray]
+
+
+class ScoreInterval(NamedTuple):
+    """The ends of an interval of a score."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, eq=False)

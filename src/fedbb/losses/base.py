@@ -20,7 +20,7 @@ from fedbb._util.plugins import (
     plugin_names,
 )
 from fedbb.errors import RecipeError
-from fedbb.records import FloatArray, LabelCounts, Task
+from fedbb.records import FloatArray, LabelCounts, Task, Tensors
 
 
 class Loss(Protocol):
@@ -33,6 +33,13 @@ class Loss(Protocol):
     def bind(self, counts: LabelCounts, task: Task) -> nn.Module:
         """Return the module `(logits, targets) -> Tensor` for a client with these counts."""
         ...
+
+    def receive(self, broadcast: Tensors) -> Loss:
+        """Return the loss of a round, given what the server sent beside the model.
+
+        A spec that does not inherit from this class need not have it.
+        """
+        return self
 
     def supports(self, task: Task) -> bool:
         """Return whether the loss is defined for this task."""

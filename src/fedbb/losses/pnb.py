@@ -1,7 +1,9 @@
 """Positive Negative Balanced loss: Eq. 6 for multi-label, Eq. 8 for multi-class."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Literal, Self, get_args
 
 import numpy as np
@@ -10,7 +12,6 @@ from torch import Tensor, nn
 from fedbb.imbalance import Values, case_weights, check_smoothing, class_factors, effective_number
 from fedbb.losses.base import Loss
 from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
-from fedbb.losses.explain import ClassRow, Explanation
 from fedbb.losses.functional import (
     IGNORED,
     Reduction,
@@ -19,12 +20,60 @@ from fedbb.losses.functional import (
 )
 from fedbb.records import FloatArray, LabelCounts, Task
 
+HEADINGS = ("class", "A", "B", "E(A)", "E(B)", "α⁺", "α⁻", "weight⁺", "weight⁻")
 ClassFactor = Literal["alpha", "effective"]
 Scale = float | Literal["unit"]
 """A factor on the loss, or "unit" for the one that makes the mean weight one."""
 
 SATURATED = 1e-3
 """If every α is this near to one half, the loss is plain cross-entropy times a constant."""
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class: its counts, effective numbers, α and the weights of its cases."""
+
+    name: str
+    positives: float
+    negatives: float
+    effective_positives: float
+    effective_negatives: float
+    alpha_positive: float
+    alpha_negative: float
+    positive_weight: float
+    negative_weight: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Rows by class; prints as an aligned table."""
+
+    rows: tuple[ClassRow, ...]
+
+    def __iter__(self) -> Iterator[ClassRow]:
+        return iter(self.rows)
+
+    def __str__(self) -> str:
+        table = [HEADINGS, *(_cells(row) for row in self.rows)]
+        widths = [max(len(line[column]) for line in table) for column in range(len(HEADINGS))]
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if place == 0 else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            )
+            for line in table
+        )
+
+
+def _cells(row: ClassRow) -> tuple[str, ...]:
+    name, *numbers = (getattr(row, field.name) for field in fields(row))
+    counts, effective, weights = numbers[:2], numbers[2:4], numbers[4:]
+    return (
+        name,
+        *(f"{count:g}" for count in counts),
+        *(f"{number:.2f}" for number in effective),
+        *(f"{weight:.5f}" for weight in weights),
+    )
 
 
 @dataclass(frozen=True)

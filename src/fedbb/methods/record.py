@@ -5,15 +5,21 @@ A part is a spec, a frozen dataclass of hyper-parameters.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fedbb.aggregation.merging import BySamples, Merge, Weighting, average
 from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
+from fedbb.aggregation.server_step import ServerStep
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss, LossLike, as_loss
 from fedbb.losses.cross_entropy import CrossEntropy
 from fedbb.penalties.base import Needs, Penalty
+from fedbb.records import Visibility
+from fedbb.sampling import ALL_SAMPLES, Sampling
+from fedbb.statistics.base import Statistic
 
 PLAIN_LOSS = CrossEntropy()
 BY_SAMPLES = BySamples()
@@ -29,6 +35,9 @@ class Method:
         penalties: terms that local training adds to the loss.
         weighting: the weight of each client in the merge.
         merge: how the models of the clients become the next global model.
+        sampling: how clients are chosen, and which of its samples a client trains on.
+        statistics: what clients compute and send beside their updates.
+        server: what the server keeps, broadcasts and does beside weighting and merging.
     """
 
     name: str
@@ -36,6 +45,9 @@ class Method:
     penalties: tuple[Penalty, ...]
     weighting: Weighting
     merge: Merge
+    sampling: Sampling
+    statistics: tuple[Statistic, ...]
+    server: tuple[ServerStep, ...]
 
     def __init__(
         self,
@@ -44,6 +56,9 @@ class Method:
         penalties: tuple[Penalty, ...] = (),
         weighting: Weighting = BY_SAMPLES,
         merge: Merge = average,
+        sampling: Sampling = ALL_SAMPLES,
+        statistics: tuple[Statistic, ...] = (),
+        server: tuple[ServerStep, ...] = (),
     ) -> None:
         """Fill the slots.
 
@@ -54,9 +69,12 @@ class Method:
             penalties: terms that local training adds to the loss.
             weighting: the weight of each client in the merge.
             merge: how the models of the clients become the next global model.
+            sampling: how clients are chosen, and which of its samples a client trains on.
+            statistics: what clients compute and send beside their updates.
+            server: what the server keeps, broadcasts and does, in this order.
 
         Raises:
-            RecipeError: the loss is none of these.
+            RecipeError: the loss is none of these, or two parts have one name.
         """
         slots = {
             "name": name,
@@ -64,9 +82,16 @@ class Method:
             "penalties": tuple(penalties),
             "weighting": weighting,
             "merge": merge,
+            "sampling": sampling,
+            "statistics": tuple(statistics),
+            "server": tuple(server),
         }
         for slot, part in slots.items():
             object.__setattr__(self, slot, part)  # the record is frozen
+        _check_names(name, [(part.name, part) for part in self.statistics])
+        _check_names(name, [(part.name, part) for part in self.server])
+        keeping = [(part.needs.keeps, part) for part in self.penalties if part.needs.keeps]
+        _check_names(name, keeping)
 
     @cached_property
     def needs(self) -> Needs:
@@ -77,21 +102,71 @@ class Method:
             forwards=sum(needs.forwards for needs in parts),
             tail_width=max((n.tail_width for n in parts if n.tail_width is not None), default=None),
             projection=any(needs.projection for needs in parts),
+            embedding=any(needs.projection or needs.embedding for needs in parts),
             client_state=any(needs.client_state for needs in parts),
+            keeps=", ".join(needs.keeps for needs in parts if needs.keeps),
             clip=min((needs.clip for needs in parts if needs.clip is not None), default=None),
             sgd=any(n.sgd for n in parts) or getattr(self.merge, "needs_sgd", False),
         )
 
+    def needs_to_see(self, more_than: Visibility) -> str | None:
+        """Name a part for which the server must see more than this of the clients, if there is one.
+
+        The weighting and the merge are not looked at: secure aggregation has rules of its own for
+        them.
+        """
+        parts: tuple[Sampling | Statistic | ServerStep, ...]
+        parts = (self.sampling, *self.statistics, *self.server)
+        return next((type(part).__name__ for part in parts if part.visibility > more_than), None)
+
+
+def _check_names(method: str, parts: Sequence[tuple[str, object]]) -> None:
+    """Refuse two parts of one name: what they keep and send could not be told apart."""
+    for name, _ in parts:
+        if not re.fullmatch("[a-z][a-z0-9-]*", name):
+            raise RecipeError(
+                f"{method}: a part is named {name!r}; allowed are small letters, digits and hyphens"
+            )
+        kinds = [type(part).__name__ for other, part in parts if other == name]
+        if len(kinds) > 1:
+            raise RecipeError(f"{method}: {' and '.join(kinds)} are both named {name!r}")
+
 
 def harmonize(base: Method, balancing: Method) -> Method:
-    """Return `base` with the loss and the weighting of `balancing`.
+    """Return `base` with the loss of `balancing`, and with its weighting if it has one of its own.
+
+    A weighting by the number of samples, and a sampling of all clients and samples alike, are those
+    of FedAvg: there the other method's stays. Statistics and server steps are those of both, equal
+    ones once.
 
     Args:
         base: its penalties and its merge are kept.
         balancing: its loss and its weighting are taken.
+
+    Raises:
+        RecipeError: `balancing` has penalties or a merge, which would be lost; both have a sampling
+            of their own; or two parts that differ have one name.
     """
     name = f"{base.name}+{balancing.name}"
-    return replace(base, name=name, loss=balancing.loss, weighting=balancing.weighting)
+    if balancing.penalties or balancing.merge is not average:
+        lost = "penalties" if balancing.penalties else "merge"
+        raise RecipeError(
+            f"{name} would lose the {lost} of {balancing.name}: of the second method the loss, the "
+            "weighting, the statistics and the server steps are taken; name it first"
+        )
+    samplings = [m.sampling for m in (base, balancing) if m.sampling != ALL_SAMPLES]
+    if len(set(samplings)) > 1:
+        kinds = " and ".join(type(sampling).__name__ for sampling in samplings)
+        raise RecipeError(f"{name} would sample clients in two ways, {kinds}")
+    return replace(
+        base,
+        name=name,
+        loss=balancing.loss,
+        weighting=base.weighting if balancing.weighting == BY_SAMPLES else balancing.weighting,
+        sampling=samplings[0] if samplings else ALL_SAMPLES,
+        statistics=tuple(dict.fromkeys((*base.statistics, *balancing.statistics))),
+        server=tuple(dict.fromkeys((*base.server, *balancing.server))),
+    )
 
 
 def with_robust_merge(method: Method, rule: str | None, byzantine: int) -> Method:

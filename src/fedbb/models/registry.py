@@ -1,4 +1,4 @@
-"""The network of a run: built in, registered by a package, in importable code, or handed over."""
+"""The network of a run: built in, of an installed package, in importable code, or an object."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Bottleneck(nn.Module):
 
     def forward(self, maps: Tensor, width: float = 1.0) -> Tensor:
         """Return 4 times `planes` channels, or the leading ones of them, smaller by the stride."""
-        # In place, since memory is what limits a network of so many thin layers.
+        # In place, since memory is what limits a network of many thin layers.
         inner = run_slim(maps, width, self.conv1, self.bn1).relu_()
         inner = run_slim(inner, width, self.conv2, self.bn2).relu_()
         inner = run_slim(inner, width, self.conv3, self.bn3)

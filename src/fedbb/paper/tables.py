@@ -9,10 +9,15 @@ from pathlib import Path
 
 from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
-from fedbb.recipes.grid.check import check_place
-from fedbb.recipes.grid.file import GridSpec, PrintedNumbers, read_spec
-from fedbb.recipes.grid.grid import Grid, read_grid
-from fedbb.recipes.grid.layers import labels_of
+from fedbb.recipes.grid import (
+    Grid,
+    GridSpec,
+    PrintedNumbers,
+    check_place,
+    labels_of,
+    read_grid,
+    read_spec,
+)
 
 SCALES = ("full", "reduced", "smoke")
 

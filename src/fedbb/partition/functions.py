@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from fedbb.data.dataset import Dataset
 from fedbb.errors import DataError
+from fedbb.partition.algorithms import by_value
 from fedbb.partition.partition import Partition
-from fedbb.partition.registry import MIN_SAMPLES, Rule, by_value, divide, measured
+from fedbb.partition.registry import MIN_SAMPLES, Rule, divide, measured
 
 
 def dirichlet(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -16,12 +15,19 @@ from fedbb._util.names import nearest
 from fedbb._util.plugins import load_plugin, plugin_names
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError, FedbbError
-from fedbb.partition.class_limits import deal_shards, limit_classes
-from fedbb.partition.dirichlet_shares import dominant_label, label_skew, quantity_skew
+from fedbb.partition.algorithms import (
+    assign_groups,
+    by_value,
+    deal_shards,
+    dominant_label,
+    even_parts,
+    label_skew,
+    limit_classes,
+    quantity_skew,
+)
 from fedbb.partition.label_distance import measure_skew
 from fedbb.partition.partition import Partition, group_owners
 from fedbb.records import IntArray, Task
-from fedbb.rng import stream
 
 MIN_SAMPLES = 10
 """Samples that every client of a skewed partition has, unless its rule says otherwise."""
@@ -251,45 +257,3 @@ _FIELDS = (
     "shards_per_client",
     "options",
 )
-
-
-def even_parts(samples: int, clients: int, seed: int) -> IntArray:
-    """Return the client of each sample; sizes differ by one at most."""
-    if not 1 <= clients <= samples:
-        raise DataError(
-            f"clients is {clients}; allowed are 1 to {samples}, the number of samples, since no "
-            "client may be empty"
-        )
-    order = stream(seed, "partition", "even").permutation(samples)
-    owners = np.empty(samples, dtype=np.int64)
-    owners[order] = np.arange(samples) % clients
-    return owners
-
-
-def by_value(values: npt.NDArray[np.str_]) -> IntArray:
-    """Return the client of each sample: each value of the column is one client, in sorted order."""
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
-
-
-def assign_groups(values: npt.NDArray[np.str_], clients: int, seed: int) -> IntArray:
-    """Return the client of each sample; whole groups go to `clients` clients of balanced sizes.
-
-    A group is all samples of one value. The largest remaining group goes to the smallest client;
-    groups of equal size are taken in a random order.
-    """
-    groups = by_value(values)
-    sizes = np.bincount(groups)
-    if not 1 <= clients <= len(sizes):
-        raise DataError(
-            f"clients is {clients}; the column has {len(sizes)} different values, and each client "
-            "needs at least one"
-        )
-    order = stream(seed, "partition", "column").permutation(len(sizes))
-    order = order[np.argsort(-sizes[order], kind="stable")]
-    heap = [(0, client) for client in range(clients)]
-    owner_of = np.empty(len(sizes), dtype=np.int64)
-    for group in order:
-        held, client = heap[0]
-        owner_of[group] = client
-        heapq.heapreplace(heap, (held + int(sizes[group]), client))
-    return np.asarray(owner_of[groups])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fedbb.errors import RecipeError, RunError
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
+from fedbb.records import Visibility
 from fedbb.rounds.loop import chosen_number
 from fedbb.secagg.cbr import Agreement, Bounds, check_linear, terms_of
 
@@ -40,6 +41,8 @@ def check_privacy(recipe: Recipe, method: Method) -> None:
         )
     need_libraries(recipe.privacy)
     check_linear(method.merge)
+    if method.server or method.statistics or method.needs_to_see(Visibility.SUMS):
+        raise RecipeError(f'privacy = "{recipe.privacy}" is not possible with {method.name} yet')
     if recipe.data.partition.clients is not None:
         check_members(recipe, method, recipe.data.partition.clients)
 

@@ -14,8 +14,6 @@ from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
 from fedbb.records import FloatArray, Task
 from fedbb.report.groups import MethodRuns, settings_of
-from fedbb.report.labels import TASK_METRICS, metric_title
-from fedbb.report.prose import signed, verdict_clause
 from fedbb.report.results import RunResult, ScoredRound, class_counts, score_on_test, summary_of
 from fedbb.report.statistics import (
     PairedDifference,
@@ -25,6 +23,7 @@ from fedbb.report.statistics import (
     spread_columns,
     spread_of,
 )
+from fedbb.report.text import TASK_METRICS, metric_title, signed, verdict_clause
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from fedbb.errors import RunError
 from fedbb.methods import METHODS
 from fedbb.recipes.reader import flatten
 from fedbb.recipes.spec import PythonRecipe, Recipe
-from fedbb.report.labels import CLASS_METRIC, data_title, method_title, settings_text
 from fedbb.report.results import RunResult, find_runs, read_run, summary_of
+from fedbb.report.text import CLASS_METRIC, data_title, method_title, settings_text
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FederationRecord
 from fedbb.runs.sweep import read_failure

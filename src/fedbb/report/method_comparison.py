@@ -9,8 +9,6 @@ from typing import Any
 from fedbb._util.files import finite_or_none
 from fedbb._util.table import Table, escape_markdown, make_table, to_markdown
 from fedbb.report.groups import CONTROL, Comparison, MethodRuns, baselines_of
-from fedbb.report.labels import TASK_METRICS, metric_title, score_text
-from fedbb.report.prose import UNITS, difference_text, verdict_clause
 from fedbb.report.results import RunResult, score_on_test, summary_of
 from fedbb.report.statistics import (
     PairedDifference,
@@ -18,6 +16,14 @@ from fedbb.report.statistics import (
     Verdict,
     paired_difference,
     spread_of,
+)
+from fedbb.report.text import (
+    TASK_METRICS,
+    UNITS,
+    difference_text,
+    metric_title,
+    score_text,
+    verdict_clause,
 )
 
 NO_RIVAL = "Nothing to compare: FedAvg, or any method beside it, is missing."

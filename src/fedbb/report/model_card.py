@@ -15,13 +15,13 @@ from typing import Any
 
 from fedbb._util.table import UNDEFINED, Entry, escape_markdown, make_table, to_markdown
 from fedbb.errors import RunError
-from fedbb.evaluation.intervals import ScoreInterval, auroc_interval, wilson_interval
 from fedbb.evaluation.metrics import Scores, is_collapsed
 from fedbb.inference.model import read_info
 from fedbb.records import LabelCounts, Task
-from fedbb.report.labels import metric_title
 from fedbb.report.results import RunResult, read_run, summary_of
 from fedbb.report.score_tables import all_tables
+from fedbb.report.statistics import Interval, auroc_interval, wilson_interval
+from fedbb.report.text import metric_title
 from fedbb.runs.final_scores import ModelScores
 from fedbb.runs.model_info import ModelInfo
 
@@ -171,7 +171,7 @@ class _Card:
         if found is not None:
             yield from _full_scores(found)
 
-    def _accuracy_interval(self) -> ScoreInterval | None:
+    def _accuracy_interval(self) -> Interval | None:
         # The labels of one multi-label sample are not independent cases.
         if Task(self.info.task) is Task.MULTILABEL:
             return None
@@ -286,7 +286,7 @@ def _code(text: str) -> str:
     return f"`{text.replace('`', '')}`"
 
 
-def _percent(value: float, interval: ScoreInterval | None = None) -> str:
+def _percent(value: float, interval: Interval | None = None) -> str:
     if math.isnan(value):
         return UNDEFINED
     text = f"{100 * value:.1f}"

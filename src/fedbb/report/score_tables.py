@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from fedbb._util.table import UNDEFINED, Cell, Entry, Table, make_table, number_cell
 from fedbb._util.text import counted
-from fedbb.evaluation.intervals import ScoreInterval
-from fedbb.evaluation.score_report import ScoreReport
+from fedbb.evaluation.score_report import ScoreInterval, ScoreReport
 from fedbb.evaluation.sites import SiteScores, SiteSpread, spread_over_sites
-from fedbb.report.labels import metric_title
+from fedbb.report.text import metric_title
 from fedbb.runs.final_scores import ModelScores
 
 SHORT_TITLES = {
@@ -120,7 +119,7 @@ def confusion_table(report: ScoreReport) -> Table | None:
     if not 0 < len(report.confusion) <= MOST_CLASSES:
         return None
     rows = [
-        (name, *(int(value) for value in row))
+        (name, *(int(value) or None for value in row))  # zeros would hide the rest
         for name, row in zip(report.classes, report.confusion, strict=True)
     ]
     caption = "Confusion matrix: true class by row, predicted class by column"

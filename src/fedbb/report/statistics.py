@@ -1,7 +1,8 @@
 """Scores over seeds: spread, confidence interval, paired difference and verdict; head and tail.
 
 Every comparison of runs (`fedbb report`, `fedbb compare`, the tables of sweeps, the studies) is
-judged by `PairedDifference.verdict`, and every split into head and tail by `head_and_tail`.
+judged by `PairedDifference.verdict`, and every split into head and tail by `head_and_tail`. The
+intervals of a single evaluation, from a score and its number of cases, stand at the end.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from enum import StrEnum
 from typing import TypeVar
 
 import numpy as np
-from scipy.special import stdtrit  # type: ignore[import-untyped]
+from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 
+from fedbb.evaluation.score_report import LEVEL as LEVEL
 from fedbb.records import FloatArray, IntArray
 
 Scored = TypeVar("Scored", float, FloatArray)
-LEVEL = 0.95
-"""Confidence level of all intervals."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Interval:
-    """The ends of an interval, both NaN where fewer than two values are defined."""
+    """The ends of an interval, both NaN where it is undefined."""
 
     low: float
     high: float
@@ -168,3 +168,60 @@ def head_and_tail(counts: Sequence[float] | FloatArray) -> tuple[IntArray, IntAr
 def _divide(total: FloatArray, number: FloatArray) -> FloatArray:
     undefined = np.full(total.shape, np.nan)
     return np.asarray(np.divide(total, number, out=undefined, where=number > 0))
+
+
+def wilson_interval(share: float, cases: float, level: float = LEVEL) -> Interval:
+    """Return Wilson's interval of a proportion, such as accuracy or recall.
+
+    It stays within [0, 1] and is usable for few cases and for proportions of 0 and 1.
+
+    Args:
+        share: The observed proportion.
+        cases: The number of cases it is a proportion of.
+        level: The confidence level.
+
+    Returns:
+        The interval; NaN at both ends without cases.
+
+    >>> interval = wilson_interval(0.8, 10)
+    >>> round(interval.low, 4), round(interval.high, 4)
+    (0.4902, 0.9433)
+    """
+    if not cases > 0 or math.isnan(share):
+        return Interval(math.nan, math.nan)
+    z = _quantile(level)
+    center = share + z * z / (2 * cases)
+    margin = z * math.sqrt(share * (1 - share) / cases + z * z / (4 * cases * cases))
+    scale = 1 + z * z / cases
+    return Interval(max(0.0, (center - margin) / scale), min(1.0, (center + margin) / scale))
+
+
+def auroc_interval(
+    auroc: float, positives: float, negatives: float, level: float = LEVEL
+) -> Interval:
+    """Return the interval of an area under the ROC curve by Hanley and McNeil (1982).
+
+    Args:
+        auroc: The observed area.
+        positives: The number of positive cases.
+        negatives: The number of negative cases.
+        level: The confidence level.
+
+    Returns:
+        The interval, cut at 0 and 1; NaN at both ends without cases of both kinds.
+    """
+    if not (positives > 0 and negatives > 0) or math.isnan(auroc):
+        return Interval(math.nan, math.nan)
+    both_positive = auroc / (2 - auroc)
+    both_negative = 2 * auroc * auroc / (1 + auroc)
+    variance = (
+        auroc * (1 - auroc)
+        + (positives - 1) * (both_positive - auroc * auroc)
+        + (negatives - 1) * (both_negative - auroc * auroc)
+    ) / (positives * negatives)
+    margin = _quantile(level) * math.sqrt(max(0.0, variance))
+    return Interval(max(0.0, auroc - margin), min(1.0, auroc + margin))
+
+
+def _quantile(level: float) -> float:
+    return float(ndtri(0.5 + level / 2))

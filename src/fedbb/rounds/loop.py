@@ -13,10 +13,11 @@ from fedbb._util.constraints import STRICT_TABLE, Count, Fraction
 from fedbb.errors import DivergedError
 from fedbb.evaluation.metrics import Scores
 from fedbb.methods import Method
-from fedbb.records import ClientReport, IntArray, ModelState
+from fedbb.records import ClientReport, FloatArray, IntArray, ModelState, Tensors
 from fedbb.rng import stream
 from fedbb.rounds.round import FederatedRound, PlainRound, RoundResult, train_all
-from fedbb.simulation.inline import Engine
+from fedbb.rounds.server_steps import open_server_steps
+from fedbb.simulation.inline import SimulationEngine
 
 StoppedBy = Literal["target", "patience"]
 """Why a run stopped before its last round."""
@@ -75,26 +76,29 @@ class Start:
         state: the global state.
         rounds_done: how many rounds led to it.
         seed: the seed of all random streams.
+        server: the state of the server steps; None begins a new one.
     """
 
     state: ModelState
     rounds_done: int = 0
     seed: int = 0
+    server: Tensors | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A finished round: its result, the scores of the new state by data set, and its duration."""
+    """A finished round: its result, the served model with its scores by data set, its duration."""
 
     number: int
     result: RoundResult
+    served: ModelState
     scores: Mapping[str, Scores]
     train_seconds: float
     score_seconds: float
 
     @property
     def state(self) -> ModelState:
-        """The new global state."""
+        """The new global state, from which the next round starts."""
         return self.result.state
 
     @property
@@ -104,10 +108,16 @@ class Round:
 
 
 def federate(
-    engine: Engine, method: Method, start: Start, schedule: Schedule, score: Score
+    engine: SimulationEngine, method: Method, start: Start, schedule: Schedule, score: Score
 ) -> Iterator[Round]:
     """Yield the rounds of an engine's clients from `start` to the end of the schedule."""
-    federated_round = PlainRound(train_all(engine), method, engine.client_infos(), start.seed)
+    federated_round = PlainRound(
+        train_all(engine),
+        method,
+        engine.client_infos(),
+        start.seed,
+        server_steps=open_server_steps(engine, start.seed),
+    )
     return run_rounds(federated_round, start, schedule, score)
 
 
@@ -127,16 +137,19 @@ def run_rounds(
     Raises:
         DivergedError: the new state gives outputs that are not finite.
     """
-    state = start.state
+    state, steps = start.state, federated_round.server_steps
+    server = steps.begin(state) if start.server is None else start.server
+    clients, shares = federated_round.clients, federated_round.shares
     for number in range(start.rounds_done + 1, schedule.number + 1):
         began = time.perf_counter()
-        chosen = choose(federated_round.clients, schedule.participation, number, start.seed)
-        result = federated_round(number, state, chosen)
-        state = result.state
+        chosen = choose(clients, schedule.participation, number, start.seed, shares)
+        result = federated_round(number, state, chosen, server)
+        state, server = result.state, result.server
         trained = time.perf_counter()
-        scores = _score(score, state, number)
+        served = steps.serve(server, state)
+        scores = _score(score, served, number)
         scored = time.perf_counter()
-        yield Round(number, result, scores, trained - began, scored - trained)
+        yield Round(number, result, served, scores, trained - began, scored - trained)
 
 
 def chosen_number(clients: int, participation: float) -> int:
@@ -144,12 +157,33 @@ def chosen_number(clients: int, participation: float) -> int:
     return max(1, round(participation * clients))
 
 
-def choose(clients: int, participation: float, number: int, seed: int) -> IntArray:
-    """Return the clients of a round in rising order, drawn without replacement."""
+def choose(
+    clients: int,
+    participation: float,
+    number: int,
+    seed: int,
+    shares: FloatArray | None = None,
+) -> IntArray:
+    """Return the clients of a round in rising order, drawn without replacement.
+
+    Args:
+        clients: the number of clients.
+        participation: the share of them that is drawn.
+        number: the number of the round.
+        seed: the seed of the run.
+        shares: the probability of each client in a draw; None for equal ones. A client of
+            probability 0 is drawn only if there are not enough others.
+    """
     wanted = chosen_number(clients, participation)
     if wanted >= clients:
         return np.arange(clients)
-    return np.sort(stream(seed, "choose", number).choice(clients, wanted, replace=False))
+    rng = stream(seed, "choose", number)
+    if shares is None:
+        return np.sort(rng.choice(clients, wanted, replace=False))
+    able, empty = np.flatnonzero(shares > 0), np.flatnonzero(shares <= 0)
+    if wanted >= len(able):
+        return np.sort(np.concatenate([able, empty[: wanted - len(able)]]))
+    return np.sort(rng.choice(clients, wanted, replace=False, p=shares))
 
 
 def _score(score: Score, state: ModelState, number: int) -> Mapping[str, Scores]:

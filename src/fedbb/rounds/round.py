@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from annotated_types import Ge
 from fedbb._util.constraints import STRICT_TABLE, Count, Fraction, Positive
 from fedbb.aggregation.merging import clip_update, renormalize, validate_update
 from fedbb.aggregation.robust import Krum, krum_scores, squared_distances
+from fedbb.aggregation.server_step import Turn
 from fedbb.errors import FedbbError, QuorumError
 from fedbb.methods import Method
 from fedbb.records import (
@@ -29,8 +30,11 @@ from fedbb.records import (
     FloatArray,
     IntArray,
     ModelState,
+    Tensors,
 )
+from fedbb.rounds.server_steps import NO_SERVER_STEPS, ServerSteps, StatisticsCollector
 from fedbb.simulation.inline import Engine
+from fedbb.statistics.base import due
 from fedbb.training.config import TrainJob
 
 
@@ -166,7 +170,7 @@ class RoundPolicy:
     byzantine: Annotated[int, Ge(0)] = 0
 
     def required(self, chosen: int) -> int:
-        """Return how many of so many chosen clients must give a valid update."""
+        """Return how many of the chosen clients must give a valid update."""
         return max(self.min_updates, math.ceil(self.quorum * chosen))
 
     @property
@@ -253,11 +257,18 @@ def repeat_until_quorum(
 
 @dataclass(frozen=True, eq=False)
 class RoundResult:
-    """The new global state, what is known of each client that counted, and who failed."""
+    """The new global state, what is known of each client that counted, and who failed.
+
+    `server` is the state of the server steps after the round.
+    """
 
     state: ModelState
     reports: tuple[ClientReport, ...]
     failures: tuple[ClientFailure, ...] = ()
+    server: Tensors = field(default_factory=dict)
+
+
+NO_SERVER_STATE: Tensors = {}
 
 
 class FederatedRound(Protocol):
@@ -268,7 +279,19 @@ class FederatedRound(Protocol):
         """The number of clients to choose from."""
         ...
 
-    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> RoundResult:
+    @property
+    def shares(self) -> FloatArray | None:
+        """The probability with which each client is chosen; None if all are chosen alike."""
+        ...
+
+    @property
+    def server_steps(self) -> ServerSteps:
+        """What the server does beside weighting and merging."""
+        ...
+
+    def __call__(
+        self, number: int, state: ModelState, chosen: IntArray, server: Tensors = NO_SERVER_STATE
+    ) -> RoundResult:
         """Return the result of round `number`, in which the chosen clients start from `state`."""
         ...
 
@@ -285,6 +308,7 @@ class PlainRound:
         policy: quorum, attempts, largest weight and filters.
         validate: a filter in place of the policy's own validation, as where every update has been
             validated on arrival.
+        server_steps: the method's server steps in this run.
     """
 
     train_clients: TrainClients
@@ -293,13 +317,24 @@ class PlainRound:
     seed: int
     policy: RoundPolicy = ROUND_POLICY
     validate: UpdateFilter | None = None
+    server_steps: ServerSteps = NO_SERVER_STEPS
 
     @property
     def clients(self) -> int:
         """The number of clients to choose from."""
         return len(self.infos)
 
-    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> RoundResult:
+    @property
+    def shares(self) -> FloatArray | None:
+        """The probability with which each client is chosen; None if all are chosen alike."""
+        if not self.method.sampling.by_size:
+            return None
+        samples = np.array([info.samples for info in self.infos], dtype=np.float64)
+        return np.asarray(samples / samples.sum())
+
+    def __call__(
+        self, number: int, state: ModelState, chosen: IntArray, server: Tensors = NO_SERVER_STATE
+    ) -> RoundResult:
         """Return the result of round `number`, in which the chosen clients start from `state`."""
         empty = [
             ClientFailure(int(client), "has no samples")
@@ -308,28 +343,70 @@ class PlainRound:
         ]
         able = np.array([client for client in chosen if self.infos[client].samples > 0], dtype=int)
         if len(able) == 0:
-            return RoundResult(state, (), tuple(empty))
+            return RoundResult(state, (), tuple(empty), server)
         order = able[longest_first(able, self.infos)]
-        jobs = [TrainJob(int(client), number, self.seed, state) for client in order]
-        replies = repeat_until_quorum(
-            lambda attempt: self._attempt(jobs, attempt), self.policy.attempts, f"round {number}"
-        )
-        replies = self.policy.select(state, replies)
-        by_client = self._weigh(replies.clients)
+        broadcast = self.server_steps.broadcast(server, number)
+        jobs = [TrainJob(int(client), number, self.seed, state, broadcast) for client in order]
+        replies = self.policy.select(state, self._train(jobs))
+        by_client = self._weigh(replies.clients, server)
         weights = np.array([by_client[client] for client in replies.clients])
         reports: list[ClientReport] = []
-        merged = self.method.merge(state, _report(replies.updates, weights, reports), weights)
+        found = StatisticsCollector(due(self.method.statistics, number, "start", "end"))
+        updates = found.watch(_report(replies.updates, weights, reports))
+        merged = self.method.merge(state, updates, weights)
         reports.sort(key=lambda report: report.client)
         failures = sorted((*empty, *replies.failures), key=lambda failure: failure.client)
-        return RoundResult(merged, tuple(reports), tuple(failures))
+        result = RoundResult(merged, tuple(reports), tuple(failures), server)
+        return self._serve_steps(jobs, result, found)
+
+    def _serve_steps(
+        self, jobs: Sequence[TrainJob], result: RoundResult, found: StatisticsCollector
+    ) -> RoundResult:
+        """Return the result after the server steps, given the statistics of the round."""
+        steps, number = self.server_steps, jobs[0].round
+        if not steps.steps:
+            return result
+        counted = tuple(report.client for report in result.reports)
+        turn = Turn(
+            number, jobs[0].state, result.state, counted, steps.run, found.sums, found.by_name()
+        )
+        server, model = steps.step(result.server, turn)
+        measured = due(self.method.statistics, number, "merged")
+        if measured:
+            broadcast = steps.broadcast(server, number)
+            again = [
+                replace(job, state=model, broadcast=broadcast, measure=True)
+                for job in jobs
+                if job.client in counted
+            ]
+            replies = self._train(again)
+            found = StatisticsCollector(measured)
+            for _ in found.watch(replies.updates):
+                pass
+            clients = tuple(sorted(replies.clients))
+            turn = replace(
+                turn, merged=model, clients=clients, sums=found.sums, each=found.by_name()
+            )
+            server, model = steps.calibrate(server, turn)
+        return replace(result, state=model, server=server)
 
     @cached_property
     def _weights(self) -> FloatArray:
         return self.method.weighting(self.infos)
 
+    def _train(self, jobs: Sequence[TrainJob]) -> RoundReplies:
+        """Return the valid replies to jobs, after several attempts if need be."""
+        return repeat_until_quorum(
+            lambda attempt: self._attempt(jobs, attempt),
+            self.policy.attempts,
+            f"round {jobs[0].round}",
+        )
+
     def _attempt(self, jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
         """Return the valid replies of one attempt; QuorumError if they are too few."""
         validate = self.validate or self.policy.validate
+        if jobs[0].measure:
+            validate = accept_all  # there are no models in the replies
         replies = validate(jobs[0].state, self.train_clients(jobs, attempt))
         required = self.policy.required(len(jobs))
         if len(replies.clients) < required:
@@ -340,10 +417,11 @@ class PlainRound:
             )
         return replies
 
-    def _weigh(self, clients: Sequence[int]) -> Mapping[int, float]:
+    def _weigh(self, clients: Sequence[int], server: Tensors) -> Mapping[int, float]:
         """Return the weight of each of these clients; the weights sum to one."""
         present = np.sort(np.array(clients))
-        weights = renormalize(self._weights[present], self.policy.max_weight)
+        whole = self.server_steps.weigh(server, self._weights)
+        weights = renormalize(whole[present], self.policy.max_weight)
         return dict(zip(present.tolist(), weights.tolist(), strict=True))
 
 

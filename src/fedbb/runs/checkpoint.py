@@ -20,16 +20,21 @@ from torch import Tensor
 from fedbb._util.files import parse_json, replacing
 from fedbb._util.text import quote
 from fedbb.errors import RunError
-from fedbb.records import ClientState, ModelState
+from fedbb.records import ClientState, ModelState, Tensors
 from fedbb.state import (
+    add_prefix,
     flatten_client_state,
     flatten_state,
+    select,
     unflatten_client_state,
     unflatten_state,
 )
 
 MODEL, BUFFER_NAMES = "model", "buffers"
 """Metadata of a model file: its description, and which of its tensors are buffers."""
+
+SERVER = "server."
+"""Prefix of the tensors of the server steps in a checkpoint."""
 
 _BLANK = "0" * 64
 _CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
@@ -45,12 +50,14 @@ class Checkpoint:
         state: the global state.
         state_rounds: the round that each client's own state is from.
         run: what tells the run from others; None in files of older versions.
+        server: the state of the method's server steps.
     """
 
     round: int
     state: ModelState
     state_rounds: Mapping[int, int] = field(default_factory=dict)
     run: str | None = None
+    server: Tensors = field(default_factory=dict)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint, model: str | None = None) -> None:
@@ -60,7 +67,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, model: str | None = None
         path: The file.
         checkpoint: What it holds.
         model: Description of the model as JSON. With it the file is a model to take away: its
-            tensors have the names of PyTorch's state_dict.
+            tensors have the names of PyTorch's state_dict, and the server state is left out.
     """
     # "memories" is the key of run folders from the beginning.
     rounds = json.dumps(dict(checkpoint.state_rounds))
@@ -68,7 +75,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, model: str | None = None
     metadata |= {} if checkpoint.run is None else {"run": checkpoint.run}
     state = checkpoint.state
     if model is None:
-        save_checksummed(path, flatten_state(state), metadata)
+        server = add_prefix(SERVER, checkpoint.server)
+        save_checksummed(path, {**flatten_state(state), **server}, metadata)
         return
     metadata |= {MODEL: model, BUFFER_NAMES: json.dumps(sorted(state.buffers))}
     save_checksummed(path, {**state.params, **state.buffers}, metadata)
@@ -80,7 +88,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         number = int(metadata["round"])
         rounds = _state_rounds(parse_json(metadata["memories"]), number)
-        return Checkpoint(number, _state(tensors, metadata), rounds, metadata.get("run"))
+        server = {} if MODEL in metadata else select(tensors, SERVER)
+        return Checkpoint(number, _state(tensors, metadata), rounds, metadata.get("run"), server)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"checkpoint {path} cannot be used: {error!r} in its metadata") from error
 

@@ -19,7 +19,7 @@ from fedbb.errors import FedbbError
 from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
-from fedbb.recipes.grid.grid import Cell, Grid
+from fedbb.recipes.grid import Cell, Grid
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ClientState, Task
 from fedbb.rng import stream

@@ -69,6 +69,11 @@ class ModelScores:
         """Scores of the model as `load_model` returns it: at its operating point if it has one."""
         return self.test if self.operating_point is None else self.operating_point.scores
 
+    @property
+    def decision(self) -> dict[str, Floats]:
+        """What the description of the model holds of its operating point."""
+        return {} if self.operating_point is None else self.operating_point.decision
+
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries."""
         point = self.operating_point

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
@@ -22,11 +22,11 @@ from fedbb._util.text import quote
 from fedbb.errors import RunError
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ModelState
+from fedbb.records import ModelState, Tensors
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint, save_checkpoint
 from fedbb.runs.model_info import MODEL_INFO, as_metadata
 from fedbb.simulation.inline import ClientStateStore, InMemoryStore
-from fedbb.state import find_mismatch
+from fedbb.state import find_difference, find_mismatch
 
 Record = dict[str, Any]
 
@@ -60,6 +60,20 @@ FILES = (
 )
 FURTHER = (CLIENTS_FILE, "audit.json", "roster.json", "aggregator.key", "parties")
 """What runs on Flower and private runs have beside these."""
+
+
+class RoundScores(Protocol):
+    """What a folder keeps of the scores of a round's model."""
+
+    @property
+    def decision(self) -> Mapping[str, Any]:
+        """How the model decides, if otherwise than by its plain outputs."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain numbers, lists and dictionaries."""
+        ...
+
 
 KEPT = 2
 """Checkpoints in all, and states of one client, so that the last but one can take over."""
@@ -95,7 +109,7 @@ class RunFolder:
             file.write((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
     def is_run(self) -> bool:
-        """Tell whether a run was set up here; its recipe is the last file of the set-up."""
+        """Return whether a run was set up here; its recipe is the last file of the set-up."""
         return self.file("recipe.json").exists()
 
     def commit(
@@ -104,6 +118,7 @@ class RunFolder:
         checkpoint: Checkpoint,
         *,
         best: bool,
+        served: ModelState | None = None,
     ) -> None:
         """Save a finished round; it counts from the moment its checkpoint is in place.
 
@@ -111,6 +126,7 @@ class RunFolder:
             record: The round as rounds.jsonl holds it.
             checkpoint: The model after it; the client states that it names are on disk.
             best: Whether the round is the best so far.
+            served: The model to deploy, if it is not the trained one.
 
         Raises:
             RunError: The disk is full, or the folder cannot be written.
@@ -118,7 +134,7 @@ class RunFolder:
         kept = "the rounds before it are kept, and --resume goes on from there"
         with self._saving(f"round {checkpoint.round}", kept):
             if best:
-                self.save_model("best.safetensors", checkpoint)
+                self.save_model("best.safetensors", checkpoint, served)
             with self.file("rounds.jsonl").open("ab") as lines:
                 lines.write((json.dumps(record) + "\n").encode())
                 lines.flush()
@@ -128,29 +144,35 @@ class RunFolder:
             self._forget(checkpoint)
 
     def save_model(
-        self, name: str, checkpoint: Checkpoint, decision: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        served: ModelState | None = None,
+        scores: RoundScores | None = None,
     ) -> None:
-        """Write a checkpoint with what the model needs outside the run, and how it decides."""
+        """Write the model to deploy with what it needs outside the run, and how it decides."""
         path = self.file(MODEL_INFO)
+        decision = {} if scores is None else scores.decision
         # A run folder of an older version has no description.
-        info = {**self.read_json(MODEL_INFO), **(decision or {})} if path.exists() else None
-        save_checkpoint(self.file(name), checkpoint, None if info is None else as_metadata(info))
+        info = {**self.read_json(MODEL_INFO), **decision} if path.exists() else None
+        described = None if info is None else as_metadata(info)
+        model = checkpoint.state if served is None else served
+        save_checkpoint(self.file(name), replace(checkpoint, state=model, server={}), described)
 
     def finish(
         self,
         last: Checkpoint,
         summary: Mapping[str, Any],
-        scores: Mapping[str, Any],
-        decisions: Mapping[str, Mapping[str, Any]],
+        served: ModelState | None = None,
+        scores: Mapping[str, RoundScores] | None = None,
     ) -> None:
         """Write the final model, all scores and the summary, which closes the run.
 
         Args:
-            last: The final model.
+            last: The last checkpoint.
             summary: What summary.json holds.
-            scores: What scores.json holds; it is not written if there are none.
-            decisions: Thresholds and the like of the "final" and the "best" model, if they have
-                such.
+            served: The model to deploy, if it is not the trained one.
+            scores: All scores of the "final" and the "best" model, if they are known.
 
         Raises:
             RunError: The disk is full, or the folder cannot be written.
@@ -158,15 +180,18 @@ class RunFolder:
         kept = "all rounds are kept, and --resume writes what is missing"
         with self._saving("the final model", kept):
             if scores:
+                plain = {name: found.to_json() for name, found in scores.items()}
                 with replacing(self.file(SCORES)) as file:
-                    file.write((json.dumps(scores, ensure_ascii=False) + "\n").encode())
-            self.save_model("final.safetensors", last, decisions.get("final"))
-            if "best" in decisions:
-                leader = load_checkpoint(self.file("best.safetensors"))
-                self.save_model("best.safetensors", leader, decisions["best"])
+                    file.write((json.dumps(plain, ensure_ascii=False) + "\n").encode())
+                if scores["best"].decision:
+                    leader = load_checkpoint(self.file("best.safetensors"))
+                    self.save_model("best.safetensors", leader, scores=scores["best"])
+            self.save_model("final.safetensors", last, served, (scores or {}).get("final"))
             self.write_json("summary.json", summary)
 
-    def latest(self, first: ModelState | None = None) -> Checkpoint | None:
+    def latest(
+        self, first: ModelState | None = None, server: Tensors | None = None
+    ) -> Checkpoint | None:
         """Return the newest checkpoint that is intact and of this run.
 
         There is a warning for each that is not.
@@ -174,6 +199,7 @@ class RunFolder:
         Args:
             first: The state that the run began with, whose names, types and shapes a checkpoint
                 must have; None does not check them.
+            server: The server state that it began with, likewise.
 
         Raises:
             RunError: There are checkpoints, and none can be used.
@@ -182,7 +208,7 @@ class RunFolder:
         for path in self._checkpoints():
             try:
                 checkpoint = load_checkpoint(path)
-                self._check(path, checkpoint, first)
+                self._check(path, checkpoint, first, server)
                 return checkpoint
             except RunError as error:
                 warnings.warn(f"{error}; the one before it is used", RuntimeWarning, stacklevel=2)
@@ -191,7 +217,13 @@ class RunFolder:
             raise RunError(f"{self.path} has no usable checkpoint left ({', '.join(damaged)})")
         return None
 
-    def _check(self, path: Path, checkpoint: Checkpoint, first: ModelState | None) -> None:
+    def _check(
+        self,
+        path: Path,
+        checkpoint: Checkpoint,
+        first: ModelState | None,
+        server: Tensors | None,
+    ) -> None:
         """Refuse a checkpoint of another run, round or network, however intact it is."""
         if checkpoint.run not in (None, self._run_digest()):
             raise RunError(f"checkpoint {path} cannot be used: it is of another run")
@@ -201,6 +233,12 @@ class RunFolder:
         if name is not None:
             raise RunError(
                 f"checkpoint {path} cannot be used: the run's network differs from it in "
+                f"{quote(name, 80)}"
+            )
+        name = None if server is None else find_difference(server, checkpoint.server)
+        if name is not None:
+            raise RunError(
+                f"checkpoint {path} cannot be used: the run's server state differs from it in "
                 f"{quote(name, 80)}"
             )
 
@@ -325,19 +363,28 @@ class MemoryStore:
 
     client_states: ClientStateStore
 
-    def commit(self, record: Record, checkpoint: Checkpoint, *, best: bool) -> None:
+    def commit(
+        self,
+        record: Record,
+        checkpoint: Checkpoint,
+        *,
+        best: bool,
+        served: ModelState | None = None,
+    ) -> None:
         """Keep nothing: the consumer of the rounds keeps what it needs."""
 
     def finish(
         self,
         last: Checkpoint,
         summary: Mapping[str, Any],
-        scores: Mapping[str, Any],
-        decisions: Mapping[str, Mapping[str, Any]],
+        served: ModelState | None = None,
+        scores: Mapping[str, RoundScores] | None = None,
     ) -> None:
         """Keep nothing."""
 
-    def latest(self, first: ModelState | None = None) -> Checkpoint | None:
+    def latest(
+        self, first: ModelState | None = None, server: Tensors | None = None
+    ) -> Checkpoint | None:
         """Return no checkpoint."""
         return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import platform
@@ -18,6 +20,7 @@ from fedbb.aggregation.merging import BySamples
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RunError
 from fedbb.methods import Method
+from fedbb.partition.partition import Partition
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, LabelCounts, Task
@@ -35,6 +38,10 @@ Runs of another number cannot be resumed. Folders without one are from before it
 
 DECISIVE = ("numerics", "torch", "numpy", "machine")
 """What must be the same for a run to be resumed; a release of fedbb may change without effect."""
+
+
+PARTITION = "partition.json"
+HIDDEN = "fedbb hidden partition 1"
 
 
 @dataclass(frozen=True)
@@ -319,3 +326,22 @@ def set_up_folder(
         folder.write_json("recipe.json", recipe.model_dump(mode="json"))
     except OSError as error:
         raise RunError(f"{folder.path} cannot be written: {error}") from error
+
+
+def save_partition_digest(folder: RunFolder, partition: Partition) -> None:
+    """Write only what a partition is recognized by: which samples a client has is its secret."""
+    folder.write_json(PARTITION, {"format": HIDDEN, "sha256": _digest(partition)})
+
+
+def is_same_partition(folder: RunFolder, partition: Partition) -> bool:
+    """Return whether the run of the folder divides the data in the same way."""
+    content = folder.read_json(PARTITION)
+    if isinstance(content, dict) and content.get("format") == HIDDEN:
+        return bool(content.get("sha256") == _digest(partition))
+    return Partition.load(folder.file(PARTITION)) == partition
+
+
+def _digest(partition: Partition) -> str:
+    held = [places.tolist() for places in partition.clients]
+    content = [partition.samples, partition.fingerprint, dict(partition.rule), held]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -20,8 +20,7 @@ from fedbb.rounds.loop import Score
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.metadata import read_federation, read_run_recipe
-from fedbb.runs.partition_file import is_same_partition
+from fedbb.runs.metadata import is_same_partition, read_federation, read_run_recipe
 from fedbb.runs.runtime import choose_workers, local_config_of, network_of
 from fedbb.simulation.inline import Engine, Inline
 from fedbb.simulation.pool import process_start as process_start

@@ -31,6 +31,7 @@ from fedbb.rounds.round import RoundPolicy
 from fedbb.runs.federation import OWN_TEST, Federation, keep_own_test
 from fedbb.runs.runner import LoadParts, RunParts
 from fedbb.runs.runtime import make_network
+from fedbb.sampling import ALL_SAMPLES
 from fedbb.state import at_rest, digest, snapshot
 from fedbb.training.config import LocalConfig
 
@@ -216,7 +217,14 @@ def describe_model(model: ModelSource) -> str:
 def describe_method(method: Method) -> dict[str, Any]:
     """Return the slots of a method as plain values, to tell it from others of its name."""
     slots = ("loss", "penalties", "weighting", "merge")
-    return {slot: _plain(getattr(method, slot)) for slot in slots}
+    described = {slot: _plain(getattr(method, slot)) for slot in slots}
+    # Left out where they are empty: runs of methods without them have the names they always had.
+    further = {"sampling": ALL_SAMPLES, "statistics": (), "server": ()}
+    return described | {
+        slot: _plain(getattr(method, slot))
+        for slot, empty in further.items()
+        if getattr(method, slot) != empty
+    }
 
 
 def describe_rule(partition: Partition, seed: int) -> Rule:

@@ -28,12 +28,14 @@ from fedbb.runs.final_scores import ModelScores, check_evaluation
 from fedbb.runs.folder import MemoryStore, Record, RunFolder, check_foreign, open_store
 from fedbb.runs.metadata import (
     ENVIRONMENT,
+    PARTITION,
     FederationRecord,
     check_environment,
+    is_same_partition,
     model_info_of,
+    save_partition_digest,
     set_up_folder,
 )
-from fedbb.runs.partition_file import PARTITION, is_same_partition, save_partition_digest
 from fedbb.runs.runtime import (
     MakeRound,
     RunRuntime,
@@ -69,7 +71,7 @@ LoadParts = Callable[[str | None], RunParts]
 
 @dataclass(frozen=True, eq=False)
 class CommittedRound:
-    """A finished round: its record, the model after it, and whether it is the best so far."""
+    """A finished round: its record, the served model, and whether it is the best so far."""
 
     record: Record
     state: ModelState
@@ -219,7 +221,9 @@ def commit_rounds(
     Returns:
         All scores of the "final" and the "best" model.
     """
-    checkpoint = folder.latest(runtime.first) or Checkpoint(0, runtime.first)
+    steps = runtime.round.server_steps
+    server = steps.begin(runtime.first)
+    checkpoint = folder.latest(runtime.first, server) or Checkpoint(0, runtime.first, server=server)
     records = folder.rewind(checkpoint.round)
     runtime.state_rounds.update(checkpoint.state_rounds)
     metric = recipe.evaluation.metric or DEFAULT_METRIC[task]
@@ -229,32 +233,34 @@ def commit_rounds(
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunError(f"rounds.jsonl is damaged: {error!r} in the scores of a round") from error
     leader: ModelState | None = None
-    start = Start(checkpoint.state, checkpoint.round, recipe.seed)
+    start = Start(checkpoint.state, checkpoint.round, recipe.seed, checkpoint.server)
     rounds = run_rounds(runtime.round, start, recipe.rounds, runtime.score)
     while stopped is None and (finished := next(rounds, None)) is not None:
         record = _record(finished, runtime.workers, _lr(recipe, finished.number))
-        checkpoint = Checkpoint(finished.number, finished.state, dict(runtime.state_rounds))
+        checkpoint = Checkpoint(
+            finished.number,
+            finished.state,
+            dict(runtime.state_rounds),
+            server=finished.result.server,
+        )
         leads = is_better(record, best, metric)
-        folder.commit(record, checkpoint, best=leads)
-        best, leader = (record, finished.state) if leads else (best, leader)
+        folder.commit(record, checkpoint, best=leads, served=finished.served)
+        best, leader = (record, finished.served) if leads else (best, leader)
         records.append(record)
         stopped = stopped_by(recipe, records, metric)
-        yield CommittedRound(record, finished.state, leads)
+        yield CommittedRound(record, finished.served, leads)
+    served = steps.serve(checkpoint.server, checkpoint.state)
     scores: FinalScores = {}
     if runtime.score_fully is not None:
         assert best is not None
-        scores["final"] = scores["best"] = runtime.score_fully(checkpoint.round, checkpoint.state)
+        scores["final"] = scores["best"] = runtime.score_fully(checkpoint.round, served)
         if best["round"] != checkpoint.round:
             if leader is None:  # it led before the run was resumed
                 assert isinstance(folder, RunFolder)
                 leader = load_checkpoint(folder.file("best.safetensors")).state
             scores["best"] = runtime.score_fully(best["round"], leader)
-    folder.finish(
-        checkpoint,
-        summarize(records, checkpoint.state, metric, stopped),
-        {name: found.to_json() for name, found in scores.items()},
-        {n: s.operating_point.decision for n, s in scores.items() if s.operating_point is not None},
-    )
+    summary = summarize(records, served, metric, stopped)
+    folder.finish(checkpoint, summary, served, scores)
     return scores
 
 
@@ -385,7 +391,7 @@ def judged_on(record: dict[str, Any]) -> str:
 
 
 def is_better(record: dict[str, Any], before: dict[str, Any] | None, metric: str) -> bool:
-    """Tell whether a round beats the best one so far; an equal one does not."""
+    """Return whether a round beats the best one so far; an equal one does not."""
     return before is None or score_of(record, metric) > score_of(before, metric)
 
 

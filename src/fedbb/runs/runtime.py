@@ -20,6 +20,7 @@ from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ModelState
 from fedbb.rounds.loop import Score, chosen_number
 from fedbb.rounds.round import FederatedRound, PlainRound, train_all
+from fedbb.rounds.server_steps import open_server_steps
 from fedbb.runs.federation import OWN_TEST, Federation
 from fedbb.runs.final_scores import FinalScorer, ModelScores
 from fedbb.simulation.inline import ClientStateStore, Inline
@@ -59,7 +60,14 @@ MakeRound = Callable[[Recipe, Inline | Pool], FederatedRound]
 def plain_round(recipe: Recipe, engine: Inline | Pool) -> FederatedRound:
     """Return the rounds of a recipe without secure aggregation."""
     ask, infos = train_all(engine), engine.client_infos()
-    return PlainRound(ask, engine.method, infos, recipe.seed, recipe.defense)
+    return PlainRound(
+        ask,
+        engine.method,
+        infos,
+        recipe.seed,
+        recipe.defense,
+        server_steps=open_server_steps(engine, recipe.seed),
+    )
 
 
 def choose_workers(recipe: Recipe, workers: int | None) -> int:

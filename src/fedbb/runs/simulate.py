@@ -254,8 +254,7 @@ def _finish(
     def trained(name: str) -> InferenceModel:
         file = f"{name}.safetensors"
         state = states[name] if path is None else load_checkpoint(path / file).state
-        point = scores[name].operating_point
-        decision: dict[str, Any] = {} if point is None else dict(point.decision)
+        decision: dict[str, Any] = scores[name].decision
         described = replace(info, **decision)
         return fill(network, state, described)
 

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from fedbb._util.files import parse_json, replacing
 from fedbb._util.plugins import AllowedCode
 from fedbb.errors import FedbbError, RunError
-from fedbb.recipes.grid.grid import Cell, Grid
+from fedbb.recipes.grid import Cell, Grid
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import check_same_recipe
 from fedbb.runs.scheduler import EventKind, RunEvent, run_jobs, seconds_of
@@ -101,7 +101,7 @@ def _status(cell: Cell, path: Path) -> CellStatus:
 
 
 def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
-    """Tell whether the run is finished; one whose summary is damaged is finished again."""
+    """Return whether the run is finished; one whose summary is damaged is finished again."""
     try:
         summary = folder.read_json("summary.json")
         expected = summary["rounds"] if "stopped" in summary else of

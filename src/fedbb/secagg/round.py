@@ -17,8 +17,21 @@ import numpy as np
 
 from fedbb.aggregation.merging import update_norm
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
-from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState
-from fedbb.rounds.round import RoundPolicy, RoundResult, repeat_until_quorum
+from fedbb.records import (
+    ClientFailure,
+    ClientReport,
+    FloatArray,
+    IntArray,
+    ModelState,
+    Tensors,
+)
+from fedbb.rounds.round import (
+    NO_SERVER_STATE,
+    RoundPolicy,
+    RoundResult,
+    repeat_until_quorum,
+)
+from fedbb.rounds.server_steps import NO_SERVER_STEPS, ServerSteps
 from fedbb.secagg.audit import RoundAudit
 from fedbb.secagg.cbr import (
     SCALARS,
@@ -218,6 +231,7 @@ class SecureRound:
         policy: the quorum of a round and the number of its attempts.
         record: stores what the server saw.
         view: returns the view of a round that starts from this state.
+        server_steps: the method's server steps in this run.
     """
 
     aggregation: SecureAggregation
@@ -228,8 +242,16 @@ class SecureRound:
     policy: RoundPolicy
     record: Callable[[RoundAudit], None]
     view: Callable[[ModelState], str]
+    server_steps: ServerSteps = NO_SERVER_STEPS
 
-    def __call__(self, number: int, state: ModelState, chosen: IntArray) -> RoundResult:
+    @property
+    def shares(self) -> None:
+        """None: all clients are chosen alike, since their sizes are not known."""
+        return
+
+    def __call__(
+        self, number: int, state: ModelState, chosen: IntArray, server: Tensors = NO_SERVER_STATE
+    ) -> RoundResult:
         """Return the result of a round that starts from this state."""
         able = [int(client) for client in chosen if int(client) in self.members]
         unconfirmed = tuple(

@@ -10,9 +10,10 @@ from torch import nn
 
 from fedbb.aggregation.merging import Weighting
 from fedbb.methods import Method
+from fedbb.models.base import classifier_name
 from fedbb.records import ClientInfo, ClientState, ClientUpdate
 from fedbb.training.config import LocalConfig, TrainJob
-from fedbb.training.local import NO_STATE, ClientDataset, train_client
+from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
 
 
 class Engine(Protocol):
@@ -24,6 +25,25 @@ class Engine(Protocol):
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterable[ClientUpdate]:
         """Yield an update for every job, in the order of the jobs."""
+        ...
+
+
+class SimulationEngine(Engine, Protocol):
+    """An engine whose clients are simulated on this machine."""
+
+    @property
+    def method(self) -> Method:
+        """The method that the clients follow."""
+        ...
+
+    @property
+    def clients(self) -> Sequence[ClientDataset]:
+        """The data of every client."""
+        ...
+
+    @property
+    def classifier(self) -> str | None:
+        """The name of the network's classifier."""
         ...
 
 
@@ -99,6 +119,11 @@ class Inline:
     store: ClientStateStore = field(default_factory=InMemoryStore)
     state_rounds: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def classifier(self) -> str | None:
+        """The name of the network's classifier."""
+        return classifier_name(self.model)
+
     def client_infos(self) -> list[ClientInfo]:
         """Return the information about every client."""
         return make_client_infos(self.clients, self.method.weighting)
@@ -106,6 +131,11 @@ class Inline:
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[ClientUpdate]:
         """Train the clients of these jobs one after another."""
         for job in jobs:
+            if job.measure:
+                yield measure_client(
+                    self.model, self.clients[job.client], job, self.method, self.local
+                )
+                continue
             client, number = job.client, self.state_rounds.get(job.client)
             state = NO_STATE if number is None else self.store.load(client, number)
             update, kept = train_client(

@@ -1,1 +1,1 @@
-"""Trackers: a run's figures, handed on to TensorBoard, MLflow or Weights & Biases."""
+"""Trackers: export of a run's measures to TensorBoard, MLflow or Weights & Biases."""

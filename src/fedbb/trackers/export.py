@@ -1,4 +1,4 @@
-"""A run's rounds as measures with flat names, handed to trackers during the run or later."""
+"""A run's rounds as measures with flat names, sent to trackers during the run or later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_NAME = 48
 
 
 class Feed:
-    """Keeps one tracker level with one run folder, which is set up before the first record."""
+    """Sends the rounds of a run folder, which is set up before the first record, to a tracker."""
 
     def __init__(self, tracker: Tracker, path: Path, *, is_new: bool = False) -> None:
         self.tracker = tracker
@@ -31,17 +31,17 @@ class Feed:
         self.last: int | None = None
 
     def record(self, record: Record) -> None:
-        """Hand over a finished round, after all those before it that the tracker lacks."""
+        """Send a finished round, after all those before it that the tracker lacks."""
         if self.last is None:
             self.catch_up()
-        self._hand(record)
+        self._send(record)
 
     def catch_up(self) -> int:
-        """Hand over what the folder holds and the tracker lacks; return how many rounds it was."""
+        """Send the rounds that the tracker lacks, and return their number."""
         if self.last is None:
             self.classes = class_names(read_federation(self.folder).classes)
             self.last = self.tracker.begin(describe(self.folder, is_new=self.is_new))
-        return sum(self._hand(record) for record in self.folder.records())
+        return sum(self._send(record) for record in self.folder.records())
 
     def end(self, *, is_finished: bool) -> None:
         """Close the run; a finished one with its summary."""
@@ -51,7 +51,7 @@ class Feed:
         elif self.last is not None:
             self.tracker.end(None)
 
-    def _hand(self, record: Record) -> bool:
+    def _send(self, record: Record) -> bool:
         assert self.last is not None
         number = int(record["round"])
         if number <= self.last:
@@ -62,7 +62,7 @@ class Feed:
 
 
 def export(tracker: Tracker, path: Path) -> int:
-    """Bring a tracker level with a run folder, finished or not; return how many rounds it lacked.
+    """Send the rounds of a run folder, finished or not, that a tracker lacks; return their number.
 
     RunError names a folder that holds no run, and what the tracker could not take.
     """
@@ -70,12 +70,12 @@ def export(tracker: Tracker, path: Path) -> int:
     if not feed.folder.is_run():
         raise RunError(f"{path} is no run folder: it has no recipe.json")
     try:
-        handed = feed.catch_up()
+        sent = feed.catch_up()
         feed.end(is_finished=feed.folder.file("summary.json").exists())
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise RunError(f"{path} could not be tracked: {reason}") from error
-    return handed
+    return sent
 
 
 def describe(folder: RunFolder, *, is_new: bool = False) -> TrackedRun:
@@ -178,7 +178,7 @@ class Trackers:
         self.tell = tell
 
     def record(self, record: Record) -> None:
-        """Hand a finished round to every tracker."""
+        """Send a finished round to every tracker."""
         self._each(lambda feed: feed.record(record))
 
     def end(self, *, is_finished: bool) -> None:

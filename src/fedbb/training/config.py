@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from annotated_types import Ge, Le, Lt
@@ -11,7 +11,7 @@ from annotated_types import Ge, Le, Lt
 from fedbb._util.constraints import STRICT_TABLE, Count, NotNegative, Positive
 from fedbb.errors import RecipeError
 from fedbb.methods import Method
-from fedbb.records import ModelState
+from fedbb.records import ModelState, Tensors
 
 ScheduleKind = Literal["constant", "cosine", "step"]
 
@@ -228,12 +228,16 @@ class TrainJob:
         round: the number of the round, from 1.
         seed: the seed of the run, from which the random streams are derived.
         state: the global state to start from.
+        broadcast: what the server sends beside it, by name.
+        measure: whether the client only computes the statistics of this state and trains nothing.
     """
 
     client: int
     round: int
     seed: int
     state: ModelState
+    broadcast: Tensors = field(default_factory=dict)
+    measure: bool = False
 
 
 def check_optimizer(method: Method, local: LocalConfig) -> None:

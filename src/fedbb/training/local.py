@@ -17,11 +17,21 @@ from fedbb.data.transforms import Augmentation, apply, draw, normalize
 from fedbb.errors import DivergedError
 from fedbb.imbalance import count_groups, count_labels
 from fedbb.methods import Method
-from fedbb.models.base import Outputs, run_network
-from fedbb.penalties.base import Anchors, Step
-from fedbb.records import ClientState, ClientUpdate, IntArray, LabelCounts, ModelState
+from fedbb.models.base import Outputs, classifier_name, run_network
+from fedbb.penalties.base import Anchors, BoundPenalty, LocalResult, Step
+from fedbb.records import (
+    ClientState,
+    ClientUpdate,
+    IntArray,
+    LabelCounts,
+    ModelFacts,
+    ModelState,
+    Tensors,
+)
 from fedbb.rng import stream, torch_stream
-from fedbb.state import is_finite, restore, snapshot
+from fedbb.sampling import Sampling
+from fedbb.state import at_rest, find_difference, is_finite, restore, select, snapshot
+from fedbb.statistics.base import ClientView, Statistic, due, statistic_shapes
 from fedbb.training.config import LocalConfig, TrainJob, check_optimizer
 from fedbb.training.optimizer import LocalOptimizer, effective_steps
 
@@ -29,6 +39,10 @@ Batch = tuple[Tensor, Tensor]
 """Inputs and targets."""
 
 NO_STATE = ClientState()
+NO_MODEL = ModelState({}, {})
+
+STATISTICS_BATCH = 256
+"""Samples in a forward pass of statistics. It is fixed, since the bits of a sum depend on it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +78,12 @@ def make_client_datasets(dataset: Dataset, clients: Sequence[IntArray]) -> list[
         ClientDataset(dataset, indices, counted)
         for indices, counted in zip(clients, counts, strict=True)
     ]
+
+
+def draw_samples(client: ClientDataset, job: TrainJob, sampling: Sampling) -> ClientDataset:
+    """Return the samples that a client trains on in a round, which are all by default."""
+    positions = sampling.draw(len(client), stream(job.seed, "draw", job.round, job.client))
+    return client if positions is None else ClientDataset(client.dataset, client.indices[positions])
 
 
 def batches(
@@ -123,28 +143,128 @@ def train_client(
     began = time.perf_counter()
     check_optimizer(method, local)
     restore(model, job.state)
+    before, number = client_state.tensors, job.round
+    starting = due(method.statistics, number, "start")
+    found = _compute_statistics(starting, model, client, job, local, (before, before))
     model.train()
     objective = _Objective(model, client, job, method, local, client_state)
     clip = _smaller(local.clip, method.needs.clip)
-    lr = local.lr_in(job.round)
-    optimizer = LocalOptimizer(model, local, lr, client_state.optimizer)
+    lr = local.lr_in(number)
+    optimizer = LocalOptimizer(model, local, lr, client_state.optimizer, objective.parameters())
+    samples = draw_samples(client, job, method.sampling)
     losses: list[float] = []
-    with torch_stream(job.seed, "torch", job.round, job.client):
+    with torch_stream(job.seed, "torch", number, job.client):
         for epoch in range(local.epochs):
-            for group in _groups(batches(client, job, local, epoch), local.accumulate):
+            for group in _groups(batches(samples, job, local, epoch), local.accumulate):
                 optimizer.zero_grad()
                 losses.append(objective.backward(group, len(losses)))
                 if clip is not None:
                     torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
                 optimizer.step()
     state = _finite_snapshot(model, method, job)
+    effective = effective_steps(len(losses), local)
     kept = ClientState(
         model=state if method.needs.client_state else None,
         optimizer=optimizer.state() if local.keep_optimizer else {},
+        tensors=objective.kept(LocalResult(job.state, state, effective, lr)),
     )
-    effective = effective_steps(len(losses), local)
+    ending = due(method.statistics, number, "end")
+    found |= _compute_statistics(ending, model, client, job, local, (before, kept.tensors))
     mean, seconds = math.fsum(losses) / len(losses), time.perf_counter() - began
-    return ClientUpdate(job.client, state, len(losses), effective, mean, seconds), kept
+    return ClientUpdate(job.client, state, len(losses), effective, mean, seconds, found), kept
+
+
+def measure_client(
+    model: nn.Module, client: ClientDataset, job: TrainJob, method: Method, local: LocalConfig
+) -> ClientUpdate:
+    """Return the statistics of the job's state, which is a merged one, without any training."""
+    began = time.perf_counter()
+    restore(model, job.state)
+    merged = due(method.statistics, job.round, "merged")
+    found = _compute_statistics(merged, model, client, job, local, ({}, {}))
+    return ClientUpdate(job.client, NO_MODEL, 0, 0.0, 0.0, time.perf_counter() - began, found)
+
+
+def _compute_statistics(
+    statistics: tuple[Statistic, ...],
+    model: nn.Module,
+    client: ClientDataset,
+    job: TrainJob,
+    local: LocalConfig,
+    kept: tuple[Tensors, Tensors],
+) -> dict[str, Tensor]:
+    """Return the statistics of a client by full name, by the weights that the network has now.
+
+    The network is left in evaluation mode.
+
+    Args:
+        statistics: what to compute.
+        model: the network.
+        client: the client's data.
+        job: the round, and what was broadcast.
+        local: the device and the memory format.
+        kept: what the client kept before this round, and what it keeps after it.
+
+    Raises:
+        DivergedError: a statistic is not finite.
+        ValueError: a statistic has another form than it declares.
+    """
+    if not statistics:
+        return {}
+    model.eval()
+    view = ClientView(
+        model,
+        lambda: _rows(client, local),
+        client.counts,
+        _facts(model, client),
+        job.round,
+        job.broadcast,
+        *kept,
+    )
+    found: dict[str, Tensor] = {}
+    for statistic in statistics:
+        with torch.no_grad():
+            values = {name: at_rest(value) for name, value in statistic.compute(view).items()}
+        found |= _checked(statistic, values, job, view.facts)
+    return found
+
+
+def _facts(model: nn.Module, client: ClientDataset) -> ModelFacts:
+    """Return what a client knows about the task and its network."""
+    dataset = client.dataset
+    return ModelFacts(dataset.task, len(dataset.classes), classifier_name(model))
+
+
+def _place(inputs: Tensor, local: LocalConfig) -> Tensor:
+    """Return a batch on the device and in the memory format of local training."""
+    if local.channels_last and inputs.ndim == 4 and inputs.is_floating_point():
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    return inputs.to(local.device)
+
+
+def _checked(
+    statistic: Statistic, values: Tensors, job: TrainJob, facts: ModelFacts
+) -> dict[str, Tensor]:
+    named = {f"{statistic.name}.{name}": value for name, value in values.items()}
+    wanted = statistic_shapes((statistic,), job.state, facts)
+    if (name := find_difference(wanted, named)) is not None:
+        raise ValueError(f"statistic {name} has another type or shape than it declares")
+    if not is_finite(ModelState(values, {})):
+        raise DivergedError(
+            f"round {job.round}, client {job.client}: the statistic {statistic.name} holds values "
+            "that are not finite"
+        )
+    return named
+
+
+def _rows(client: ClientDataset, local: LocalConfig) -> Iterator[Batch]:
+    """Yield all samples of a client in the order of its rows, not augmented."""
+    dataset = client.dataset
+    for start in range(0, len(client), STATISTICS_BATCH):
+        rows = client.indices[start : start + STATISTICS_BATCH]
+        inputs = normalize(torch.from_numpy(dataset.train.inputs[rows]), dataset.mean, dataset.std)
+        targets = torch.from_numpy(dataset.train.labels[rows])
+        yield _place(inputs, local), targets.to(local.device)
 
 
 class _Objective:
@@ -160,9 +280,46 @@ class _Objective:
         client_state: ClientState,
     ) -> None:
         self.model, self.job, self.method, self.local = model, job, method, local
-        self.loss = method.loss.bind(client.counts, client.dataset.task).to(local.device)
-        anchors = Anchors(model, job.state, client_state.model)
-        self.penalties = [penalty.bind(anchors) for penalty in method.penalties]
+        loss = method.loss
+        if hasattr(loss, "receive"):
+            loss = loss.receive(job.broadcast)
+        self.loss = loss.bind(client.counts, client.dataset.task).to(local.device)
+        self.penalties: list[tuple[str, BoundPenalty]] = []
+        for penalty in method.penalties:
+            name = f"{penalty.needs.keeps}." if penalty.needs.keeps else ""
+            anchors = Anchors(
+                model,
+                job.state,
+                client_state.model,
+                job.broadcast,
+                select(client_state.tensors, name) if name else {},
+                client.counts,
+            )
+            bound = penalty.bind(anchors)
+            if not isinstance(bound, BoundPenalty):
+                bound = BoundPenalty(bound)
+            if bound.module is not None:
+                assert name, "a penalty that owns parameters keeps them"
+                bound.module.to(local.device).train()
+            self.penalties.append((name, bound))
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return the parameters that penalties own."""
+        return {
+            f"{name}{own}": parameter
+            for name, bound in self.penalties
+            if bound.module is not None
+            for own, parameter in bound.module.named_parameters()
+        }
+
+    def kept(self, result: LocalResult) -> dict[str, Tensor]:
+        """Return what the penalties keep for the client's next round."""
+        return {
+            f"{name}{own}": at_rest(tensor)
+            for name, bound in self.penalties
+            if name
+            for own, tensor in bound.keep(result).items()
+        }
 
     def backward(self, group: Sequence[Batch], step: int) -> float:
         """Add the gradients of the mean objective over a step's samples, and return that mean."""
@@ -182,13 +339,13 @@ class _Objective:
         images, targets = _place(images, self.local), targets.to(self.local.device)
         outputs = self._outputs(images)
         objective = self.loss(outputs.logits, targets)
-        done = Step(images, outputs, _finite(objective, self.method, self.job, step))
-        for penalty in self.penalties:
-            objective = objective + penalty(done)
+        done = Step(images, outputs, _finite(objective, self.method, self.job, step), targets)
+        for _, penalty in self.penalties:
+            objective = objective + penalty.value(done)
         return objective, _finite(objective, self.method, self.job, step)
 
     def _outputs(self, images: Tensor) -> Outputs:
-        embed = self.method.needs.projection
+        embed = self.method.needs.embedding
         if self.local.precision == "float32":
             return run_network(self.model, images, embed=embed)
         with torch.autocast(torch.device(self.local.device).type, dtype=torch.bfloat16):
@@ -206,12 +363,6 @@ def _groups(epoch: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
 
 def _smaller(one: float | None, two: float | None) -> float | None:
     return min((bound for bound in (one, two) if bound is not None), default=None)
-
-
-def _place(images: Tensor, local: LocalConfig) -> Tensor:
-    if local.channels_last and images.ndim == 4 and images.is_floating_point():
-        images = images.contiguous(memory_format=torch.channels_last)
-    return images.to(local.device)
 
 
 def _finite(objective: Tensor, method: Method, job: TrainJob, step: int) -> float:

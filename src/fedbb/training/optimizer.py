@@ -34,6 +34,7 @@ class LocalOptimizer:
         local: the optimizer and its settings.
         lr: the learning rate of the round.
         state: what an earlier optimizer remembered; empty to begin anew.
+        further: further parameters that are moved, by name; those of penalties.
     """
 
     def __init__(
@@ -42,9 +43,10 @@ class LocalOptimizer:
         local: LocalConfig,
         lr: float,
         state: OptimizerState | None = None,
+        further: Mapping[str, nn.Parameter] | None = None,
     ) -> None:
         self.local, self.lr = local, lr
-        self.parameters = dict(model.named_parameters())
+        self.parameters = {**dict(model.named_parameters()), **(further or {})}
         names = (MOMENTUM,) if local.optimizer == "sgd" else ADAM
         self._slots: dict[str, dict[str, Tensor]] = {name: {} for name in names}
         for name, slot in self._slots.items():

@@ -5,15 +5,14 @@ import json
 import pytest
 
 from fedbb.report.groups import gather, group
-from fedbb.report.labels import metric_title
 from fedbb.report.method_comparison import (
     best_table,
     compare_methods,
     final_table,
 )
 from fedbb.report.page.report import write_report
-from fedbb.report.prose import signed
 from fedbb.report.results import read_run
+from fedbb.report.text import metric_title, signed
 from helpers.run_builder import Sketch, build_all
 
 EVIL = """</script><!--<script>alert('x')</script>"><img src=x onerror=alert(1)>\u2028&amp;"""

@@ -11,13 +11,30 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedbb.methods import METHODS
+from fedbb.report.groups import MethodRuns
 from fedbb.report.page.shell import read_part
 from fedbb.report.plots import canvas
-from fedbb.report.plots.canvas import save_png, save_svg
-from fedbb.report.plots.classes import plot_gains, plot_shares, weighed_part
-from fedbb.report.plots.clients import balanced_part, plot_partition, plot_weights
-from fedbb.report.plots.scores import plot_costs, plot_curves
-from helpers.drawn_figures import HOSTILE, SHAPES, compared, overhang
+from fedbb.report.plots.canvas import (
+    METHOD_MARKS,
+    SPARE_MARKS,
+    class_order,
+    class_rows,
+    marks_of,
+    save_png,
+    save_svg,
+)
+from fedbb.report.plots.figures import (
+    balanced_part,
+    plot_costs,
+    plot_curves,
+    plot_gains,
+    plot_partition,
+    plot_shares,
+    plot_weights,
+    weighed_part,
+)
+from helpers.drawn_figures import HOSTILE, MANY, SHAPES, compared, overhang
 
 
 def draw_all(comparison):
@@ -134,3 +151,67 @@ def test_the_methods_of_the_demo_differ_to_every_eye(place, sight):
     seen = [lab(SIGHT[sight] @ linear(color)) for color in palettes()[place]]
     for first, second in itertools.combinations(seen, 2):
         assert np.linalg.norm(first - second) > 20
+
+
+def parts(*methods):
+    return [MethodRuns(method, method, ()) for method in methods]
+
+
+def test_a_method_keeps_its_mark_whoever_else_is_there():
+    assert marks_of(parts("fedbb", "fedavg")) == [METHOD_MARKS["fedbb"], METHOD_MARKS["fedavg"]]
+    assert marks_of(parts("fedwow", "fedbb"))[1] == METHOD_MARKS["fedbb"]
+
+
+def test_known_methods_differ_in_marker_and_in_color_or_line():
+    marks = marks_of(parts(*METHOD_MARKS))
+    assert set(METHODS) <= set(METHOD_MARKS)
+    assert len({mark.marker for mark in marks}) == len(METHOD_MARKS)
+    assert len({(mark.color, mark.line) for mark in marks}) == len(METHOD_MARKS)
+
+
+def test_unknown_methods_look_like_no_known_method():
+    assert not {mark.marker for mark in SPARE_MARKS} & {
+        mark.marker for mark in METHOD_MARKS.values()
+    }
+    assert (
+        len(set(SPARE_MARKS))
+        == len({(mark.color, mark.line) for mark in SPARE_MARKS})
+        == len(SPARE_MARKS)
+    )
+
+
+def test_the_methods_of_the_demo_and_its_parts_have_colors_of_their_own():
+    known = ("fedavg", "fedavg-scaled", "fedbb", "fedbb-printed", "pnb", "cbr")
+    assert len({METHOD_MARKS[name].color for name in known}) == len(known)
+
+
+def test_variants_and_strangers_get_marks_of_their_own():
+    marks = marks_of(parts("fedavg", "fedbb", "fedbb", "fedbb", "fedwow", "fedwhy"))
+    assert len(set(marks)) == 6
+
+
+def test_more_strangers_than_marks_are_drawn_all_the_same():
+    assert len(marks_of(parts(*(f"new-{number}" for number in range(12))))) == 12
+
+
+def test_names_and_counts_stand_beside_their_bars(tmp_path):
+    names = ("rare", "common", "middle")
+    comparison = compared(tmp_path, classes=names)
+    order, counts = class_order(comparison)
+    rows = class_rows(comparison)
+    assert rows.names == [names[index] for index in order]
+    assert rows.counts == [f"{counts[index]:,.0f}" for index in order]
+    (axes,) = plot_gains(comparison, comparison.methods[0], "recall").axes
+    places = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert [places[name] for name in rows.names] == [0, 1, 2]
+    low, high = axes.get_ylim()
+    assert low > high  # the first row is on top
+
+
+def test_very_many_classes_are_drawn_as_means_over_neighbors(tmp_path):
+    comparison = compared(tmp_path, classes=MANY)
+    order, counts = class_order(comparison)
+    rows = class_rows(comparison)
+    np.testing.assert_array_equal(np.concatenate(rows.classes), order)
+    assert rows.names[:2] == ["ranks 1–4", "ranks 5–8"]
+    assert rows.counts[0] == f"{counts[order[0]]:,.0f} to {counts[order[3]]:,.0f}"

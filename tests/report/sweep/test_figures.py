@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 
 from fedbb.errors import RunError
-from fedbb.recipes.grid.grid import read_grid
-from fedbb.report.sweep.cell_runs import read_cells
+from fedbb.recipes.grid import read_grid
 from fedbb.report.sweep.figures import draw_figures, merged, panels_of
+from fedbb.report.sweep.score_table import read_cells
 from helpers.grid_results import run_cells, small_grid, write_grid
 
 KINDS = ["curves", "costs", "gains", "shares", "weights", "partition"]

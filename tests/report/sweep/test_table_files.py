@@ -10,9 +10,8 @@ from rich.console import Console
 
 from fedbb.errors import RunError
 from fedbb.paper.tables import Printed
-from fedbb.recipes.grid.grid import read_grid
-from fedbb.report.sweep.layout import overview
-from fedbb.report.sweep.table_files import read_table, show_table, write_tables
+from fedbb.recipes.grid import read_grid
+from fedbb.report.sweep.table_files import overview_table, read_table, show_table, write_tables
 from fedbb.runs.sweep import note_failure
 from helpers.grid_results import run_cells, small_grid
 
@@ -164,7 +163,7 @@ def test_a_grid_without_runs_shows_printed_numbers_alone(tmp_path):
 def test_of_a_column_only_the_metrics_that_the_paper_prints_are_in_the_overview(tmp_path):
     grid = small_grid(tmp_path, metrics='["f1", "accuracy"]')
     numbers = [Printed({"method": "FedBB", "skew": "δ = 0.1"}, "accuracy", 70.0)]
-    table = overview(read_table(grid, numbers, tmp_path))
+    table = overview_table(read_table(grid, numbers, tmp_path))
     assert table.head == (
         *("method", "", "δ = 0.1, accuracy"),
         *("δ = 0.2, macro F1", "δ = 0.2, accuracy"),

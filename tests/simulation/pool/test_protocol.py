@@ -30,12 +30,16 @@ STATE = ModelState(
 
 
 def test_a_state_comes_back_to_the_bit_in_every_type():
-    assert digest(unpack_state(pack_state(STATE))) == digest(STATE)
+    sent = {"step.shift": torch.tensor([0.5, -0.0]), "step.none": torch.zeros(0)}
+    state, broadcast = unpack_state(pack_state(STATE, sent))
+    assert digest(state) == digest(STATE)
+    assert digest(ModelState(broadcast, {})) == digest(ModelState(sent, {}))
 
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_update_comes_back_whole(kept):
-    update = ClientUpdate(3, STATE, 8, 12.5, 0.25, 1.5)
+    found = {"loss.mean": torch.tensor(0.5, dtype=torch.float64)}
+    update = ClientUpdate(3, STATE, 8, 12.5, 0.25, 1.5, found)
     back, remembers = unpack_update(pack_update(update, kept=kept))
     assert remembers is kept
     assert digest(back.state) == digest(STATE)

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedbb.report.output import write_text
+from fedbb._util.files import write_text
 
 # Signs that could end the element the data stands in, or the line a script reads it from.
 UNSAFE = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>&'\u2028\u2029"})

@@ -11,12 +11,11 @@ from fedbb._util.table import UNDEFINED, Cell, Column, Entry, Table, make_table,
 from fedbb.evaluation.sites import spread_over_sites
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
-from fedbb.report.labels import metric_title, score_text, spread_text
 from fedbb.report.method_comparison import MethodComparison, MethodDifference, MethodScore
-from fedbb.report.prose import interval_text, signed
 from fedbb.report.results import RunResult, class_counts, score_on_test, summary_of
 from fedbb.report.score_tables import AS_NUMBERS, SHORT_TITLES
 from fedbb.report.statistics import Spread, head_and_tail, spread_columns, spread_of
+from fedbb.report.text import interval_text, metric_title, score_text, signed, spread_text
 from fedbb.runs.final_scores import ModelScores
 
 BLANK = Cell(UNDEFINED)

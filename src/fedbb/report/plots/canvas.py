@@ -1,4 +1,4 @@
-"""The style that all figures share, and how a figure becomes PNG or SVG."""
+"""The look of the figures: theme, headings, a mark for each method, and rows of classes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from fedbb._util.files import replacing
+from fedbb._util.table import elide
+from fedbb.records import FloatArray, IntArray
+from fedbb.report import statistics
+from fedbb.report.groups import Comparison, MethodRuns
+from fedbb.report.results import class_counts
 
 INK = "#1d2433"
 MUTED = "#5a6478"
@@ -58,6 +64,10 @@ _LINE = 0.19
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 themed = matplotlib.rc_context(THEME)
+
+
+MOST_CLASSES = 24
+BINS = 10
 
 
 @dataclass(frozen=True)
@@ -136,3 +146,117 @@ def _render(figure: Figure, kind: str) -> bytes:
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(target, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
     return target.getvalue()
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How one method is drawn; marker and line tell it apart where colors cannot."""
+
+    color: str
+    marker: str | tuple[int, int, int]
+    line: str
+
+
+METHOD_MARKS = {
+    "fedavg": Mark(BLUE, "o", "-"),
+    "fedavg-scaled": Mark(ORANGE, "s", "--"),
+    "fedbb": Mark(GREEN, "D", "-"),
+    "fedbb-printed": Mark(SKY, "v", "-."),
+    "fedbb-plus": Mark(GREEN, (4, 1, 0), "--"),
+    "pnb": Mark(PURPLE, "^", ":"),
+    "cbr": Mark(VERMILION, "P", "--"),
+    "fedprox": Mark(SKY, "<", "--"),
+    "moon": Mark(PURPLE, ">", "-."),
+    "fednova": Mark(MUTED, "X", ":"),
+    "fedalign": Mark(INK, "h", "-."),
+    "fedlc": Mark(VERMILION, "p", "-"),
+    "focal": Mark(ORANGE, "d", ":"),
+    "cb": Mark(INK, "8", "--"),
+}
+SPARE_MARKS = (
+    Mark(MUTED, "*", "-"),
+    Mark(PURPLE, "H", "--"),
+    Mark(VERMILION, "*", ":"),
+    Mark(SKY, "H", "-"),
+    Mark(INK, "*", "-."),
+    Mark(GREEN, "H", ":"),
+    Mark(BLUE, "*", "--"),
+    Mark(ORANGE, "H", "-."),
+)
+
+
+def marks_of(methods: Sequence[MethodRuns]) -> list[Mark]:
+    """Return a mark for each method: its own, or a free one for unknown and second variants."""
+    given: list[Mark] = []
+    unknown = 0
+    for part in methods:
+        own = METHOD_MARKS.get(part.method)
+        if own is None or own in given:
+            own = SPARE_MARKS[unknown % len(SPARE_MARKS)]
+            unknown += 1
+        given.append(own)
+    return given
+
+
+def point_look(mark: Mark, size: float) -> dict[str, Any]:
+    """Return how a mark looks as a point without a line."""
+    return {
+        "color": mark.color,
+        "marker": mark.marker,
+        "linestyle": "none",
+        "markersize": size,
+        "markeredgecolor": SURFACE,
+        "markeredgewidth": 0.7,
+    }
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where bars lie in their rows, which are one apart."""
+
+    offset: float
+    height: float
+
+
+@dataclass(frozen=True, eq=False)
+class ClassRows:
+    """Rows of a figure: a name, a count under it, and the classes it stands for."""
+
+    names: list[str]
+    counts: list[str]
+    classes: list[IntArray]
+
+
+def class_order(comparison: Comparison) -> tuple[IntArray, FloatArray]:
+    """Return the classes from most to fewest training cases, and the mean count of each class."""
+    counts = class_counts(comparison.runs)
+    return statistics.class_order(counts), counts
+
+
+def class_rows(comparison: Comparison) -> ClassRows:
+    """Return a row for each class, or for each bin of classes where there are too many."""
+    order, counts = class_order(comparison)
+    if len(order) <= MOST_CLASSES:
+        names = [elide(comparison.federation.classes[index]) for index in order]
+        return ClassRows(names, [_cases(counts[index]) for index in order], list(order[:, None]))
+    bins = np.array_split(order, BINS)
+    ends = np.cumsum([len(part) for part in bins])
+    names = [f"ranks {end - len(part) + 1}–{end}" for part, end in zip(bins, ends, strict=True)]
+    spans = [f"{_cases(counts[part[0]])} to {_cases(counts[part[-1]])}" for part in bins]
+    return ClassRows(names, spans, bins)
+
+
+def _cases(count: float) -> str:
+    return "–" if np.isnan(count) else f"{count:,.0f}"
+
+
+def label_rows(axes: Axes, names: Sequence[str], notes: Sequence[str]) -> None:
+    """Name the rows from top to bottom, each with a note under its name."""
+    edge = axes.get_yaxis_transform()
+    for place, (name, note) in enumerate(zip(names, notes, strict=True)):
+        axes.text(-0.015, place, name, transform=edge, ha="right", va="bottom", color=INK)
+        axes.text(-0.015, place, note, transform=edge, ha="right", va="top", size=7.5, color=MUTED)
+    axes.set_yticks([])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="y", visible=False)

@@ -10,15 +10,21 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from fedbb.errors import RunError
-from fedbb.recipes.cell_name import plain
-from fedbb.recipes.grid.grid import Grid
+from fedbb.recipes.grid import Grid, plain
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.plots.canvas import save_png, save_svg
-from fedbb.report.plots.classes import base_part, plot_gains, plot_shares, weighed_part
-from fedbb.report.plots.clients import balanced_part, plot_partition, plot_weights
-from fedbb.report.plots.scores import plot_costs, plot_curves
-from fedbb.report.sweep.cell_runs import CellRun, finished_run, read_cells
-from fedbb.report.sweep.score_table import Place, places_of
+from fedbb.report.plots.figures import (
+    balanced_part,
+    base_part,
+    plot_costs,
+    plot_curves,
+    plot_gains,
+    plot_partition,
+    plot_shares,
+    plot_weights,
+    weighed_part,
+)
+from fedbb.report.sweep.score_table import CellRun, Place, finished_run, places_of, read_cells
 
 Named = tuple[str, Figure]
 

@@ -15,7 +15,7 @@ from fedbb.data.dataset import Examples
 from fedbb.errors import RunError
 from fedbb.evaluation import metrics
 from fedbb.evaluation.metrics import Scores, score_logits
-from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Tensors
 from fedbb.simulation.inline import Inline, make_client_infos
 from fedbb.simulation.pool.process_start import usable_cores
 from fedbb.simulation.pool.protocol import (
@@ -31,6 +31,8 @@ from fedbb.simulation.pool.protocol import (
 from fedbb.simulation.pool.worker import TrainingSetup, share_data, without_examples
 from fedbb.simulation.pool.worker_pool import WorkerPool
 from fedbb.training.config import LocalConfig, TrainJob
+
+NOTHING: Tensors = {}
 
 _PIECES_PER_WORKER = 4
 """Enough that no worker waits long for the last piece, few enough that messages cost nothing."""
@@ -66,6 +68,7 @@ class Pool:
         workers: int | None = None,
     ) -> None:
         self.method, self.state_rounds = engine.method, engine.state_rounds
+        self.classifier = engine.classifier
         self.batch_size = batch_size
         self.workers = workers or worker_count(engine.local)
         held = {**scored, **(further or {})}
@@ -95,18 +98,22 @@ class Pool:
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[ClientUpdate]:
         """Train the clients of these jobs in parallel; they all start from one state."""
-        state = jobs[0].state
-        if any(job.state is not state for job in jobs):
+        state, broadcast = jobs[0].state, jobs[0].broadcast
+        # Broadcasts that are empty need not be the same object.
+        sent = broadcast or None
+        if any(job.state is not state or (job.broadcast or None) is not sent for job in jobs):
             raise ValueError("jobs that are trained together must start from the same state")
         tasks = [
-            TrainTask(job.client, job.round, job.seed, self.state_rounds.get(job.client))
+            TrainTask(
+                job.client, job.round, job.seed, self.state_rounds.get(job.client), job.measure
+            )
             for job in jobs
         ]
         turn = 0
         with SpillBuffer(limit=2 * self.workers + 2) as early:
             # Results arrive in any order but are merged in the order of the jobs, on which the
             # bits of a float sum depend. The few that arrive early wait; beyond the limit, on disk.
-            for number, result in self._results(tasks, state):
+            for number, result in self._results(tasks, state, broadcast):
                 early.put(number, result)
                 while turn in early:
                     yield self._unpack(early.take(turn), jobs[turn])
@@ -136,10 +143,10 @@ class Pool:
         self.close()
 
     def _results(
-        self, tasks: Sequence[WorkerTask], state: ModelState
+        self, tasks: Sequence[WorkerTask], state: ModelState, broadcast: Tensors = NOTHING
     ) -> Iterator[tuple[int, bytes]]:
         """Yield (number of the task, result) as they arrive; raise what went wrong in a worker."""
-        with closing(self._pool.run(tasks, pack_state(state))) as replies:
+        with closing(self._pool.run(tasks, pack_state(state, broadcast))) as replies:
             for reply in replies:
                 if reply.kind is ReplyKind.DONE:
                     yield reply.task, reply.content

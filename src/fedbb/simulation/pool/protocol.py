@@ -10,9 +10,10 @@ from enum import Enum
 from typing import Any, BinaryIO, Self
 
 import torch
+from torch import Tensor
 
 from fedbb.errors import RunError
-from fedbb.records import ClientUpdate, ModelState
+from fedbb.records import ClientUpdate, ModelState, Tensors
 from fedbb.state import flatten_state, unflatten_state
 
 
@@ -44,12 +45,16 @@ class WorkerReply:
 
 @dataclass(frozen=True)
 class TrainTask:
-    """Train a client from the round's state; `state_round` is the round its own state is from."""
+    """Train a client from the round's state; `state_round` is the round its own state is from.
+
+    With `measure` it only computes the statistics of that state.
+    """
 
     client: int
     round: int
     seed: int
     state_round: int | None
+    measure: bool = False
 
     def __str__(self) -> str:
         return f"client {self.client} in round {self.round}"
@@ -119,26 +124,29 @@ def unpack_setup(message: bytes) -> Any:
         ) from error
 
 
-def pack_state(state: ModelState) -> bytes:
-    """Return a state as bytes."""
-    return pack(_plain(state))
+def pack_state(state: ModelState, broadcast: Tensors) -> bytes:
+    """Return a state, and what is broadcast beside it, as bytes."""
+    return pack((_plain(flatten_state(state)), _plain(broadcast)))
 
 
-def unpack_state(message: bytes) -> ModelState:
-    """Return the state in these bytes."""
-    return _state(unpack(message))
+def unpack_state(message: bytes) -> tuple[ModelState, dict[str, Tensor]]:
+    """Return the state in these bytes, and what is broadcast beside it."""
+    state, broadcast = unpack(message)
+    return unflatten_state(_tensors(state)), _tensors(broadcast)
 
 
 def pack_update(update: ClientUpdate, *, kept: bool) -> bytes:
     """Return an update as bytes, and whether the client kept a state of its own."""
     facts = (update.client, update.steps, update.effective_steps, update.train_loss, update.seconds)
-    return pack((facts, _plain(update.state), kept))
+    return pack((facts, _plain(flatten_state(update.state)), _plain(update.statistics), kept))
 
 
 def unpack_update(message: bytes) -> tuple[ClientUpdate, bool]:
     """Return the update in these bytes, and whether the client kept a state of its own."""
-    (client, steps, effective, loss, seconds), plain, kept = unpack(message)
-    return ClientUpdate(client, _state(plain), steps, effective, loss, seconds), kept
+    (client, steps, effective, loss, seconds), model, statistics, kept = unpack(message)
+    state = unflatten_state(_tensors(model))
+    found = _tensors(statistics)
+    return ClientUpdate(client, state, steps, effective, loss, seconds, found), kept
 
 
 def pack_error(error: Exception) -> bytes:
@@ -157,20 +165,22 @@ def pack_error(error: Exception) -> bytes:
 Plain = dict[str, tuple[torch.dtype, torch.Size, Any]]
 
 
-def _plain(state: ModelState) -> Plain:
+def _plain(tensors: Tensors) -> Plain:
     return {
-        name: (tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).numpy())
-        for name, tensor in flatten_state(state).items()
+        name: (
+            tensor.dtype,
+            tensor.shape,
+            tensor.contiguous().reshape(-1).view(torch.uint8).numpy(),
+        )
+        for name, tensor in tensors.items()
     }
 
 
-def _state(plain: Plain) -> ModelState:
-    return unflatten_state(
-        {
-            name: torch.from_numpy(content).view(dtype).reshape(shape)
-            for name, (dtype, shape, content) in plain.items()
-        }
-    )
+def _tensors(plain: Plain) -> dict[str, Tensor]:
+    return {
+        name: torch.from_numpy(content).view(dtype).reshape(shape)
+        for name, (dtype, shape, content) in plain.items()
+    }
 
 
 class SpillBuffer:

@@ -6,7 +6,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Any, overload
@@ -19,7 +19,7 @@ from torch import nn
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
-from fedbb.records import FloatArray, IntArray, LabelCounts, ModelState
+from fedbb.records import FloatArray, IntArray, LabelCounts, ModelState, Tensors
 from fedbb.simulation.inline import ClientStateStore, Inline
 from fedbb.simulation.pool.protocol import (
     PredictTask,
@@ -224,15 +224,16 @@ class TrainingSetup:
 
 @dataclass
 class WorkerRuntime:
-    """The engine and the scorer of a worker, and the state that its tasks start from."""
+    """The engine and the scorer of a worker, and what its tasks start from."""
 
     engine: Inline
     scorer: Scorer
     state: ModelState | None = None
+    broadcast: Tensors = field(default_factory=dict)
 
     def load_state(self, state: bytes) -> None:
-        """Start the following tasks from this state."""
-        self.state = unpack_state(state)
+        """Start the following tasks from this state, and what is broadcast beside it."""
+        self.state, self.broadcast = unpack_state(state)
 
     def run(self, task: WorkerTask, report: Callable[[bytes], None]) -> bytes:
         """Return the packed result of a task."""
@@ -251,5 +252,8 @@ class WorkerRuntime:
         state_rounds.clear()
         if task.state_round is not None:
             state_rounds[task.client] = task.state_round
-        (update,) = self.engine.train([TrainJob(task.client, task.round, task.seed, state)])
+        job = TrainJob(
+            task.client, task.round, task.seed, state, self.broadcast, measure=task.measure
+        )
+        (update,) = self.engine.train([job])
         return pack_update(update, kept=state_rounds.get(task.client) == task.round)

@@ -1,0 +1,100 @@
+"""The server steps of a method: what the server keeps, broadcasts and does beside merging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedbb.records import (
+    FloatArray,
+    IntArray,
+    LabelCounts,
+    ModelState,
+    RunFacts,
+    Tensors,
+    Visibility,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """What a server step works on in a round.
+
+    Args:
+        round: the number of the round, from 1.
+        before: the model that the clients started from.
+        merged: the model after the merge and the steps before this one.
+        clients: the clients that count, in rising order.
+        facts: the run.
+        sums: the sums over these clients of statistics that are summed, in float64, by full name.
+        each: the other statistics, by full name and client.
+    """
+
+    round: int
+    before: ModelState
+    merged: ModelState
+    clients: tuple[int, ...]
+    facts: RunFacts
+    sums: Tensors = field(default_factory=dict)
+    each: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
+
+
+class ServerStep:
+    """A step that does nothing; subclass it as a frozen dataclass and override what is needed.
+
+    All of its functions are pure. A step gets and returns only its own part of the server state,
+    whose names, types and shapes are those that `begin` returned. Random numbers come from named
+    streams of the run's seed, such as `stream(facts.seed, name, number)`.
+
+    Attributes:
+        name: tells the steps of a method apart, and begins the names of what a step broadcasts.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    def visibility(self) -> Visibility:
+        """What the server must see: more than sums if it weighs single clients."""
+        weighs = type(self).weigh is not ServerStep.weigh
+        return Visibility.FIGURES if weighs else Visibility.SUMS
+
+    def measure(self, counts: LabelCounts) -> IntArray | None:
+        """Return, at a client and once, integers whose sum over all clients the server learns."""
+        return None
+
+    def begin(self, first: ModelState, facts: RunFacts, measured: IntArray | None) -> Tensors:
+        """Return the server state before round 1.
+
+        Args:
+            first: the model that round 1 starts from.
+            facts: the run.
+            measured: the sum over all clients of what `measure` returned.
+        """
+        return {}
+
+    def broadcast(self, state: Tensors, number: int) -> Tensors:
+        """Return what the clients of a round get beside the model."""
+        return {}
+
+    def weigh(self, state: Tensors, weights: FloatArray) -> FloatArray:
+        """Return the weights of all clients, none below 0; they are renormalized afterwards."""
+        return weights
+
+    def step(self, state: Tensors, turn: Turn) -> tuple[Tensors, ModelState]:
+        """Return the server state and the model after a round."""
+        return state, turn.merged
+
+    def calibrate(self, state: Tensors, turn: Turn) -> tuple[Tensors, ModelState]:
+        """Return both once more, given the statistics of the merged model.
+
+        It is called after all steps, in rounds in which the method has statistics of the moment
+        "merged"; `turn` holds those.
+        """
+        return state, turn.merged
+
+    def serve(self, state: Tensors, model: ModelState) -> ModelState:
+        """Return the model to score and to deploy, given the trained one."""
+        return model

@@ -1,0 +1,191 @@
+"""The server steps of a method in a run: applied in order, each to its part of the server state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbb.aggregation.server_step import ServerStep, Turn
+from fedbb.errors import DivergedError
+from fedbb.methods import Method
+from fedbb.records import (
+    ClientUpdate,
+    FloatArray,
+    IntArray,
+    LabelCounts,
+    ModelState,
+    RunFacts,
+    Tensors,
+)
+from fedbb.simulation.inline import SimulationEngine
+from fedbb.state import add_prefix, find_difference, is_finite, select
+from fedbb.statistics.base import Statistic
+
+
+@dataclass(frozen=True, eq=False)
+class ServerSteps:
+    """What a method's server steps do in a run; without any, the model stays as it was merged.
+
+    The server state holds the tensors of every step under "name.tensor".
+
+    Args:
+        steps: the steps, in order.
+        facts: the run.
+        measured: the sum over all clients of what each step measures, by its name.
+    """
+
+    steps: tuple[ServerStep, ...] = ()
+    facts: RunFacts | None = None
+    measured: Mapping[str, IntArray] = field(default_factory=dict)
+
+    def begin(self, first: ModelState) -> dict[str, Tensor]:
+        """Return the server state before round 1."""
+        state: dict[str, Tensor] = {}
+        for step in self.steps:
+            own = step.begin(first, self.run, self.measured.get(step.name))
+            state |= add_prefix(_prefix(step), own)
+        return state
+
+    def broadcast(self, state: Tensors, number: int) -> dict[str, Tensor]:
+        """Return what the clients of a round get beside the model, under "name.tensor"."""
+        sent: dict[str, Tensor] = {}
+        for step in self.steps:
+            own = step.broadcast(select(state, _prefix(step)), number)
+            sent |= add_prefix(_prefix(step), own)
+        return sent
+
+    def weigh(self, state: Tensors, weights: FloatArray) -> FloatArray:
+        """Return the weights of all clients, before they are renormalized."""
+        for step in self.steps:
+            weights = step.weigh(select(state, _prefix(step)), weights)
+        return weights
+
+    def step(self, state: Tensors, turn: Turn) -> tuple[dict[str, Tensor], ModelState]:
+        """Return the server state and the model after a round.
+
+        Raises:
+            DivergedError: either holds a number that is not finite.
+        """
+        return self._apply(state, turn, lambda step: step.step)
+
+    def calibrate(self, state: Tensors, turn: Turn) -> tuple[dict[str, Tensor], ModelState]:
+        """Return both once more, given the statistics of the merged model."""
+        return self._apply(state, turn, lambda step: step.calibrate)
+
+    def serve(self, state: Tensors, model: ModelState) -> ModelState:
+        """Return the model to score and to deploy: the only way to it from the trained one."""
+        for step in self.steps:
+            model = step.serve(select(state, _prefix(step)), model)
+        return model
+
+    @property
+    def run(self) -> RunFacts:
+        """The facts of the run, which steps need."""
+        assert self.facts is not None
+        return self.facts
+
+    def _apply(
+        self,
+        state: Tensors,
+        turn: Turn,
+        choose: Callable[[ServerStep], Callable[[Tensors, Turn], tuple[Tensors, ModelState]]],
+    ) -> tuple[dict[str, Tensor], ModelState]:
+        after: dict[str, Tensor] = {}
+        for step in self.steps:
+            own = select(state, _prefix(step))
+            kept, model = choose(step)(own, turn)
+            if (name := find_difference(own, kept)) is not None:
+                raise ValueError(f"server step {step.name} changed the form of its state in {name}")
+            if not is_finite(ModelState(kept, {})) or not is_finite(model):
+                raise DivergedError(
+                    f"round {turn.round}, server step {step.name}: the model or the server state "
+                    "holds values that are not finite; a lower method lr may help"
+                )
+            after |= add_prefix(_prefix(step), kept)
+            turn = replace(turn, merged=model)
+        return after, turn.merged
+
+
+NO_SERVER_STEPS = ServerSteps()
+
+
+def open_server_steps(engine: SimulationEngine, seed: int) -> ServerSteps:
+    """Return the server steps of a simulation.
+
+    Args:
+        engine: its method, and the clients of which the steps learn a sum.
+        seed: the seed of the run.
+    """
+    method, clients = engine.method, engine.clients
+    if not method.server:
+        return NO_SERVER_STEPS
+    dataset = clients[0].dataset
+    facts = RunFacts(dataset.task, len(dataset.classes), engine.classifier, len(clients), seed)
+    measured = sum_measured(measure_counts(method, client.counts) for client in clients)
+    return ServerSteps(method.server, facts, measured)
+
+
+def _prefix(step: ServerStep) -> str:
+    return f"{step.name}."
+
+
+def measure_counts(method: Method, counts: LabelCounts) -> dict[str, IntArray]:
+    """Return, at a client, what each server step measures of its label counts, by name."""
+    found = {step.name: step.measure(counts) for step in method.server}
+    return {
+        name: np.asarray(value, dtype=np.int64)
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def sum_measured(clients: Iterable[Mapping[str, IntArray]]) -> dict[str, IntArray]:
+    """Return the sums over clients of what they measured."""
+    total: dict[str, IntArray] = {}
+    for measured in clients:
+        for name, value in measured.items():
+            total[name] = total[name] + value if name in total else value
+    return total
+
+
+class StatisticsCollector:
+    """Joins the statistics of updates that pass by: sums in float64, in the order of arrival.
+
+    Args:
+        statistics: the statistics that the updates carry.
+    """
+
+    def __init__(self, statistics: Sequence[Statistic]) -> None:
+        self._joins = {statistic.name: statistic.join for statistic in statistics}
+        self.sums: dict[str, Tensor] = {}
+        self.each: dict[int, Tensors] = {}
+
+    def watch(self, updates: Iterable[ClientUpdate]) -> Iterator[ClientUpdate]:
+        """Pass updates on, and take their statistics."""
+        for update in updates:
+            self._add(update)
+            yield update
+
+    def by_name(self) -> dict[str, dict[int, Tensor]]:
+        """Return the statistics of each client, by name and then by client in rising order."""
+        names = {name for tensors in self.each.values() for name in tensors}
+        return {
+            name: {client: self.each[client][name] for client in sorted(self.each)}
+            for name in sorted(names)
+        }
+
+    def _add(self, update: ClientUpdate) -> None:
+        single: dict[str, Tensor] = {}
+        for name, tensor in update.statistics.items():
+            if self._joins[name.partition(".")[0]] == "each":
+                single[name] = tensor
+            elif name in self.sums:
+                self.sums[name] += tensor.to(torch.float64)
+            else:
+                self.sums[name] = tensor.to(torch.float64, copy=True)
+        if single:
+            self.each[update.client] = single

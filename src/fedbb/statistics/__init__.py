@@ -1,0 +1,1 @@
+"""What clients compute beside their updates and send to the server."""
