@@ -107,7 +107,7 @@ def _floats(values: Sequence[float] | None) -> Floats | None:
 
 
 def read_scores(folder: RunFolder) -> dict[str, ModelScores]:
-    """Return the scores of the "final" and the "best" model of a run.
+    """Return the scores of the "final" and, unless its file was removed, the "best" model.
 
     They are empty in unfinished runs, in folders of older versions, and where the server of a run
     on Flower has no data.
@@ -119,7 +119,8 @@ def read_scores(folder: RunFolder) -> dict[str, ModelScores]:
         return {}
     plain = folder.read_json(SCORES)
     try:
-        return {name: ModelScores.from_json(plain[name]) for name in ("final", "best")}
+        names = [name for name in ("final", "best") if name == "final" or name in plain]
+        return {name: ModelScores.from_json(plain[name]) for name in names}
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunError(f"{SCORES} is damaged: {error!r}") from error
 

@@ -183,11 +183,16 @@ class RunFolder:
                 plain = {name: found.to_json() for name, found in scores.items()}
                 with replacing(self.file(SCORES)) as file:
                     file.write((json.dumps(plain, ensure_ascii=False) + "\n").encode())
-                if scores["best"].decision:
+                if "best" in scores and scores["best"].decision:
                     leader = load_checkpoint(self.file("best.safetensors"))
                     self.save_model("best.safetensors", leader, scores=scores["best"])
             self.save_model("final.safetensors", last, served, (scores or {}).get("final"))
             self.write_json("summary.json", summary)
+
+    def best_model(self) -> ModelState | None:
+        """Return the model of the best round so far; None if it was removed."""
+        path = self.file("best.safetensors")
+        return load_checkpoint(path).state if path.exists() else None
 
     def latest(
         self, first: ModelState | None = None, server: Tensors | None = None

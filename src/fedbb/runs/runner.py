@@ -22,7 +22,7 @@ from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState, Task
 from fedbb.rounds.loop import Round, Start, StoppedBy, run_rounds
 from fedbb.rounds.round import FederatedRound
-from fedbb.runs.checkpoint import Checkpoint, load_checkpoint
+from fedbb.runs.checkpoint import Checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
 from fedbb.runs.final_scores import ModelScores, check_evaluation
 from fedbb.runs.folder import MemoryStore, Record, RunFolder, check_foreign, open_store
@@ -250,17 +250,26 @@ def commit_rounds(
         stopped = stopped_by(recipe, records, metric)
         yield CommittedRound(record, finished.served, leads)
     served = steps.serve(checkpoint.server, checkpoint.state)
-    scores: FinalScores = {}
-    if runtime.score_fully is not None:
-        assert best is not None
-        scores["final"] = scores["best"] = runtime.score_fully(checkpoint.round, served)
-        if best["round"] != checkpoint.round:
-            if leader is None:  # it led before the run was resumed
-                assert isinstance(folder, RunFolder)
-                leader = load_checkpoint(folder.file("best.safetensors")).state
-            scores["best"] = runtime.score_fully(best["round"], leader)
     summary = summarize(records, served, metric, stopped)
+    if leader is None and isinstance(folder, RunFolder):  # it led before the run was resumed
+        leader = folder.best_model()
+    number = summary["best"]["round"]
+    scores = score_models(runtime, checkpoint.round, served, number, leader)
     folder.finish(checkpoint, summary, served, scores)
+    return scores
+
+
+def score_models(
+    runtime: RunRuntime, last: int, final: ModelState, number: int, best: ModelState | None
+) -> FinalScores:
+    """Return all scores of the model of the last round, and of the best one if it is there."""
+    if runtime.score_fully is None:
+        return {}
+    scores = {"final": runtime.score_fully(last, final)}
+    if number == last:
+        scores["best"] = scores["final"]
+    elif best is not None:
+        scores["best"] = runtime.score_fully(number, best)
     return scores
 
 
