@@ -7,7 +7,7 @@ TOOLS  := $(VENV)/.tools
 # Processes that cannot keep bytecode compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-extras coverage test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
+.PHONY: demo test test-slow test-faults mutants fuzz audit test-extras coverage test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
 
 demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
@@ -18,6 +18,19 @@ test: $(TOOLS) ## run the tests (a few minutes on two cores)
 test-slow: $(TOOLS) ## run the slow tests as well, and laws with twice as many examples
 	$(BIN)/python -m pytest -m "not flower" --hypothesis-profile=thorough --timeout=900
 
+test-faults: $(TOOLS) ## count faults survived and invariants that hold; ALL=1 adds slow tests and real nodes
+	$(BIN)/python tests/faults.py $(if $(ALL),--all) --workers $(if $(ALL),0,3)
+
+mutants: $(TOOLS) ## break chosen lines one at a time and see the closest tests fail (half an hour)
+	$(BIN)/python tests/mutants/run.py --jobs 2
+
+fuzz: $(TOOLS) ## feed damaged bytes to every reader of outside bytes, SECONDS each (20)
+	PYTHONPATH=tests $(BIN)/python tests/fuzz.py --seconds $(or $(SECONDS),20)
+
+audit: $(TOOLS) ## ask the live databases for known holes in the pinned versions (needs a network)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
+
 test-extras: $(READY) ## build the wheel and run a recipe with each extra installed alone (some minutes)
 	$(PYTHON) tests/extras.py $(EXTRAS)
 
@@ -27,7 +40,7 @@ coverage: $(TOOLS) ## run the tests and print the lines of the package that none
 test-flower: $(TOOLS) ## run the tests on a real Flower server and three nodes (some minutes)
 	timeout 900 $(BIN)/python -m pytest -m "flower and not slow" -n 0 --durations=0 tests/flower tests/secagg/flower tests/cli/test_flower.py $(SELECT)
 
-test-flower-slow: $(TOOLS) ## those with bad lines, wrong clocks, stragglers and private rounds on real nodes
+test-flower-slow: $(TOOLS) ## those with slow and deaf lines, wrong clocks and stragglers on real nodes
 	timeout 1800 $(BIN)/python -m pytest -m "flower and slow" -n 0 --durations=0 tests/flower tests/secagg/flower tests/cli/test_flower.py
 
 lint: $(TOOLS) ## check format, lint and types
@@ -42,12 +55,14 @@ format: $(TOOLS) ## write the format and fix what ruff can fix
 bench: $(READY) ## rounds beside a bare PyTorch loop, PNB's cost, start of a run (some minutes)
 	$(BIN)/python -m benchmarks.rounds --quick
 	$(BIN)/python -m benchmarks.steps
+	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.page
 
 bench-full: $(READY) ## the same with all images for ResNet-56 (half an hour)
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.steps
+	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.page
 

@@ -1,7 +1,10 @@
 import os
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from helpers.tally import Tally
 
 # A busy machine must not fail a law; a failing example must come back on the next try.
 settings.register_profile(
@@ -14,3 +17,27 @@ settings.load_profile("quick")
 # program that they start: threads that compete for a core wait for each other.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory):
+    """A SuperLink and three nodes on this machine, with TLS and node keys; leaves no process."""
+    from fedbb.flower.admin import processes
+    from fedbb.flower.admin.local import LocalFederation
+
+    folder = tmp_path_factory.mktemp("flower") / "federation"
+    with LocalFederation(folder, 3, node_config=flower_place) as running:
+        yield running
+        mark = running.mark
+    assert processes.find_marked(mark) == []
+
+
+def flower_place(number):
+    """What Flower's own examples are told of a node, beside what ours are."""
+    return {"partition-id": number, "num-partitions": 3}
+
+
+@pytest.fixture
+def tally(record_property):
+    """Counts lost rounds and wrong results for `make test-faults`."""
+    return Tally(record_property)

@@ -2,8 +2,11 @@
 
 import json
 import math
+import os
+import stat
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,6 +47,28 @@ def test_a_file_appears_whole_and_leaves_nothing_beside_it(tmp_path):
         assert not path.exists()
     assert path.read_bytes() == b"new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_bytes_are_on_disk_before_the_rename_and_the_rename_before_the_end(tmp_path, monkeypatch):
+    """A power cut at any moment leaves the old file or the new one, never an empty one."""
+    events, sync, rename = [], os.fsync, os.replace
+
+    def noting_sync(handle):
+        facts = os.fstat(handle)
+        is_folder = stat.S_ISDIR(facts.st_mode)
+        same = is_folder and os.path.samestat(facts, tmp_path.stat())
+        events.append("sync folder" if same else f"sync {facts.st_size} bytes")
+        sync(handle)
+
+    def noting_rename(source, target):
+        events.append(f"rename to {Path(target).name}")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting_sync)
+    monkeypatch.setattr(os, "replace", noting_rename)
+    with replacing(tmp_path / "a.txt") as file:
+        file.write(b"new")
+    assert events == ["sync 3 bytes", "rename to a.txt", "sync folder"]
 
 
 def test_an_error_leaves_the_old_file_and_no_leftover(tmp_path):

@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, f1_score, recall_score
 
 from fedbb.evaluation.metrics import (
+    Scorer,
     Scores,
     is_collapsed,
     log_odds,
@@ -20,6 +21,8 @@ from fedbb.evaluation.metrics import (
     score_multilabel,
 )
 from fedbb.records import FloatArray
+from fedbb.state import digest, snapshot
+from helpers.toy import toy_dataset, toy_network
 from reference.auroc import auroc
 from reference.average_precision import average_precision
 
@@ -337,3 +340,13 @@ def test_half_ranks_with_some_right_and_some_wrong_are_none():
 
 def test_without_any_ranked_class_nothing_is_told():
     assert not is_collapsed({"auroc": [None, None], "recall": [None, 1.0]})
+
+
+def test_scores_are_those_of_the_network_at_rest():
+    """No dropout, and no statistics of batch norm that move."""
+    dataset, model = toy_dataset(), toy_network(dropout=0.5)
+    state = snapshot(model)
+    scorer = Scorer(model.train(), dataset, {"test": dataset.test}, batch_size=7)
+    first, second = (scorer(state)["test"].as_json() for _ in range(2))
+    assert first == second
+    assert digest(snapshot(model)) == digest(state)

@@ -63,8 +63,9 @@ class Federation:
         contributor, number = Contributor(info, agreement), info.client
         nonce, own = bytes([number]) * 32, identity_of(number)
         secrets = ClientSecrets(own, nonce, contributor.statistics())
-        statistics = StatisticsClient("run", number, self.roster, secrets)
-        return SimulatedClient(contributor, masked_client(number, self.roster), statistics)
+        sums = masked_client(number, self.roster)
+        statistics = StatisticsClient("run", number, self.roster, secrets, sums.journal)
+        return SimulatedClient(contributor, sums, statistics)
 
     def sum_statistics(self, lost=()):
         statistics = StatisticsRound("run", self.roster, SERVER, self.agreement)

@@ -12,6 +12,7 @@ from fedbb.recipes.check import check_recipe
 from fedbb.recipes.privacy import agree, agreement_of, least_cohort, roster_terms
 from fedbb.recipes.reader import make_recipe
 from helpers.secagg_clients import make_roster
+from helpers.small_run import finish, small_recipe
 
 
 def recipe_of(clients=5, **changes):
@@ -49,15 +50,36 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch, privacy, module,
         check_recipe(recipe_of(privacy=privacy))
 
 
-def test_recipes_are_checked_and_audits_are_read_without_cryptography():
-    program = (
-        "import sys; sys.modules['cryptography'] = sys.modules['tenseal'] = None\n"
-        "import fedbb.recipes.check, fedbb.report.audit"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
-    )
+WITHOUT = """
+import sys
+sys.modules["cryptography"] = sys.modules["tenseal"] = None  # as where they are not installed
+from pathlib import Path
+from fedbb.errors import RecipeError
+from fedbb.recipes.check import check_recipe
+from fedbb.recipes.reader import make_recipe
+from fedbb.report.audit import audit_run
+audit_run(Path(sys.argv[1]))
+data = {"name": "digits", "partition": {"kind": "even", "clients": 5}}
+values = {"data": data, "method": {"name": "fedbb"}}
+check_recipe(make_recipe(values))
+for privacy in ("masked", "bfv"):
+    try:
+        check_recipe(make_recipe({**values, "privacy": privacy}))
+    except RecipeError as error:
+        print(error)
+"""
+
+
+def test_without_cryptography_open_recipes_and_audits_are_read_and_private_ones_name_extras(
+    tmp_path,
+):
+    finish(small_recipe(tmp_path, privacy="masked", rounds={"number": 1}), tmp_path / "run")
+    command = [sys.executable, "-c", WITHOUT, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
+    masked, bfv = done.stdout.splitlines()
+    assert masked.endswith('cryptography, which is not installed; pip install "fedbb[private]"')
+    assert bfv.endswith('tenseal, which is not installed; pip install "fedbb[private,he]"')
 
 
 @pytest.mark.parametrize(

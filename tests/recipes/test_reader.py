@@ -1,5 +1,6 @@
 import json
 import re
+import tomllib
 from contextlib import suppress
 
 import pytest
@@ -64,6 +65,7 @@ def test_settings_replace_values_and_are_read_as_toml(recipe_file):
         ("local.epochs=1.5", "local.epochs = 1.5 is refused"),
         ("rounds.participation=1.5", "rounds.participation = 1.5 is refused"),
         ("rounds.participation=0", "rounds.participation = 0 is refused"),
+        (f"data.partition.clients={'9' * 400}", "less than or equal to 9007199254740992"),
         ("data.partition.concentration=0", "data.partition.concentration = 0 is refused"),
         ("data.partition.concentration=-1", "data.partition.concentration = -1 is refused"),
         ("data.long_tail=2", "data.long_tail = 2 is refused"),
@@ -167,9 +169,45 @@ def test_what_is_no_table_is_a_recipe_error(damaged):
         make_recipe(damaged, "recipe of a run")
 
 
-@given(st.text(max_size=60))
-def test_no_text_raises_anything_but_a_recipe_error(tmp_path_factory, text):
-    path = tmp_path_factory.mktemp("fuzz") / "recipe.json"
-    path.write_text(json.dumps(text), encoding="utf-8")
-    with pytest.raises(RecipeError):
+def cut_and_join(text, first, second, insert):
+    """Return the text with what lies between two places replaced."""
+    begin, end = sorted((first % (len(text) + 1), second % (len(text) + 1)))
+    return text[:begin] + insert + text[end:]
+
+
+SMALL_JSON = json.dumps(tomllib.loads(SMALL))
+signs = ["[", "]]", "{", "}", '"', "=", "1e999", "\x00", "\n"]
+words = st.text(max_size=8) | st.sampled_from(signs)
+places = st.integers(0, 1000)
+
+
+@pytest.mark.parametrize("name", ["recipe.toml", "recipe.json"])
+@given(st.data())
+def test_no_text_raises_anything_but_a_recipe_error(tmp_path_factory, name, data):
+    valid = SMALL if name.endswith("toml") else SMALL_JSON
+    changed = st.builds(cut_and_join, st.just(valid), places, places, words)
+    text = data.draw(st.text(max_size=60) | changed)
+    path = tmp_path_factory.mktemp("fuzz") / name
+    path.write_text(text, encoding="utf-8")
+    with suppress(RecipeError):
+        read_recipe(path)
+
+
+def test_most_texts_that_are_almost_recipes_are_refused(tmp_path):
+    """The law above means something: readers do get far with such texts, and then refuse."""
+    path, refused = tmp_path / "recipe.toml", []
+    for place in range(len(SMALL)):
+        path.write_text(cut_and_join(SMALL, place, place + 3, "]]"))
+        with suppress(RecipeError):
+            read_recipe(path)
+            continue
+        refused.append(place)
+    assert len(refused) > 0.9 * len(SMALL)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_raise_anything_but_a_recipe_error(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("fuzz") / "recipe.toml"
+    path.write_bytes(content)
+    with suppress(RecipeError):
         read_recipe(path)

@@ -1,6 +1,6 @@
 """One round in the open: who counts, how much, and what happens when too few do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -237,6 +237,28 @@ def test_the_outcome_depends_on_who_is_absent_and_not_on_how(order, away):
     }
     assert gone.reports == screened.reports == selected.reports == chosen.reports
     assert gone.failures == screened.failures == selected.failures
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+@given(numbers=st.permutations(range(5)))
+def test_other_numbers_for_the_clients_change_nothing(method, numbers):
+    """Renamed clients keep size, dispersion and update."""
+    infos = made_up_infos((10, 20, 30, 40, 7))
+    renamed = sorted(
+        (replace(info, client=numbers[info.client]) for info in infos), key=lambda each: each.client
+    )
+
+    def reply(jobs, attempt):
+        old = [numbers.index(job.client) for job in jobs]
+        sent = [replace(update(client, model_of(client)), client=numbers[client]) for client in old]
+        return RoundReplies(tuple(each.client for each in sent), sent)
+
+    before = everybody(PlainRound(Crowd(), method, infos, 0))
+    after = everybody(PlainRound(reply, method, renamed, 0))
+    np.testing.assert_allclose(floats(after.state), floats(before.state), rtol=1e-6)
+    assert {numbers[client]: weight for client, weight in weights_of(before).items()} == (
+        pytest.approx(weights_of(after), rel=1e-12)
+    )
 
 
 def test_who_has_no_samples_is_not_asked_and_named():

@@ -1,3 +1,6 @@
+import hashlib
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +15,7 @@ from fedbb.runs.checkpoint import (
     save_checkpoint,
     save_checksummed,
 )
-from fedbb.state import digest
+from fedbb.state import digest, find_mismatch
 
 STATE = ModelState(
     params={
@@ -81,6 +84,49 @@ def test_a_header_that_claims_to_be_huge_is_refused(tmp_path):
     path.write_bytes((2**63 - 1).to_bytes(8, "little") + content[8:])
     with pytest.raises(RunError, match="cannot be used"):
         load_checkpoint(path)
+
+
+def craft(tmp_path, entries, data):
+    """Write a safetensors file by hand, with a checksum that holds: anybody can compute one."""
+    blank = {"sha256": "0" * 64, "round": "2", "memories": "{}"}
+    header = json.dumps({"__metadata__": blank, **entries}, separators=(",", ":")).encode()
+    content = len(header).to_bytes(8, "little") + header + data
+    checksum = hashlib.sha256(content).hexdigest().encode()
+    path = tmp_path / "crafted.safetensors"
+    path.write_bytes(content.replace(b"0" * 64, checksum, 1))
+    return path
+
+
+def tensor_entry(begin, end, shape=(2,), dtype="F32"):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"params.a": tensor_entry(0, 8), "params.b": tensor_entry(4, 12)},
+        {"params.a": tensor_entry(0, 8), "params.b": tensor_entry(0, 8)},
+        {"params.a": tensor_entry(0, 2**62, (2**60,))},
+        {"params.a": tensor_entry(0, 8, (2**62,))},
+        {"params.a": tensor_entry(8, 0)},
+        {"params.a": tensor_entry(0, 8, (-1, -2))},
+        {"params.a": tensor_entry(0, 8, dtype="F33")},
+        {"params.a": 7},
+    ],
+)
+def test_a_crafted_file_whose_checksum_holds_is_refused(tmp_path, entries):
+    with pytest.raises(RunError, match="cannot be used"):
+        load_checkpoint(craft(tmp_path, entries, bytes(12)))
+
+
+def test_a_name_that_looks_like_a_path_is_only_a_name(tmp_path):
+    (tmp_path / "inner").mkdir()
+    path = craft(tmp_path / "inner", {"params.../canary": tensor_entry(0, 8)}, bytes(8))
+    state = load_checkpoint(path).state
+    assert list(state.params) == ["../canary"]
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["crafted.safetensors", "inner"]
+    # A run whose network has other names refuses the state (test_resume.py).
+    assert find_mismatch(STATE, state) is not None
 
 
 def test_a_pickle_in_place_of_a_checkpoint_is_never_executed(tmp_path):

@@ -45,15 +45,16 @@ def grid_recipe(folder, method, task, participation):
 
 
 SHARES = (1.0, 0.3)
-# Every method alone, and every pair on multi-class data, with one share of the clients here, in
-# turns; the others are among the slow ones.
+# Every method alone, and every pair without server steps on multi-class data, with one share of
+# the clients here, in turns; the others are among the slow ones.
 CASES = [
     pytest.param(
         name,
         task,
         share,
         marks=[pytest.mark.slow]
-        if (place + turn) % 2 or ("+" in name and task == Task.MULTILABEL)
+        if (place + turn) % 2
+        or ("+" in name and (task == Task.MULTILABEL or build_method(name, {}).server))
         else [],
     )
     for place, (name, task) in enumerate(TASKS)

@@ -16,7 +16,7 @@ from helpers.small_run import finish, small_recipe, without_seconds, write_npz
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 4])
-def test_a_run_left_after_any_round_goes_on_to_the_bit(tmp_path, after):
+def test_a_run_left_after_any_round_goes_on_to_the_bit(tmp_path, tally, after):
     recipe = small_recipe(tmp_path)
     whole, expected = finish(recipe, tmp_path / "whole")
     records = run(recipe, tmp_path / "part")
@@ -25,7 +25,7 @@ def test_a_run_left_after_any_round_goes_on_to_the_bit(tmp_path, after):
     records.close()
     resumed, rest = finish(recipe, tmp_path / "part", resume=True)
     assert [record["round"] for record in rest] == list(range(after + 1, 5))
-    assert resumed["sha256"] == whole["sha256"]
+    tally.run(resumed, whole, tmp_path / "part")
     assert without_seconds(RunFolder(tmp_path / "part").records()) == without_seconds(expected)
 
 
@@ -86,7 +86,7 @@ def test_changed_data_is_refused_on_resume(tmp_path):
         next(run(recipe, tmp_path / "run", resume=True))
 
 
-def test_a_flipped_byte_in_the_newest_checkpoint_costs_one_round_and_a_warning(tmp_path):
+def test_a_flipped_byte_in_the_newest_checkpoint_costs_one_round_and_a_warning(tmp_path, tally):
     recipe = small_recipe(tmp_path)
     whole, _ = finish(recipe, tmp_path / "whole")
     records = run(recipe, tmp_path / "run")
@@ -100,7 +100,7 @@ def test_a_flipped_byte_in_the_newest_checkpoint_costs_one_round_and_a_warning(t
     with pytest.warns(RuntimeWarning, match=r"round-000003.*damaged; the one before it is used"):
         resumed, rest = finish(recipe, tmp_path / "run", resume=True)
     assert [record["round"] for record in rest] == [3, 4]
-    assert resumed["sha256"] == whole["sha256"]
+    tally.run(resumed, whole, tmp_path / "run")
 
 
 def test_without_any_whole_checkpoint_the_run_is_refused(tmp_path):
@@ -119,7 +119,7 @@ def test_without_any_whole_checkpoint_the_run_is_refused(tmp_path):
         next(again)
 
 
-def test_a_torn_or_uncommitted_line_is_dropped_on_resume(tmp_path):
+def test_a_torn_or_uncommitted_line_is_dropped_on_resume(tmp_path, tally):
     recipe = small_recipe(tmp_path)
     whole, expected = finish(recipe, tmp_path / "whole")
     records = run(recipe, tmp_path / "run")
@@ -129,12 +129,12 @@ def test_a_torn_or_uncommitted_line_is_dropped_on_resume(tmp_path):
     with (tmp_path / "run" / "rounds.jsonl").open("a") as lines:
         lines.write(json.dumps({"round": 3}) + '\n{"round": 4, "clie')
     resumed, _ = finish(recipe, tmp_path / "run", resume=True)
-    assert resumed["sha256"] == whole["sha256"]
+    tally.run(resumed, whole, tmp_path / "run")
     kept = RunFolder(tmp_path / "run").records()
     assert without_seconds(kept) == without_seconds(expected)
 
 
-def test_a_full_disk_loses_no_finished_round_and_the_run_goes_on_later(tmp_path):
+def test_a_full_disk_loses_no_finished_round_and_the_run_goes_on_later(tmp_path, tally):
     recipe = small_recipe(tmp_path)
     whole, _ = finish(recipe, tmp_path / "whole")
     records = run(recipe, tmp_path / "run")
@@ -148,7 +148,7 @@ def test_a_full_disk_loses_no_finished_round_and_the_run_goes_on_later(tmp_path)
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert load_checkpoint(tmp_path / "run/checkpoints/round-000001.safetensors").round == 1
     resumed, _ = finish(recipe, tmp_path / "run", resume=True)
-    assert resumed["sha256"] == whole["sha256"]
+    tally.run(resumed, whole, tmp_path / "run")
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def full_disk(monkeypatch):
 
 @pytest.mark.parametrize("name", ["final.safetensors", "summary.json"])
 def test_a_disk_full_at_the_end_loses_no_round_and_the_run_is_closed_later(
-    tmp_path, monkeypatch, full_disk, name
+    tmp_path, monkeypatch, full_disk, tally, name
 ):
     recipe = small_recipe(tmp_path)
     whole, expected = finish(recipe, tmp_path / "whole")
@@ -181,12 +181,12 @@ def test_a_disk_full_at_the_end_loses_no_round_and_the_run_is_closed_later(
     monkeypatch.undo()
     resumed, more = finish(recipe, tmp_path / "run", resume=True)
     assert more == []
-    assert resumed["sha256"] == whole["sha256"]
+    tally.run(resumed, whole, tmp_path / "run")
     kept = RunFolder(tmp_path / "run").records()
     assert without_seconds(kept) == without_seconds(expected)
 
 
-def test_a_disk_full_on_resume_loses_nothing(tmp_path, monkeypatch, full_disk):
+def test_a_disk_full_on_resume_loses_nothing(tmp_path, monkeypatch, full_disk, tally):
     recipe = small_recipe(tmp_path)
     whole, _ = finish(recipe, tmp_path / "whole")
     records = run(recipe, tmp_path / "run")
@@ -198,7 +198,7 @@ def test_a_disk_full_on_resume_loses_nothing(tmp_path, monkeypatch, full_disk):
     monkeypatch.undo()
     resumed, rest = finish(recipe, tmp_path / "run", resume=True)
     assert [record["round"] for record in rest] == [2, 3, 4]
-    assert resumed["sha256"] == whole["sha256"]
+    tally.run(resumed, whole, tmp_path / "run")
 
 
 def test_moons_memory_is_kept_for_the_clients_that_trained_and_pruned(tmp_path):

@@ -1,3 +1,9 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -81,11 +87,65 @@ def test_a_folder_with_a_run_is_not_overwritten_without_resume(tmp_path):
         next(run(recipe, tmp_path / "run"))
 
 
-def test_two_processes_cannot_use_one_folder(tmp_path):
+HOLDER = """
+import sys, time
+from pathlib import Path
+from fedbb.runs.folder import hold
+with hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_two_processes_cannot_use_one_folder_and_a_killed_one_uses_none(tmp_path):
+    recipe, folder = small_recipe(tmp_path), tmp_path / "run"
+    command = [sys.executable, "-c", HOLDER, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "held\n"
+            with pytest.raises(RunError, match="in use by another process"):
+                next(run(recipe, folder))
+        finally:
+            other.kill()
+    assert other.returncode == -signal.SIGKILL
+    next(run(recipe, folder)).clear()
+
+
+def test_the_line_of_a_round_is_on_disk_before_its_checkpoint_counts(tmp_path, monkeypatch):
+    """A power cut after the rename must not leave a checkpoint without its round."""
+    events, sync, rename = [], os.fsync, os.replace
+
+    def noting_sync(handle):
+        lines = tmp_path / "run" / "rounds.jsonl"
+        if lines.exists() and os.path.samestat(os.fstat(handle), lines.stat()):
+            events.append(f"sync {lines.stat().st_size} bytes of lines")
+        sync(handle)
+
+    def noting_rename(source, target):
+        events.append(f"rename {Path(target).name}")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting_sync)
+    monkeypatch.setattr(os, "replace", noting_rename)
+    next(run(small_recipe(tmp_path), tmp_path / "run")).clear()
+    size = (tmp_path / "run" / "rounds.jsonl").stat().st_size
+    committed = events.index("rename round-000001.safetensors")
+    assert events.index(f"sync {size} bytes of lines") < committed
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
+    recipe = small_recipe(tmp_path)
+    next(run(recipe, tmp_path / "run")).clear()
+    for folder in ("", "checkpoints", "memories"):
+        (tmp_path / "run" / folder / ".round.safetensors.1-ff.part").write_bytes(b"half")
+    next(run(recipe, tmp_path / "run", resume=True)).clear()
+    assert list((tmp_path / "run").rglob("*.part")) == []
+
+
+def test_one_process_cannot_use_one_folder_twice(tmp_path):
     recipe = small_recipe(tmp_path)
     with hold(tmp_path / "run"), pytest.raises(RunError, match="in use by another process"):
         next(run(recipe, tmp_path / "run"))
-    next(run(recipe, tmp_path / "run")).clear()
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_what_was_before(tmp_path):

@@ -101,7 +101,9 @@ def test_a_single_client_is_trained_without_workers(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_run_killed_with_its_workers_at_work_resumes_to_the_bit_and_leaves_nobody(tmp_path):
+def test_a_run_killed_with_its_workers_at_work_resumes_to_the_bit_and_leaves_nobody(
+    tmp_path, tally
+):
     recipe = small_recipe(tmp_path, engine="pool", method={"name": "moon"}, rounds={"number": 30})
     path = tmp_path / "recipe.json"
     path.write_text(recipe.model_dump_json())
@@ -118,6 +120,7 @@ def test_a_run_killed_with_its_workers_at_work_resumes_to_the_bit_and_leaves_nob
     assert len(descendants) >= 4
     summary, _ = finish(recipe, tmp_path / "run", resume=True)
     unhurt, _ = finish(recipe.model_copy(update={"engine": "inline"}), tmp_path / "unhurt")
+    tally.run(summary, unhurt, tmp_path / "run")
     assert summary == unhurt
 
 

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -240,7 +241,8 @@ def test_a_short_last_batch_is_dropped_before_batches_are_grouped(samples, steps
     assert update.steps == steps == expected_steps(samples, plan)
 
 
-@pytest.mark.parametrize("method", METHODS)
+# Methods with server steps train on what is broadcast; their runs are tested elsewhere.
+@pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name]().server])
 def test_every_method_trains_in_half_precision_close_to_full(method):
     dataset, model = toy_dataset(), toy_network(projection=True)
     start = snapshot(model)
@@ -283,6 +285,43 @@ def test_dropout_draws_from_the_job_and_not_from_the_process():
     torch.rand(5)
     second = train(fedavg(), model=toy_network(dropout=0.5))
     assert equal_states(first.state, second.state)
+
+
+class Drawing(Plain):
+    """A network that keeps what torch draws for it in the forward pass, as dropout would."""
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = []
+
+    def forward(self, images):
+        self.drawn.append(torch.rand(()).item())
+        return super().forward(images)
+
+
+def drawn_in(number=1, client=1, seed=0):
+    model = Drawing()
+    job = TrainJob(client, round=number, seed=seed, state=snapshot(model))
+    train_client(model, toy_shares(toy_dataset())[1], job, fedavg(), PLAIN)
+    return model.drawn
+
+
+def test_dropout_differs_between_steps_rounds_clients_and_seeds():
+    drawn = drawn_in()
+    assert drawn_in() == drawn
+    assert len(set(drawn)) == len(drawn) == 6
+    for other in (drawn_in(number=2), drawn_in(client=2), drawn_in(seed=1)):
+        assert set(drawn).isdisjoint(other)
+
+
+@pytest.mark.parametrize("method", [fedalign(clip=1e-3), fedavg()], ids=["own", "given"])
+def test_a_step_is_no_longer_than_the_bound_of_its_gradient(method):
+    plan = LocalConfig(batch_size=100, lr=1.0, momentum=0.0, weight_decay=0.0, clip=1e-3)
+    plan = replace(plan, clip=None) if method.needs.clip else plan
+    start = snapshot(toy_network()).params
+    moved = train(method, plan=plan).state.params
+    length = math.sqrt(sum((moved[name] - start[name]).square().sum().item() for name in start))
+    assert length == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_a_penalty_is_added_to_every_step():

@@ -10,7 +10,10 @@ from typing import Annotated, Final, Literal, TypedDict
 
 from annotated_types import Ge, Gt, Le, Lt
 
-Count = Annotated[int, Ge(1)]
+MOST: Final = 2**53
+"""Larger integers are not exact in float64, in which shares of a number are computed."""
+
+Count = Annotated[int, Ge(1), Le(MOST)]
 Seed = Annotated[int, Ge(0), Lt(2**32)]
 LARGEST: Final = 3e38
 """Networks compute in float32, whose range ends here."""

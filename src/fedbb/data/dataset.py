@@ -57,6 +57,13 @@ class Dataset:
     augmentation: Augmentation = field(default_factory=Augmentation)
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        shape = "×".join(str(size) for size in self.input_shape)
+        return (
+            f"Dataset {self.name}: {self.task}, {len(self.classes)} classes, {len(self.train)} "
+            f"training and {len(self.test)} test examples, inputs {self.train.inputs.dtype} {shape}"
+        )
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input, such as (channels, height, width)."""

@@ -83,7 +83,8 @@ def _pieces(file: RemoteFile) -> Iterator[bytes]:
     """Yield what the server sends, up to one piece more than was promised."""
     received = 0
     try:
-        with urlopen(file.url, timeout=_SECONDS) as answer:
+        # The addresses are our own; what comes is checked against its SHA-256.
+        with urlopen(file.url, timeout=_SECONDS) as answer:  # noqa: S310
             while received <= file.size and (piece := answer.read(_PIECE)):
                 received += len(piece)
                 yield piece

@@ -34,6 +34,10 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        form = f"inputs {self.inputs.dtype} {self.inputs.shape}"
+        return f"Examples: {form}, labels {self.labels.dtype} {self.labels.shape}"
+
     def take(self, indices: IntArray) -> Examples:
         """Return the examples at these places, in this order."""
         columns = {name: values[indices] for name, values in self.columns.items()}

@@ -1,4 +1,4 @@
-"""Every algorithm as one expression of parts: loss, penalties, weighting, merge.
+"""Every algorithm as one expression of parts: loss, penalties, weighting, merge and more.
 
 A part is a spec, a frozen dataclass of hyper-parameters. A builder takes them flat, as keyword
 arguments; these are the `method.options` of a recipe too. Builders are grouped by family in the
@@ -6,6 +6,7 @@ modules of this package; `registry` has their names.
 """
 
 from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
+from fedbb.aggregation.server_step import ServerStep
 from fedbb.methods.balancing import (
     cbr,
     class_balanced,
@@ -18,16 +19,32 @@ from fedbb.methods.balancing import (
     pnb,
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
+from fedbb.methods.heads import HEADS, lda_head, means_head, ridge_head
+from fedbb.methods.imbalance import (
+    bsm,
+    ccvr,
+    climb,
+    creff,
+    fed_rod,
+    feddecorr,
+    fedir,
+    fedrs,
+    fedvc,
+)
 from fedbb.methods.record import Method, harmonize
 from fedbb.methods.record import with_robust_merge as with_robust_merge
 from fedbb.methods.registry import BALANCING as BALANCING
 from fedbb.methods.registry import BASES as BASES
 from fedbb.methods.registry import METHODS, build_method, hyper_parameters
+from fedbb.methods.server import fedadagrad, fedadam, fedavgm, feddyn, fedyogi, scaffold
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
+from fedbb.sampling import Sampling
+from fedbb.statistics.base import Statistic
 
 __all__ = [
+    "HEADS",
     "METHODS",
     "Alignment",
     "BySamples",
@@ -35,23 +52,44 @@ __all__ = [
     "Contrastive",
     "Method",
     "Proximal",
+    "Sampling",
+    "ServerStep",
+    "Statistic",
     "average",
+    "bsm",
     "build_method",
     "cbr",
+    "ccvr",
     "class_balanced",
+    "climb",
+    "creff",
+    "fed_rod",
+    "fedadagrad",
+    "fedadam",
     "fedalign",
     "fedavg",
     "fedavg_scaled",
+    "fedavgm",
     "fedbb",
     "fedbb_plus",
     "fedbb_printed",
+    "feddecorr",
+    "feddyn",
+    "fedir",
     "fedlc",
     "fednova",
     "fedprox",
+    "fedrs",
+    "fedvc",
+    "fedyogi",
     "focal",
     "harmonize",
     "hyper_parameters",
+    "lda_head",
+    "means_head",
     "moon",
     "normalized_average",
     "pnb",
+    "ridge_head",
+    "scaffold",
 ]

@@ -102,7 +102,7 @@ def check_data(recipe: Recipe, method: Method, dataset: Dataset, clients: int | 
 
 
 def _check_task(method: Method, task: Task) -> None:
-    if not method.loss.supports(task):
+    if not method.supports(task):
         raise RecipeError(f"{method.name} is not defined for {task} data")
 
 

@@ -92,7 +92,7 @@ def agreement_of(recipe: Recipe, method: Method, clients: int) -> Agreement:
     defense = recipe.defense
     terms = terms_of(method.weighting, clients)
     bounds = Bounds(defense.max_weight, defense.max_norm)
-    return Agreement(terms, method.merge, bounds, recipe_digest(recipe))
+    return Agreement(terms, method.merge, bounds, recipe_digest(recipe), recipe.rounds.number)
 
 
 def recipe_digest(recipe: Recipe) -> str:

@@ -40,6 +40,7 @@ class RoundAudit:
         steps: ΣW·a/ΣW, which is 1 unless changes are normalized by their steps.
         change: the norm of the model's change.
         sha256: the digest of the resulting model.
+        false_shares: clients that gave a false share of a secret, which was not used.
     """
 
     round: int
@@ -50,10 +51,13 @@ class RoundAudit:
     steps: float
     change: float
     sha256: str
+    false_shares: tuple[ClientFailure, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the round as plain values."""
+        liars = _plain_failures(self.false_shares)
         return {
+            **({"false_shares": liars} if liars else {}),
             "round": self.round,
             "clients": list(self.clients),
             "absent": _plain_failures(self.failures),

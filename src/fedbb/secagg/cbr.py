@@ -91,12 +91,14 @@ class Agreement:
         merge: how changes are combined.
         bounds: the bounds of a client's weight and change.
         recipe: the SHA-256 of the recipe, as far as results depend on it.
+        rounds: how many rounds the recipe has; None for any number.
     """
 
     terms: Terms
     merge: Merge
     bounds: Bounds = UNBOUND
     recipe: str = ""
+    rounds: int | None = None
 
     def __post_init__(self) -> None:
         check_linear(self.merge)

@@ -54,7 +54,7 @@ from fedbb.secagg.protocol.messages import (
     sign_message,
     verify_message,
 )
-from fedbb.secagg.protocol.replay_guard import Journal
+from fedbb.secagg.protocol.replay_guard import Journal, RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR, LEAST, Roster
 from fedbb.secagg.protocol.secure_aggregation import (
     Accept,
@@ -83,14 +83,22 @@ def sum_server(scheme: str, keys: RosterKeys) -> SecureAggregation:
 
 
 def sum_client(
-    scheme: str, client: int, identity: Identity, roster: Roster, journal: Journal, run: str
+    scheme: str,
+    client: int,
+    identity: Identity,
+    roster: Roster,
+    journal: Journal,
+    *,
+    run: str,
+    rounds: int | None = None,
+    runs: RunLimit | None = None,
 ) -> SecureAggregationClient:
     """Return the client's side of a scheme, in one run."""
     if scheme == MASKED:
-        return MaskedSumClient(client, identity, roster, journal, run)
+        return MaskedSumClient(client, identity, roster, journal, run, rounds, runs)
     from fedbb.secagg.bfv.sums import BfvSumClient
 
-    return BfvSumClient(client, identity, roster, journal, run)
+    return BfvSumClient(client, identity, roster, journal, run, rounds, runs)
 
 
 COMMIT, CONFIRM = "commit", "told"
@@ -153,7 +161,10 @@ class StatisticsRound:
         total = aggregation(request, able, transport)
         sums = read_sums(np.asarray(total.values, np.int64), total.clients, self.agreement.terms)
         facts = {"sums": total.values.tolist(), "clients": list(total.clients)}
-        agreed = exchange.broadcast(CONFIRM, total.clients, _store_in(confirmations), facts)
+        receipts = [total.receipt] if total.receipt else []
+        agreed = exchange.broadcast(
+            CONFIRM, total.clients, _store_in(confirmations), facts, receipts
+        )
         exchange.require(CONFIRM, agreed, self.roster.needed(len(total.clients)))
         failures = sorted((*exchange.failures, *total.failures), key=lambda gone: gone.client)
         return StatisticsResult(sums, commitments, confirmations, tuple(failures), total.attempts)
@@ -177,6 +188,7 @@ class StatisticsClient:
     client: int
     roster: Roster
     secrets: ClientSecrets
+    journal: Journal
 
     def commit_statistics(self, data: bytes) -> bytes:
         """Return a signed commitment to the client's numbers."""
@@ -189,8 +201,19 @@ class StatisticsClient:
         clients = message.clients("clients")
         if self.client not in clients or len(clients) < self.roster.least:
             raise RefusedError("the sums are over too few clients, or without this one")
-        sums = read_sums(_totals(message.facts.get("sums")), clients, terms)
+        totals = _totals(message.facts.get("sums"))
+        sums = read_sums(totals, clients, terms)
+        if self.roster.privacy != MASKED:
+            self._check_receipt(message, totals)
         return sums, self._sign(message, hashlib.sha256(data).hexdigest())
+
+    def _check_receipt(self, message: SignedMessage, totals: IntArray) -> None:
+        """Refuse sums that the key-holder did not decrypt, or not with this client's numbers."""
+        from fedbb.secagg.bfv.sums import verify_receipt
+
+        if len(message.parts) != 1:
+            raise RefusedError("the sums come without the receipt of the key-holder")
+        verify_receipt(message.parts[0], self.roster, self.client, self.journal, totals)
 
     def _read(self, data: bytes, stage: str) -> SignedMessage:
         message = verify_message(data, self.roster, stage, AGGREGATOR)
@@ -317,4 +340,5 @@ def _audit(
         mass / weight if weight > 0 else 0.0,
         update_norm(before, after),
         digest(after),
+        total.false_shares,
     )

@@ -324,8 +324,16 @@ def _make_clients(
     return {
         number: SimulatedClient(
             contributor,
-            sum_client(scheme, number, secrets.identity, roster, journal.of(number), run),
-            StatisticsClient(run, number, roster, secrets),
+            sum_client(
+                scheme,
+                number,
+                secrets.identity,
+                roster,
+                journal.of(number),
+                run=run,
+                rounds=contributor.agreement.rounds,
+            ),
+            StatisticsClient(run, number, roster, secrets, journal.of(number)),
         )
         for number, (contributor, secrets) in enumerate(zip(*sides, strict=True))
     }

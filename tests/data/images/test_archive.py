@@ -96,3 +96,14 @@ def test_a_damaged_archive_is_refused_with_its_name(tmp_path, make) -> None:
             read_text(open_archive(path), "set/deep/er/c.bin")
     with pytest.raises(DataError, match="nowhere"):
         open_archive(tmp_path / "nowhere")
+
+
+def test_a_zip_file_with_a_nameless_entry_is_refused(tmp_path) -> None:
+    """Python's reader of zip files looks at the last letter of each name."""
+    path = zipped(tmp_path / "packed")
+    content = path.read_bytes()
+    directory = content.index(b"PK\x01\x02")
+    # The length of the first name in the central directory.
+    path.write_bytes(content[: directory + 28] + bytes(2) + content[directory + 30 :])
+    with pytest.raises(DataError, match="packed"):
+        open_archive(path).names()

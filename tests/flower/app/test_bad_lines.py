@@ -13,7 +13,7 @@ from helpers.flower_runs import complete, missing, start, wait_for_job, wait_unt
 from helpers.small_run import finish, small_recipe
 from helpers.tcp_proxy import Proxy
 
-pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def same_as_inline(federation, folder, recipe, run):
 def test_a_connection_that_is_reset_in_mid_upload_is_made_again_and_counts_once(
     federation, line, tmp_path
 ):
-    recipe = small_recipe(tmp_path, rounds={"number": 2})
+    recipe = small_recipe(tmp_path, rounds={"number": 1})
     run = start(federation, recipe, tmp_path / "flower")
     wait_for_job(federation, federation.nodes[2].name)
     line.cut_after = 100_000
@@ -58,6 +58,7 @@ def test_a_connection_that_is_reset_in_mid_upload_is_made_again_and_counts_once(
     assert line.cuts == 1
 
 
+@pytest.mark.slow
 def test_a_slow_line_takes_longer_and_changes_nothing(federation, line, tmp_path):
     recipe = small_recipe(tmp_path, rounds={"number": 1})
     line.delay, line.rate = 0.25, 64_000
@@ -65,6 +66,7 @@ def test_a_slow_line_takes_longer_and_changes_nothing(federation, line, tmp_path
     same_as_inline(federation, tmp_path, recipe, run)
 
 
+@pytest.mark.slow
 def test_a_line_that_is_deaf_for_a_while_changes_nothing(federation, line, tmp_path):
     recipe = small_recipe(tmp_path, rounds={"number": 2})
     run = start(federation, recipe, tmp_path / "flower")
@@ -103,6 +105,7 @@ def shifted_clock(tmp_path_factory):
     return str(library)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [3600, -3600])
 def test_a_node_whose_clock_is_an_hour_off_is_kept_out(shift, federation, shifted_clock, tmp_path):
     node = federation.nodes[2]

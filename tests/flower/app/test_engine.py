@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,10 @@ from hypothesis import strategies as st
 from fedbb.errors import QuorumError
 from fedbb.evaluation.metrics import score_multiclass, score_multilabel
 from fedbb.flower.app.engine import IN_MEMORY, pool_scores, weighted_mean
+from fedbb.flower.app.server import serve
+from fedbb.flower.app.settings import RunSettings
+from fedbb.flower.app.transport import GridTransport
+from fedbb.methods import registry
 from fedbb.recipes.check import check_recipe
 from fedbb.records import Task
 from fedbb.runs.checkpoint import load_checkpoint
@@ -21,6 +26,7 @@ from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runtime import network_of
 from fedbb.state import digest, snapshot
+from helpers.cramped_site import CrampedGrid
 from helpers.flower_loopback import (
     FIRST_NODE,
     Node,
@@ -33,14 +39,19 @@ from helpers.flower_loopback import (
     take_identity,
     with_defense,
 )
+from helpers.slot_method import slot_method
 from helpers.small_run import finish, small_recipe, without_seconds
 
-METHODS = ["fedavg", "fedbb", "moon+fedbb", "fednova"]
+SLOTS = "all-slots"
+"""The name of a method that fills every slot, for the time of a test."""
+
+METHODS = ["fedavg", "fedbb", "moon+fedbb", "fednova", "scaffold", "fedadam", "feddyn", SLOTS]
 
 
 @pytest.fixture(autouse=True)
 def _identity(monkeypatch):
     take_identity(monkeypatch)
+    monkeypatch.setitem(registry.METHODS, SLOTS, slot_method)
 
 
 @pytest.fixture
@@ -72,6 +83,66 @@ def test_a_part_of_the_clients_and_unequal_sizes_give_the_inline_engines_bits(tm
     inline, _ = finish(recipe, tmp_path / "inline")
     flower, _ = flower_run(recipe, tmp_path / "flower", open_loopback(recipe, 4))
     assert flower["sha256"] == inline["sha256"]
+
+
+def set_statistic(name, array):
+    def change(content):
+        content["statistics"] = ArrayRecord({**content["statistics"], name: Array(array)})
+
+    return change
+
+
+def drop_statistics(content):
+    del content["statistics"]
+
+
+LOSS = "params.start-loss.loss"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (set_statistic("params.other.loss", np.zeros(())), "statistics: adds 'params.other.loss'"),
+        (drop_statistics, "statistics: misses 'params.head-change.weight', "),
+        (set_statistic(LOSS, np.zeros(2)), "has shape (2,), not ()"),
+        (set_statistic(LOSS, np.zeros((), np.float32)), "has type <f4, not <f8"),
+        (set_statistic(LOSS, np.array(np.nan)), "holds values that are not finite"),
+        (set_statistic(LOSS, np.array(-1.0)), "statistic start-loss: a loss is below 0"),
+    ],
+)
+def test_a_reply_with_bad_statistics_is_left_out_and_the_round_goes_on(tmp_path, change, reason):
+    recipe = named(tmp_path, SLOTS, rounds=1)
+    grid = open_loopback(recipe)
+    grid.faults[1, 1] = changing(change)
+    (record,) = flower_run(recipe, tmp_path / "flower", grid)[1]
+    assert [client["client"] for client in record["clients"]] == [0, 2]
+    (absent,) = record["absent"]
+    assert absent["client"] == 1
+    assert reason in absent["reason"]
+
+
+def test_a_statistic_that_nobody_asked_for_is_refused(tmp_path):
+    recipe = named(tmp_path, "fedavg", rounds=1)
+    grid = open_loopback(recipe)
+
+    def add(content):
+        content["statistics"] = ArrayRecord({"params.x.y": Array(np.zeros(1))})
+
+    grid.faults[0, 1] = changing(add)
+    (record,) = flower_run(recipe, tmp_path / "flower", grid)[1]
+    assert record["absent"][0]["reason"].endswith("adds 'params.x.y'")
+
+
+def test_a_run_with_every_slot_resumes_on_flower_to_the_bit(tmp_path):
+    recipe = named(tmp_path, SLOTS)
+    whole, _ = finish(recipe, tmp_path / "inline")
+    grid = open_loopback(recipe, state=str(tmp_path / "state"))
+    settings = RunSettings(recipe, tmp_path / "flower", wait=5.0)
+    records = serve(GridTransport(grid, poll=0.01), settings)
+    next(records)
+    records.close()
+    resumed, _ = flower_run(recipe, tmp_path / "flower", grid, resume=True)
+    assert resumed["sha256"] == whole["sha256"]
 
 
 def without(recipe, folder, grid, missing, **settings):
@@ -279,6 +350,23 @@ def test_a_site_that_fails_tells_why_and_costs_one_client(recipe, tmp_path):
     (absent,) = records[1]["absent"]
     assert absent["reason"].startswith("DataError: its data cannot be used")
     assert "nothing.npz" not in absent["reason"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc here")
+def test_a_site_that_runs_out_of_memory_costs_one_client(tmp_path):
+    labels = np.arange(24) % 3
+    images = np.random.default_rng(0).integers(0, 255, (24, 64, 64), dtype=np.uint8)
+    np.savez(tmp_path / "large.npz", images=images, labels=labels)
+    even = {"kind": "even", "clients": 3}
+    data = {"name": "npz", "path": str(tmp_path / "large.npz"), "partition": even}
+    recipe = named(tmp_path, "fedbb", rounds=3, data=data)
+    whole = open_loopback(recipe)
+    grid = CrampedGrid(whole.nodes, whole.run_config)
+    records = without(recipe, tmp_path, grid, {grid.cramped})
+    (absent,) = records[1]["absent"]
+    assert absent["client"] == 1
+    assert re.match("(MemoryError|RuntimeError|OSError)", absent["reason"])
+    assert [record["absent"] for record in records if record["round"] != 2] == [[], []]
 
 
 def test_a_node_that_is_away_is_absent_at_once_and_may_come_back_as_another(recipe, tmp_path):

@@ -12,7 +12,7 @@ from helpers.small_run import finish, without_seconds
 # Thirteen messages to each site, each with a process of its own: a minute on an idle machine.
 PATIENCE = 1200
 
-pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.timeout(PATIENCE + 200)]
+pytestmark = [pytest.mark.flower, pytest.mark.timeout(PATIENCE + 200)]
 
 
 def test_a_private_recipe_gives_the_simulated_runs_bits(federation, tmp_path):

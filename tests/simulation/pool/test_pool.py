@@ -59,7 +59,7 @@ def pool_rounds(method, folder, task=Task.MULTICLASS, workers=2, plan=PLAN, **ne
 
 # One of each way to train and to merge; the others, whose final models test_digests.py compares
 # between the engines, are among the slow ones.
-TYPICAL = ("fedavg", "fedbb", "fedprox", "moon", "fednova", "fedalign")
+TYPICAL = ("fedavg", "fedbb", "fedprox", "moon", "fednova", "fedalign", "fedadam", "scaffold")
 SUITED = [
     pytest.param(
         name,

@@ -16,6 +16,7 @@ from fedbb.errors import DataError
 _FAULTS = (
     OSError,
     EOFError,
+    LookupError,  # fields of a zip file that end too early
     RuntimeError,  # an encrypted zip file, or one packed in a way unknown here
     tarfile.TarError,
     zipfile.BadZipFile,

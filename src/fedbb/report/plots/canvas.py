@@ -172,6 +172,12 @@ METHOD_MARKS = {
     "fedlc": Mark(VERMILION, "p", "-"),
     "focal": Mark(ORANGE, "d", ":"),
     "cb": Mark(INK, "8", "--"),
+    "fedavgm": Mark(BLUE, (5, 1, 0), "--"),
+    "fedadam": Mark(BLUE, (6, 1, 0), "-."),
+    "fedyogi": Mark(BLUE, (3, 1, 0), ":"),
+    "fedadagrad": Mark(SKY, (7, 1, 0), ":"),
+    "scaffold": Mark(ORANGE, (9, 1, 0), "-"),
+    "feddyn": Mark(ORANGE, (10, 1, 0), "-."),
 }
 SPARE_MARKS = (
     Mark(MUTED, "*", "-"),

@@ -31,9 +31,6 @@ from fedbb.records import ClientInfo, FloatArray, IntArray, ModelState, Task
 MESSAGE = "letter"
 """The name of the record of a signed message."""
 
-SCORING = 2**40
-"""Added to a round's number, the number of the sum in which that round's model is scored."""
-
 OVERALL = ("accuracy", "balanced_accuracy")
 """Metrics that are not means over classes."""
 

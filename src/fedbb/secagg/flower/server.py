@@ -34,13 +34,13 @@ from fedbb.secagg.audit import AuditFile, RoundAudit, begin_audit
 from fedbb.secagg.cbr import Agreement
 from fedbb.secagg.client_secrets import ROSTER, RosterKeys, read_server_keys
 from fedbb.secagg.flower.serde import (
-    SCORING,
     Attachment,
     pack_message,
     read_message,
     read_scores,
     scores_length,
 )
+from fedbb.secagg.protocol.replay_guard import SCORING
 from fedbb.secagg.protocol.secure_aggregation import SumRequest
 from fedbb.secagg.round import (
     COMMIT,
