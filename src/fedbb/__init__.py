@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fedbb.report.frames import read_runs as read_runs
     from fedbb.rounds.loop import Schedule as Schedule
     from fedbb.rounds.round import RoundPolicy as RoundPolicy
+    from fedbb.runs.classifier import fit_classifier as fit_classifier
     from fedbb.runs.result import Result as Result
     from fedbb.runs.result import RoundRecord as RoundRecord
     from fedbb.runs.simulate import iter_rounds as iter_rounds
@@ -88,6 +89,7 @@ _EXPORTS = {
     "fedbb.report.frames": ("read_run", "read_runs"),
     "fedbb.rounds.loop": ("Schedule",),
     "fedbb.rounds.round": ("RoundPolicy",),
+    "fedbb.runs.classifier": ("fit_classifier",),
     "fedbb.runs.result": ("Result", "RoundRecord"),
     "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
     "fedbb.training.config": ("LRSchedule", "LocalConfig"),

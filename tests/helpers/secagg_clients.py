@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +41,12 @@ def make_roster(clients: int = 5, **terms: object) -> Roster:
     return Roster(members, SERVER.public, **terms)  # type: ignore[arg-type]
 
 
-def masked_client(client: int, roster: Roster, name: str = "party") -> MaskedSumClient:
+def masked_client(
+    client: int, roster: Roster, name: str = "party", **limits: Any
+) -> MaskedSumClient:
     entropy = counted(f"{name} {client}")
-    return MaskedSumClient(client, identity_of(client), roster, MemoryJournal(), entropy=entropy)
+    journal = MemoryJournal()
+    return MaskedSumClient(client, identity_of(client), roster, journal, entropy=entropy, **limits)
 
 
 def masked_sum(roster: Roster, name: str = "server") -> MaskedSumServer:
@@ -54,6 +58,9 @@ class MemoryJournal:
     """A journal in memory, for clients that live as long as this process."""
 
     decisions: dict[str, str] = field(default_factory=dict)
+
+    def decided(self) -> list[str]:
+        return list(self.decisions)
 
     def lookup(self, key: str) -> str | None:
         return self.decisions.get(key)

@@ -78,11 +78,11 @@ def carry_out(
     quiet: bool,
 ) -> None:
     """Start a recipe on a federation and show its rounds until it ends."""
-    from fedbb.flower.admin.control import Control
+    from fedbb.flower.admin.control import Control, node_keys
     from fedbb.flower.admin.run_monitor import RunMonitor, run_config
 
     _check(recipe, folder, resume)
-    keys = _keys(federation, recipe)
+    keys = _keys(federation, recipe) | node_keys(federation)
     with (
         Control(federation.listening(), federation.ca) as control,
         open_screen(recipe, folder, as_json=as_json, quiet=quiet) as screen,

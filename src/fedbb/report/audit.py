@@ -154,6 +154,8 @@ def _sums(rounds: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
         if seen["attempts"] > 1:
             yield Seen(group, when, "attempts", seen["attempts"])
         yield from _failures(seen["absent"], when)
+        for liar in seen.get("false_shares", ()):
+            yield Seen(f"client {liar['client']}", when, "false share", liar["reason"])
 
 
 def _scores(scored: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
@@ -175,9 +177,12 @@ def _private_follows(audit: Mapping[str, Any]) -> Iterator[str]:
     yield f"Clients hold {found['samples'] / number:,.1f} samples on average over {number}."
     if audit["gamma"] > 0:
         yield f"1/R is {found['evenness'] / number:,.3f} on average."
+    threshold, clients = audit["threshold"], audit["clients"]
+    # Honest clients sign one list of survivors: for two lists of t of n, 2t - n must sign both.
+    colluders = min(2 * threshold - clients, threshold - 1)
     yield (
-        f"Any {audit['threshold']} of the {audit['clients']} clients that collude with the server "
-        "can unmask the other clients' inputs; fewer cannot."
+        f"Any {colluders} of the {clients} clients that collude with a lying server can unmask the "
+        "other clients' inputs; fewer cannot."
     )
     yield from _solved(audit)
     yield (

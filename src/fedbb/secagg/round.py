@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedbb.aggregation.merging import update_norm
+from fedbb.aggregation.server_step import Turn
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
 from fedbb.records import (
     ClientFailure,
@@ -42,6 +43,7 @@ from fedbb.secagg.cbr import (
     combine,
     commitment,
     read_sums,
+    split_statistics,
 )
 from fedbb.secagg.client_secrets import ClientSecrets, RosterKeys
 from fedbb.secagg.masked.client import MaskedSumClient
@@ -54,7 +56,7 @@ from fedbb.secagg.protocol.messages import (
     sign_message,
     verify_message,
 )
-from fedbb.secagg.protocol.replay_guard import Journal
+from fedbb.secagg.protocol.replay_guard import Journal, RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR, LEAST, Roster
 from fedbb.secagg.protocol.secure_aggregation import (
     Accept,
@@ -67,6 +69,7 @@ from fedbb.secagg.protocol.secure_aggregation import (
 )
 from fedbb.secagg.view import view_digest
 from fedbb.state import digest
+from fedbb.statistics.base import Statistic, due, statistic_shapes
 
 MASKED = "masked"
 """The scheme of every sum but the statistics, for which a recipe may choose `bfv`."""
@@ -83,14 +86,22 @@ def sum_server(scheme: str, keys: RosterKeys) -> SecureAggregation:
 
 
 def sum_client(
-    scheme: str, client: int, identity: Identity, roster: Roster, journal: Journal, run: str
+    scheme: str,
+    client: int,
+    identity: Identity,
+    roster: Roster,
+    journal: Journal,
+    *,
+    run: str,
+    rounds: int | None = None,
+    runs: RunLimit | None = None,
 ) -> SecureAggregationClient:
     """Return the client's side of a scheme, in one run."""
     if scheme == MASKED:
-        return MaskedSumClient(client, identity, roster, journal, run)
+        return MaskedSumClient(client, identity, roster, journal, run, rounds, runs)
     from fedbb.secagg.bfv.sums import BfvSumClient
 
-    return BfvSumClient(client, identity, roster, journal, run)
+    return BfvSumClient(client, identity, roster, journal, run, rounds, runs)
 
 
 COMMIT, CONFIRM = "commit", "told"
@@ -153,7 +164,10 @@ class StatisticsRound:
         total = aggregation(request, able, transport)
         sums = read_sums(np.asarray(total.values, np.int64), total.clients, self.agreement.terms)
         facts = {"sums": total.values.tolist(), "clients": list(total.clients)}
-        agreed = exchange.broadcast(CONFIRM, total.clients, _store_in(confirmations), facts)
+        receipts = [total.receipt] if total.receipt else []
+        agreed = exchange.broadcast(
+            CONFIRM, total.clients, _store_in(confirmations), facts, receipts
+        )
         exchange.require(CONFIRM, agreed, self.roster.needed(len(total.clients)))
         failures = sorted((*exchange.failures, *total.failures), key=lambda gone: gone.client)
         return StatisticsResult(sums, commitments, confirmations, tuple(failures), total.attempts)
@@ -177,6 +191,7 @@ class StatisticsClient:
     client: int
     roster: Roster
     secrets: ClientSecrets
+    journal: Journal
 
     def commit_statistics(self, data: bytes) -> bytes:
         """Return a signed commitment to the client's numbers."""
@@ -189,8 +204,19 @@ class StatisticsClient:
         clients = message.clients("clients")
         if self.client not in clients or len(clients) < self.roster.least:
             raise RefusedError("the sums are over too few clients, or without this one")
-        sums = read_sums(_totals(message.facts.get("sums")), clients, terms)
+        totals = _totals(message.facts.get("sums"))
+        sums = read_sums(totals, clients, terms)
+        if self.roster.privacy != MASKED:
+            self._check_receipt(message, totals)
         return sums, self._sign(message, hashlib.sha256(data).hexdigest())
+
+    def _check_receipt(self, message: SignedMessage, totals: IntArray) -> None:
+        """Refuse sums that the key-holder did not decrypt, or not with this client's numbers."""
+        from fedbb.secagg.bfv.sums import verify_receipt
+
+        if len(message.parts) != 1:
+            raise RefusedError("the sums come without the receipt of the key-holder")
+        verify_receipt(message.parts[0], self.roster, self.client, self.journal, totals)
 
     def _read(self, data: bytes, stage: str) -> SignedMessage:
         message = verify_message(data, self.roster, stage, AGGREGATOR)
@@ -211,8 +237,8 @@ def _totals(value: Any) -> IntArray:
     return np.array([read_integer(entry, "a sum", most=2**62) for entry in value], dtype=np.int64)
 
 
-OpenTransport = Callable[[int, ModelState], Transport]
-"""Opens the transport to the clients of a round, who start from this state."""
+OpenTransport = Callable[[int, ModelState, Tensors], Transport]
+"""Opens the transport to the clients of a round, who receive this state and this broadcast."""
 
 _ROUNDING = 2.0**-30
 """A generous bound of the rounding error of a sum of weights in fixed point."""
@@ -220,7 +246,7 @@ _ROUNDING = 2.0**-30
 
 @dataclass(frozen=True, eq=False)
 class SecureRound:
-    """A round in which the server learns who took part, ΣW·Δ and ΣW, and nothing else.
+    """A round in which the server learns who took part, ΣW·Δ, ΣW and sums of statistics.
 
     Args:
         aggregation: the scheme that sums the clients' vectors.
@@ -230,8 +256,9 @@ class SecureRound:
         members: those that confirmed the sums of the statistics.
         policy: the quorum of a round and the number of its attempts.
         record: stores what the server saw.
-        view: returns the view of a round that starts from this state.
+        view: returns the view of a round that starts from this state, with this broadcast.
         server_steps: the method's server steps in this run.
+        statistics: the method's statistics, all of which are summed.
     """
 
     aggregation: SecureAggregation
@@ -241,8 +268,9 @@ class SecureRound:
     members: frozenset[int]
     policy: RoundPolicy
     record: Callable[[RoundAudit], None]
-    view: Callable[[ModelState], str]
+    view: Callable[[ModelState, Tensors], str]
     server_steps: ServerSteps = NO_SERVER_STEPS
+    statistics: tuple[Statistic, ...] = ()
 
     @property
     def shares(self) -> None:
@@ -265,19 +293,32 @@ class SecureRound:
                 f"round {number}: {len(able)} clients can take part, and a secure sum needs "
                 f"{least} here; over two, each would learn the other's change"
             )
-        length, view = len(abstain(state)), self.view(state)
-        total = self._sum(SumRequest(self.run, number, length, view=view), able, state)
-        values = np.asarray(total.values, dtype=np.float64)
+        broadcast = self.server_steps.broadcast(server, number)
+        shapes = self._shapes(number, state)
+        length = len(abstain(state)) + sum(shape.numel() for shape in shapes.values())
+        request = SumRequest(self.run, number, length, view=self.view(state, broadcast))
+        total = self._sum(request, able, state, broadcast)
+        values, sums = split_statistics(np.asarray(total.values, dtype=np.float64), shapes)
         self._check(number, values, len(total.clients))
         merged = combine(state, values)
+        if self.server_steps.steps:
+            turn = Turn(number, state, merged, total.clients, self.server_steps.run, sums)
+            server, merged = self.server_steps.step(server, turn)
         failures = tuple(sorted((*unconfirmed, *total.failures), key=lambda gone: gone.client))
-        self.record(_audit(number, total, failures, (state, merged)))
-        return RoundResult(
-            merged, tuple(ClientReport(client) for client in total.clients), failures
-        )
+        audit = _audit(number, total, failures, (state, merged))
+        self.record(replace(audit, statistics=tuple(sorted(shapes))))
+        reports = tuple(ClientReport(client) for client in total.clients)
+        return RoundResult(merged, reports, failures, server)
 
-    def _sum(self, request: SumRequest, clients: list[int], state: ModelState) -> SumResult:
-        transport = self.open_transport(request.round, state)
+    def _shapes(self, number: int, state: ModelState) -> Tensors:
+        """Return the shapes of the statistics that are due in a round."""
+        wanted = due(self.statistics, number, "start", "end")
+        return statistic_shapes(wanted, state, self.server_steps.run) if wanted else {}
+
+    def _sum(
+        self, request: SumRequest, clients: list[int], state: ModelState, broadcast: Tensors
+    ) -> SumResult:
+        transport = self.open_transport(request.round, state, broadcast)
         return repeat_until_quorum(
             lambda _: self.aggregation(request, clients, transport),
             self.policy.attempts,
@@ -317,4 +358,5 @@ def _audit(
         mass / weight if weight > 0 else 0.0,
         update_norm(before, after),
         digest(after),
+        total.false_shares,
     )

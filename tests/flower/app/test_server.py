@@ -1,18 +1,22 @@
 """A run on Flower: set up from cards alone, kept like any other run, resumed to the bit."""
 
+import hashlib
 import json
 import logging
 
 import numpy as np
 import pytest
 from flwr.app import Context, MetricRecord, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 
 from fedbb.cli.main import main as fedbb
+from fedbb.data.transforms import channel_statistics
 from fedbb.errors import RecipeError, RunError
 from fedbb.flower.app import server
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
 from fedbb.flower.app.transport import GridTransport
+from fedbb.inference.model import load_model
 from fedbb.partition.registry import Rule
 from fedbb.recipes.reader import make_recipe
 from fedbb.report.results import read_run
@@ -181,18 +185,63 @@ def test_who_is_missing_is_told_after_the_wait(recipe, tmp_path):
         flower_run(recipe, tmp_path / "flower", grid, wait=0.2)
 
 
-def test_two_nodes_with_one_number_are_refused_and_both_named(recipe, tmp_path):
+def test_of_two_nodes_with_one_number_the_second_is_left_out(recipe, tmp_path):
     grid = open_loopback(recipe)
     grid.nodes[FIRST_NODE + 2].config["client"] = 0
-    with pytest.raises(RunError, match="nodes 1000 and 1002 both say they are client 0"):
-        flower_run(recipe, tmp_path / "flower", grid)
+    with pytest.raises(RunError, match=r"missing: 2 .node 1002: it says it is client 0, which"):
+        flower_run(recipe, tmp_path / "flower", grid, wait=0.2)
+    grid.nodes[FIRST_NODE + 3] = Node({"client": 2})
+    _, records = flower_run(recipe, tmp_path / "flower", grid)
+    assert not records[0].get("absent")
+
+
+def key_of(node):
+    return f"public key of node {node}".encode()
+
+
+def with_keys(grid):
+    """Return the setting that ties the keys of a grid's nodes to their client numbers."""
+    return {
+        hashlib.sha256(key_of(node)).hexdigest(): found.config["client"]
+        for node, found in grid.nodes.items()
+    }
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_site_that_claims_another_sites_number_is_refused_by_name_and_the_rest_goes_on(
+    first, recipe, tmp_path, monkeypatch, caplog
+):
+    """A8: a registered node that says it is client 1 used to stop every run."""
+    grid = open_loopback(recipe)
+    honest = grid.get_nodes
+    monkeypatch.setattr(
+        grid,
+        "get_nodes",
+        lambda: [
+            NodeInfo(node_id=n.node_id, last_activated_at="", public_key=key_of(n.node_id))
+            for n in honest()
+        ],
+    )
+    keys = with_keys(grid)
+    hostile = 1 if first else 5000
+    grid.nodes[hostile] = Node({"client": 1})
+    keys[hashlib.sha256(key_of(hostile)).hexdigest()] = 9
+    grid.nodes[hostile + 1] = Node({"client": 2})  # registered elsewhere, with an unknown key
+    summary, records = flower_run(recipe, tmp_path / "flower", grid, node_keys=keys)
+    assert not records[0].get("absent")
+    assert summary == flower_run(recipe, tmp_path / "alone")[0]
+    assert f"node {hostile} is left out: it says it is client 1, and its node key is" in caplog.text
+    assert (
+        f"node {hostile + 1} is left out: it says it is client 2, whose registered" in caplog.text
+    )
 
 
 def test_a_number_beyond_the_sites_is_refused(recipe, tmp_path):
     grid = open_loopback(recipe, 2)
     grid.nodes[5] = Node({"client": 7, "whole": True})
-    with pytest.raises(RunError, match="node 5 says it is client 7, and there are 3, from 0"):
-        flower_run(recipe, tmp_path / "flower", grid)
+    reason = r"missing: 2 .node 5: it says it is client 7, and there are 3, from 0"
+    with pytest.raises(RunError, match=reason):
+        flower_run(recipe, tmp_path / "flower", grid, wait=0.2)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +337,44 @@ def test_sites_with_data_of_their_own_train_and_score_without_any_at_the_server(
     assert read_run(tmp_path / "flower").summary is not None
 
 
+def test_the_model_of_a_run_without_any_data_at_the_server_is_loaded_and_predicts(tmp_path):
+    recipe, grid = own_data(tmp_path)
+    flower_run(recipe, tmp_path / "flower", grid, score="sites")
+    parts = [np.load(tmp_path / f"site{client}.npz") for client in range(3)]
+    images = np.concatenate([part["images"][part["split"] == "train"] for part in parts])[:, None]
+    # Each site normalizes by its own statistics; outside, those of all training images hold.
+    mean, std = channel_statistics(images)
+    model = load_model(tmp_path / "flower")
+    assert model.info.mean == pytest.approx(mean, rel=1e-12)
+    assert model.info.std == pytest.approx(std, rel=1e-12)
+    assert (model.info.input_shape, model.info.input_dtype) == ((1, 8, 8), "uint8")
+    assert model.predict(images).sum(axis=1) == pytest.approx(np.ones(len(images)))
+
+
+def test_a_run_scored_by_sites_describes_its_model_as_any_other(tmp_path):
+    recipe = small_recipe(tmp_path, rounds={"number": 1})
+    finish(recipe, tmp_path / "inline")
+    flower_run(recipe, tmp_path / "flower", score="sites")
+    inline, flower = (RunFolder(tmp_path / name) for name in ("inline", "flower"))
+    # Sites do not tell the names of their files.
+    assert flower.read_json("model.json") == inline.read_json("model.json") | {"data": "npz"}
+    images = np.load(tmp_path / "small.npz")["images"][:, None]
+    expected = load_model(inline.path).predict(images)
+    np.testing.assert_array_equal(load_model(flower.path).predict(images), expected)
+
+
+def test_sites_with_another_type_of_inputs_are_refused(tmp_path):
+    recipe, grid = own_data(tmp_path)
+    path = tmp_path / "site1.npz"
+    with np.load(path) as whole:
+        arrays = dict(whole)
+    arrays["images"] = arrays["images"].astype(np.float32)
+    np.savez(path, **arrays)
+    reason = "client 1 has other data.*the type of inputs is 'float32' there and 'uint8' elsewhere"
+    with pytest.raises(RunError, match=reason):
+        flower_run(recipe, tmp_path / "flower", grid, score="sites")
+
+
 def test_a_run_scored_by_sites_trains_the_same_model(tmp_path):
     recipe = small_recipe(tmp_path, rounds={"number": 2})
     expected, records = finish(recipe, tmp_path / "inline")
@@ -324,11 +411,18 @@ def test_a_site_with_images_of_another_size_is_named_before_anything_is_trained(
 
 
 def test_sites_that_tell_no_shape_are_taken_as_before(tmp_path):
+    """Reports of sites of an older version are accepted."""
     recipe, grid = own_data(tmp_path)
-    # As a site of an older version reports it.
-    grid.faults[1, 0] = changing(lambda content: content["outline"].pop("shape"))
+
+    def older(content):
+        for name in ("shape", "dtype", "mean", "std"):
+            del content["outline"][name]
+
+    grid.faults[1, 0] = changing(older)
     _, records = flower_run(recipe, tmp_path / "flower", grid, score="sites")
     assert len(records) == 2
+    with pytest.raises(RunError, match=r"does not describe its network.*sites"):
+        load_model(tmp_path / "flower")
 
 
 def test_scores_need_a_quorum_of_sites(tmp_path):

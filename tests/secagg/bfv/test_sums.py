@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
 from fedbb.secagg.protocol.canonical import canonical_json
-from fedbb.secagg.protocol.messages import SignedMessage, sign_message, verify_message
+from fedbb.secagg.protocol.messages import AttemptId, SignedMessage, sign_message, verify_message
 from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import SumResult
 from helpers.secagg_clients import (
@@ -24,7 +25,7 @@ from helpers.secagg_clients import (
 pytest.importorskip("tenseal", reason="BFV needs fedbb[he]")
 
 from fedbb.secagg.bfv import cipher as bfv
-from fedbb.secagg.bfv.sums import BfvSumClient, BfvSumServer
+from fedbb.secagg.bfv.sums import BfvSumClient, BfvSumServer, verify_receipt
 
 FIVE = make_roster(5)
 
@@ -81,7 +82,8 @@ def test_a_vector_longer_than_a_ciphertext_is_cut_into_several() -> None:
     length = 2 * bfv.NUMBERS + 7
     transport = open_transport({client: np.arange(length) * (client - 2) for client in range(5)})
     assert total_of(transport).values.tolist() == plain_sum(transport, tuple(range(5)))
-    assert bfv.ciphertexts(length) == 3
+    answer = next(a for stage, _, _, a in transport.seen if stage == "encrypt")
+    assert len(verify_message(answer, FIVE, "encrypt", None).parts) == 3
 
 
 def test_the_largest_pieces_of_the_most_clients_fit_the_plaintext() -> None:
@@ -90,10 +92,11 @@ def test_the_largest_pieces_of_the_most_clients_fit_the_plaintext() -> None:
     assert bfv.MODULUS % (2 * bfv.DEGREE) == 1
 
 
-@pytest.mark.parametrize("client", range(5))
-@pytest.mark.parametrize("stage", ["context", "encrypt"])
+@pytest.mark.parametrize(
+    ("stage", "client"), [("context", 0), ("context", 3), ("encrypt", 1), ("encrypt", 4)]
+)
 def test_one_of_five_may_fall_silent_before_the_sum_is_decrypted(stage: str, client: int) -> None:
-    """The first holds the keys; if it goes, the next one does."""
+    """The first holds the keys; if it goes before anybody encrypted, the next one does."""
     transport = open_transport()
     transport.silent = {(stage, client)}
     transport.restart = True
@@ -103,6 +106,22 @@ def test_one_of_five_may_fall_silent_before_the_sum_is_decrypted(stage: str, cli
     assert total.attempts == (2 if client == 0 else 1)
     assert total.values.tolist() == plain_sum(transport, total.clients)
     assert [absence.client for absence in total.failures] == ([client] if gone else [])
+
+
+def test_once_clients_encrypted_for_a_key_holder_they_wait_for_it() -> None:
+    """A second key-holder could decrypt a sum over other clients, and the difference is one."""
+    transport = open_transport()
+    transport.silent = {("encrypt", 0)}
+    with pytest.raises(TooFewError, match="client 0, which holds the keys, dropped out"):
+        total_of(transport)
+    again = LocalTransport(transport.clients, transport.vectors)
+    with pytest.raises(TooFewError):
+        total_of(again, range(1, 5))
+    reasons = {reason for _, _, reason in again.refusals}
+    assert len(again.refusals) == len(reasons) == 4
+    assert all("has encrypted for client 0 in round 0 of run" in reason for reason in reasons)
+    back = LocalTransport(transport.clients, transport.vectors)
+    assert total_of(back).values.tolist() == plain_sum(transport, tuple(range(5)))
 
 
 def test_without_the_key_holder_there_is_no_sum() -> None:
@@ -162,7 +181,12 @@ def test_after_decrypting_the_key_is_forgotten() -> None:
     assert transport.clients[0].save() == b""
 
 
-def asked_to_decrypt(transport: LocalTransport, facts: dict[str, object], drop: int = 0) -> str:
+Forge = Callable[[Sequence[bytes]], Sequence[bytes]]
+
+
+def asked_to_decrypt(
+    transport: LocalTransport, facts: dict[str, object], forge: Forge = lambda parts: parts
+) -> str:
     """Return why the key-holder refuses a sum that the server has changed."""
 
     def change(stage: str, client: int, message: bytes) -> bytes:
@@ -170,7 +194,11 @@ def asked_to_decrypt(transport: LocalTransport, facts: dict[str, object], drop: 
             return message
         signed = verify_message(message, FIVE, stage, AGGREGATOR)
         told = SignedMessage(
-            signed.attempt_id, stage, AGGREGATOR, dict(signed.facts) | facts, signed.parts[drop:]
+            signed.attempt_id,
+            stage,
+            AGGREGATOR,
+            dict(signed.facts) | facts,
+            forge([bytes(part) for part in signed.parts]),
         )
         return sign_message(told, FIVE, SERVER)
 
@@ -183,14 +211,116 @@ def asked_to_decrypt(transport: LocalTransport, facts: dict[str, object], drop: 
 
 
 def test_a_key_holder_decrypts_no_sum_over_too_few() -> None:
-    reason = asked_to_decrypt(open_transport(), {"survivors": [0, 1, 2]}, drop=2)
+    reason = asked_to_decrypt(open_transport(), {"survivors": [0, 1, 2]}, lambda parts: parts[:3])
     assert reason == "3 clients are too few for a sum; 4 are needed"
 
 
-def test_a_key_holder_wants_everybodys_receipt() -> None:
-    assert "are missing" in asked_to_decrypt(open_transport(), {}, drop=1)
-    reason = asked_to_decrypt(open_transport(), {"survivors": [0, 1, 2, 3]}, drop=1)
-    assert "client 4 signed and is not among the survivors" in reason
+VICTIM = 2
+ATTACKS: dict[str, tuple[Forge, str]] = {
+    "the victim's ciphertext as the sum": (lambda parts: [parts[VICTIM]], "one signed ciphertext"),
+    "the victim's ciphertext for everybody": (
+        lambda parts: [parts[VICTIM]] * 5,
+        "not from the expected sender",
+    ),
+    "the others left out": (lambda parts: [parts[0], parts[VICTIM]], "one signed ciphertext"),
+    "ciphertexts that nobody signed": (
+        lambda parts: [parts[0], *(_unsigned(part) for part in parts[1:])],
+        "invalid signature",
+    ),
+}
+
+
+def _unsigned(part: bytes) -> bytes:
+    return part[:-1] + bytes([part[-1] ^ 1])
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_server_that_hands_the_key_holder_something_else_than_the_sum_is_refused(
+    attack: str,
+) -> None:
+    """P3: the key-holder of before decrypted whatever ciphertext came with enough receipts."""
+    forge, reason = ATTACKS[attack]
+    assert reason in asked_to_decrypt(open_transport(), {}, forge)
+
+
+def test_whoever_decrypts_a_ciphertext_unseen_reads_the_victim() -> None:
+    """P3 on the key-holder of before: one ciphertext instead of the sum gives its exact numbers."""
+    transport = open_transport()
+    seen: list[bytes] = []
+
+    def watch(stage: str, client: int, message: bytes) -> bytes:
+        if stage == "decrypt":
+            state = json.loads(transport.clients[0].save())
+            part = bytes(verify_message(message, FIVE, stage, AGGREGATOR).parts[VICTIM])
+            given = verify_message(part, FIVE, "encrypt", VICTIM)
+            # What it did: decrypt the ciphertexts that the server names as the sum.
+            total = bfv.decrypt(bytes.fromhex(state["context"]), [bytes(p) for p in given.parts])
+            seen.append(total.view(np.int64).tolist())
+        return message
+
+    transport.change = watch
+    total_of(transport)
+    assert seen == [transport.vectors[VICTIM].tolist()]
+
+
+def test_a_key_holder_adds_no_ciphertext_of_another_attempt() -> None:
+    transport = open_transport()
+    total_of(transport)
+    old = [m for stage, _, m, _ in transport.seen if stage == "decrypt"]
+    parts = [bytes(p) for p in verify_message(old[0], FIVE, "decrypt", AGGREGATOR).parts]
+    again = LocalTransport(transport.clients, transport.vectors)
+    reason = asked_to_decrypt(again, {}, lambda fresh: [*fresh[:4], parts[4]])
+    assert "from another attempt" in reason
+
+
+def test_a_client_with_another_view_is_not_in_the_sum() -> None:
+    transport = open_transport()
+    own = transport.clients[3]
+    honest = own.answer
+    own.answer = lambda stage, data, values, view="": honest(stage, data, values, "other")
+    total = total_of(transport)
+    assert total.clients == (0, 1, 2, 4)
+    assert "another recipe" in total.failures[0].reason
+    # A server that passes it on all the same is refused.
+    with pytest.raises(RefusedError, match="client 3 received another recipe"):
+        bypassed(open_transport())
+
+
+def bypassed(transport: LocalTransport) -> None:
+    """Run the stages by hand with one client of another view, and let the key-holder decrypt."""
+    attempt_id = AttemptId("run", 0, 1, "00" * 16)
+
+    def signed(stage: str, facts: dict[str, object], parts: Sequence[bytes] = ()) -> bytes:
+        return sign_message(
+            SignedMessage(attempt_id, stage, AGGREGATOR, facts, parts), FIVE, SERVER
+        )
+
+    everyone: dict[str, object] = {"cohort": list(range(5))}
+    context = transport.ask("context", 0, signed("context", everyone))
+    asked = signed("encrypt", everyone | {"length": 3}, [context])
+    given = [
+        own.answer("encrypt", asked, lambda k=k: transport.vectors[k], "other" if k == 3 else "")
+        for k, own in transport.clients.items()
+    ]
+    transport.ask("decrypt", 0, signed("decrypt", {"survivors": [*range(5)], "length": 3}, given))
+
+
+def test_each_client_finds_its_own_ciphertext_in_the_receipt() -> None:
+    transport = open_transport()
+    total = total_of(transport)
+    sums = np.asarray(total.values, dtype=np.int64)
+    for client, own in transport.clients.items():
+        verify_receipt(total.receipt, FIVE, client, own.journal, sums)
+    with pytest.raises(RefusedError, match="decrypted other sums"):
+        verify_receipt(total.receipt, FIVE, 1, transport.clients[1].journal, sums + 1)
+    with pytest.raises(RefusedError, match="own ciphertext is not in the receipt"):
+        verify_receipt(total.receipt, FIVE, 1, transport.clients[2].journal, sums)
+    left_out = open_transport()
+    left_out.silent = {("decrypt", 0)}
+    with pytest.raises(TooFewError):
+        total_of(left_out)
+    with pytest.raises(RefusedError, match="own ciphertext is not in the receipt"):
+        verify_receipt(total.receipt, FIVE, 1, left_out.clients[1].journal, sums)
 
 
 def test_a_key_holder_decrypts_a_round_once_but_for_the_same_sum() -> None:
@@ -263,8 +393,13 @@ CONTEXT = bfv.draw_context()
 def test_a_saved_key_holder_of_the_wrong_kind_is_refused() -> None:
     record = {"run": "r", "round": 0, "attempt": 1, "token": "00" * 16, "cohort": [0, 1, 2]}
     party = BfvSumClient(0, identity_of(0), FIVE, MemoryJournal())
-    party.restore(canonical_json(record | {"context": "00"}))
-    for wrong in ({"context": 7}, {"cohort": [1, 0], "context": "00"}, {}):
+    party.restore(canonical_json(record | {"context": "00", "view": ""}))
+    for wrong in (
+        {"context": 7, "view": ""},
+        {"cohort": [1, 0], "context": "00", "view": ""},
+        {"context": "00", "view": 7},
+        {},
+    ):
         with pytest.raises(RefusedError):
             party.restore(canonical_json(record | wrong))
 

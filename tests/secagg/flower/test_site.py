@@ -295,3 +295,18 @@ def test_a_site_refuses_a_recipe_that_it_was_not_enrolled_for(tmp_path, kind, ch
     outcome = ask(grid, kind, pack_message("context", b""))
     assert isinstance(outcome, Failure)
     assert re.search(told, outcome.reason)
+
+
+def test_a_second_run_is_refused_unless_the_sites_settings_consent(tmp_path, caplog):
+    """P5: two runs over the same data whose sums differ in one site reveal that site."""
+    recipe = with_defense(private_recipe(tmp_path, rounds={"number": 1}), deadline=20.0, attempts=1)
+    federation = enrolled(recipe, tmp_path)
+    private_run(recipe, tmp_path / "one", federation)
+    with pytest.raises(QuorumError):
+        private_run(recipe, tmp_path / "two", federation)
+    assert caplog.text.count("takes part in 1 private run under one roster") >= 3
+    for site in federation.sites():
+        with site.settings_file.open("a") as file:
+            file.write("allowed-private-runs = 2\n")
+    private_run(recipe, tmp_path / "two", federation, resume=True)
+    assert "is run 2 of 2 allowed under this roster" in caplog.text

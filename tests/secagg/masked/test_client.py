@@ -248,6 +248,9 @@ def test_the_decision_is_on_disk_before_the_answer(tmp_path: Path) -> None:
     """A journal that cannot be written keeps the own from answering."""
 
     class Full:
+        def decided(self) -> list[str]:
+            return []
+
         def lookup(self, key: str) -> None:
             return None
 

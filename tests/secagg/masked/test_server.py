@@ -15,7 +15,7 @@ from fedbb.secagg.masked.client import STAGES
 from fedbb.secagg.masked.server import MaskedSumServer
 from fedbb.secagg.primitives.fixed_point import add_masks
 from fedbb.secagg.primitives.keys import Identity
-from fedbb.secagg.primitives.shamir import combine
+from fedbb.secagg.primitives.shamir import SHARE, combine
 from fedbb.secagg.protocol.key_derivation import self_mask_key
 from fedbb.secagg.protocol.messages import AttemptId, SignedMessage, sign_message, verify_message
 from fedbb.secagg.protocol.roster import AGGREGATOR
@@ -317,26 +317,55 @@ def test_an_answer_that_cannot_be_used_is_as_good_as_none() -> None:
     assert total.values.tobytes() == ring_sum(transport, total.clients).tobytes()
 
 
-def test_a_false_share_stops_the_sum_instead_of_spoiling_it() -> None:
-    transport = open_transport()
+def with_liars(transport: LocalTransport, liars: set[int]) -> LocalTransport:
+    """Let some clients give false shares of everybody's secrets."""
     exchange = transport.exchange
 
     def lie(stage, messages):  # type: ignore[no-untyped-def]
         for client, answer in exchange(stage, messages):
-            if (stage, client) == ("unmask", 0):
-                signed = verify_message(answer, FIVE, "unmask", 0)
-                seeds = bytearray(signed.parts[0])
-                seeds[20] ^= 1
-                false = SignedMessage(
-                    signed.attempt_id, "unmask", 0, {}, (bytes(seeds), signed.parts[1])
-                )
-                yield client, sign_message(false, FIVE, identity_of(0))
-            else:
-                yield client, answer
+            if stage == "unmask" and client in liars:
+                signed = verify_message(answer, FIVE, "unmask", client)
+                parts = [_spoiled(bytes(part), client) for part in signed.parts]
+                false = SignedMessage(signed.attempt_id, "unmask", client, {}, parts)
+                answer = sign_message(false, FIVE, identity_of(client))
+            yield client, answer
 
     transport.exchange = lie  # type: ignore[method-assign]
-    with pytest.raises(PrivacyError, match=r"there is no sum|do not belong together"):
-        total_of(transport)
+    return transport
+
+
+def _spoiled(shares: bytes, client: int) -> bytes:
+    spoiled = bytearray(shares)
+    # Each at another place: equal errors of two clients may cancel out.
+    for place in range(20 + client, len(shares), SHARE):
+        spoiled[place] ^= 1
+    return bytes(spoiled)
+
+
+@pytest.mark.parametrize("liar", [0, 2, 4])
+def test_one_false_share_does_not_end_the_sum_and_its_giver_is_named(
+    liar: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A9: four of five shares are enough, and the owner's commitment tells which four."""
+    transport = with_liars(open_transport(), {liar})
+    total = total_of(transport)
+    assert total.values.tobytes() == ring_sum(transport, total.clients).tobytes()
+    # A false share that is not among the first four is not in the way.
+    named = [] if liar == 4 else [ClientFailure(liar, FALSE.format(0))]
+    assert list(total.false_shares) == named
+    assert caplog.text.count(f"client {liar} gave a share") == len(named)
+
+
+FALSE = "gave a share of client {}'s secret that does not fit the others"
+
+
+def test_false_shares_beyond_the_spare_ones_stop_the_sum_instead_of_spoiling_it() -> None:
+    with pytest.raises(PrivacyError, match=r"no 4 of 5 shares of client 0's secret .*no sum"):
+        total_of(with_liars(open_transport(), {0, 1}))
+    transport = open_transport()
+    transport.silent = {("masked", 1)}
+    with pytest.raises(PrivacyError, match="no 4 of 4 shares of client 0's secret"):
+        total_of(with_liars(transport, {3}))
 
 
 @pytest.mark.parametrize(

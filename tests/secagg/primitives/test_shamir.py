@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbb.errors import RefusedError
-from fedbb.secagg.primitives.shamir import PRIME, SHARE, combine, read_share, split
+from fedbb.secagg.primitives.shamir import PRIME, SHARE, combine, read_share, recover, split
 from helpers.secagg_clients import counted
 
 SECRETS = st.binary(min_size=32, max_size=32)
@@ -121,3 +121,24 @@ def test_shares_that_give_no_secret_are_refused() -> None:
     share = (2**256).to_bytes(33, "big")
     with pytest.raises(RefusedError, match="do not belong together"):
         combine({0: share, 1: share})
+
+
+@pytest.mark.parametrize(
+    ("holders", "needed", "liars"),
+    [(5, 4, (0,)), (10, 7, (0, 3, 9)), (50, 34, (1, 5, 33, 40)), (4, 4, ())],
+)
+def test_a_secret_is_recovered_in_spite_of_false_shares_and_the_liars_are_named(
+    holders: int, needed: int, liars: tuple[int, ...]
+) -> None:
+    secret = counted("secret")(32)
+    shares = split(secret, needed, range(holders), counted("coefficients"))
+    for liar in liars:
+        shares[liar] = ((read_share(shares[liar]) + liar + 1) % PRIME).to_bytes(SHARE, "big")
+    found, named = recover(shares, needed, lambda guess: guess == secret)
+    assert (found, named) == (secret, liars)
+
+
+def test_a_secret_with_too_many_false_shares_is_given_up() -> None:
+    shares = split(bytes(32), 4, range(5), os.urandom)
+    shares |= {0: b"\xff" * SHARE, 1: bytes(SHARE)}
+    assert recover(shares, 4, lambda guess: guess == bytes(32)) == (None, ())

@@ -5,8 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from fedbb.errors import PrivacyError
-from fedbb.secagg.protocol.replay_guard import FileJournal, Journal
+from fedbb.errors import PrivacyError, RefusedError
+from fedbb.secagg.protocol.messages import AttemptId
+from fedbb.secagg.protocol.replay_guard import (
+    SCORING,
+    FileJournal,
+    Journal,
+    ReplayGuard,
+    RunLimit,
+)
+from helpers.secagg_clients import identity_of
 
 
 @pytest.fixture(params=["own", "shared"])
@@ -111,3 +119,85 @@ def test_journals_of_earlier_versions_still_open(tmp_path: Path) -> None:
     assert journal.record("begun 00ff", "again") == "run, round 1, attempt 1"
     assert journal.record("begun 11", "now") is None
     assert FileJournal(shared).of(3).lookup("begun 11") == "now"
+
+
+def attempt(number: int, attempts: int = 1, run: str = "run") -> AttemptId:
+    return AttemptId(run, number, attempts, f"{run}-{number}-{attempts}")
+
+
+class Client:
+    """A client that restarts before each message: only its journal remembers."""
+
+    def __init__(self, path: Path, rounds: int | None = 5, shared: bool = False) -> None:
+        self.path, self.rounds, self.shared = path, rounds, shared
+
+    def answer(self, attempt_id: AttemptId, view: str = "model") -> None:
+        file = FileJournal(self.path)
+        journal: Journal = file.of(3) if self.shared else file
+        guard = ReplayGuard(3, identity_of(3), journal, self.rounds)
+        guard.begin(attempt_id)
+        guard.bind_view(attempt_id, view)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_new_rounds_rise_and_known_ones_may_be_repeated_under_their_view(
+    tmp_path: Path, shared: bool
+) -> None:
+    client = Client(tmp_path / "journal", shared=shared)
+    for number in (0, 1, 3):
+        client.answer(attempt(number))
+    client.answer(attempt(1, 2))  # a server that crashed goes back to its checkpoint
+    client.answer(attempt(SCORING + 1))  # scores are sums of their own
+    with pytest.raises(RefusedError, match="has answered round 3 of run; new rounds must rise"):
+        client.answer(attempt(2))
+    client.answer(attempt(4))
+    with pytest.raises(RefusedError, match="has begun this attempt before"):
+        client.answer(attempt(4))
+    client.answer(attempt(1, run="other"))
+
+
+def test_a_round_has_one_view(tmp_path: Path) -> None:
+    client = Client(tmp_path / "journal")
+    client.answer(attempt(1), "one model")
+    client.answer(attempt(1, 2), "one model")
+    with pytest.raises(RefusedError, match="another model, recipe or sums in round 1 of run"):
+        client.answer(attempt(1, 3), "another model")
+    client.answer(attempt(1, 4), "one model")
+    client.answer(attempt(2), "another model")
+
+
+@pytest.mark.parametrize("number", [6, 1000, SCORING + 6, SCORING * 2])
+def test_rounds_above_the_agreed_number_are_refused(tmp_path: Path, number: int) -> None:
+    with pytest.raises(RefusedError, match="not in the recipe, which has 5 rounds"):
+        Client(tmp_path / "journal").answer(attempt(number))
+    Client(tmp_path / "journal", rounds=None).answer(attempt(number))
+
+
+def test_the_last_agreed_round_is_answered(tmp_path: Path) -> None:
+    Client(tmp_path / "journal").answer(attempt(5))
+    Client(tmp_path / "journal").answer(attempt(SCORING + 5))
+
+
+def limit(path: Path, allowed: int = 1, roster: str = "roster") -> RunLimit:
+    return RunLimit(FileJournal(path / "runs"), roster, allowed)
+
+
+def test_a_second_run_needs_consent_and_a_resumed_one_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit(tmp_path).check("first")
+    limit(tmp_path).check("second")  # nothing was disclosed yet
+    limit(tmp_path).admit("first")
+    limit(tmp_path).admit("first")
+    limit(tmp_path).check("first")
+    for ask in (limit(tmp_path).check, limit(tmp_path).admit):
+        with pytest.raises(RefusedError, match=r"taken part in first.* allowed-private-runs = 2"):
+            ask("second")
+    assert caplog.text == ""
+    limit(tmp_path, 2).check("second")
+    limit(tmp_path, 2).admit("second")
+    assert "second is run 2 of 2 allowed under this roster" in caplog.text
+    limit(tmp_path, 2).admit("first")
+    with pytest.raises(RefusedError, match="allowed-private-runs = 3"):
+        limit(tmp_path, 2).admit("third")
+    limit(tmp_path, roster="another").admit("third")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import json
 import socket
 import ssl
 import time
@@ -289,6 +290,19 @@ def admit(folder: FederationFolder, control: Control) -> list[str]:
             control.register(key, site.path.name)
             admitted.append(site.path.name)
     return admitted
+
+
+def node_keys(folder: FederationFolder) -> dict[str, str]:
+    """Return the setting that ties the node key of each site to its client number.
+
+    A registered site can then take part as its own client only.
+    """
+    keyed = [site for site in folder.sites() if site.public_key.exists()]
+    clients = {
+        hashlib.sha256(public_bytes(site.public_key)).hexdigest(): int(site.settings()["client"])
+        for site in keyed
+    }
+    return {"node-keys": json.dumps(clients)}
 
 
 def dismissed(folder: FederationFolder, control: Control) -> list[str]:

@@ -19,6 +19,9 @@ Scalar = bool | int | float | str
 ALLOWED_CODE = "allowed-code"
 """The setting of a site that lists the code which recipes may name."""
 
+ALLOWED_RUNS = "allowed-private-runs"
+"""The setting by which a site consents to more than one private run under a roster."""
+
 
 @dataclass(frozen=True)
 class SiteFolder:
@@ -70,6 +73,7 @@ class SiteFolder:
             "data": str,
             "whole": bool,
             "private": bool,
+            ALLOWED_RUNS: int,
             ALLOWED_CODE: list,
         }
         for key, value in values.items():
@@ -103,6 +107,8 @@ class SiteFolder:
         for name in ("whole", "private"):
             if settings.get(name):
                 config[name] = True
+        if ALLOWED_RUNS in settings:
+            config[ALLOWED_RUNS] = settings[ALLOWED_RUNS]
         if settings.get(ALLOWED_CODE):
             config[ALLOWED_CODE] = ",".join(settings[ALLOWED_CODE])
         return config

@@ -24,6 +24,10 @@ SITE = """\
 # Take part in private runs only, in which the server sees sums and no single model or count.
 # private = true
 
+# Consent to this number of private runs under one roster; the difference of two runs may reveal
+# what this site added (docs/privacy.md). Without it the site takes part in one.
+# allowed-private-runs = 2
+
 # Networks and losses in code that a recipe may name and this site imports.
 # allowed-code = ["my_nets:build"]
 """

@@ -32,7 +32,7 @@ def info(message: Message, context: Context) -> Message:
     """Report this site's client info: its number, its size and how uneven its labels are."""
 
     def report(site: Site) -> RecordDict:
-        return pack_client_info(site.info(), site.outline())
+        return pack_client_info(site.info(), site.outline(), site.measured())
 
     return _reply(message, context, report)
 

@@ -7,15 +7,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from flwr.app import RecordDict
 
 from fedbb.errors import ReplyError, RunError
-from fedbb.flower.app.serde import VERSIONS, Outline, unpack_client_info
+from fedbb.flower.app.serde import VERSIONS, Outline, unpack_client_info, unpack_measured
 from fedbb.flower.app.transport import Failure, GridTransport
-from fedbb.records import ClientInfo
-from fedbb.rounds.replies import check_client_info
+from fedbb.methods import Method, fedavg
+from fedbb.records import ClientInfo, IntArray, LabelCounts
+from fedbb.rounds.replies import check_client_info, check_measured
+from fedbb.rounds.server_steps import measure_counts, sum_measured
 
 log = logging.getLogger("fedbb")
+
+PLAIN_METHOD = fedavg()
 
 POLL_SECONDS = 0.5
 """Seconds between two searches for nodes that are still missing."""
@@ -28,7 +33,7 @@ COMPARED = {
     "classes": "classes",
     "channels": "channels",
     "shape": "the shape of an input",
-    "tokens": "whether inputs are whole numbers (token ids)",
+    "dtype": "the type of inputs",
 }
 """What must be the same in the outlines of all sites, and its name in messages."""
 
@@ -52,15 +57,24 @@ class NodeRegistry:
         measured: whether the method's weighting needs a dispersion.
         hidden: whether the run is private; sites then report their client number alone.
         patience: seconds that a node gets to report its info, which may include loading its data.
+        key_clients: the client of each registered node key, by the SHA-256 of the key. A node with
+            one of these keys can be that client only, and that client no other node. Empty if the
+            keys of sites are not known.
+        method: its server steps may measure the labels of every client.
     """
 
     transport: GridTransport
     measured: bool
     hidden: bool = False
     patience: float = 60.0
+    key_clients: Mapping[str, int] = field(default_factory=dict)
     infos: dict[int, ClientInfo] = field(default_factory=dict)
+    outlines: dict[int, Outline] = field(default_factory=dict)
     outline: Outline | None = None
     fixed: bool = False
+    method: Method = PLAIN_METHOD
+    _counts: dict[int, dict[str, IntArray]] = field(default_factory=dict)
+    _number: int = 0
     _nodes: dict[int, int] = field(default_factory=dict)
     _connected_at: dict[int, str] = field(default_factory=dict)
     _rejected: dict[int, _Rejection] = field(default_factory=dict)
@@ -76,19 +90,22 @@ class NodeRegistry:
         With number 0, take the clients that are connected first.
         """
         end = time.monotonic() + wait
+        self._number = number
         while True:
             present = self._identify_nodes(strict=True)
             wanted = number or len(present)
             missing = [client for client in range(wanted) if client not in present]
             if wanted and not missing:
                 break
-            if number:
-                self._check_numbers(number)
             if time.monotonic() >= end:
                 raise RunError(self._describe_missing(missing, wait))
             time.sleep(POLL_SECONDS)
         self.fixed = True
         return [self.infos[client] for client in range(wanted)]
+
+    def measured_sums(self) -> dict[str, IntArray]:
+        """Return the sums over all clients of what the method's server steps measure."""
+        return sum_measured(self._counts[client] for client in sorted(self._counts))
 
     def await_clients(self, wait: float) -> None:
         """Wait for the clients of a resumed run, and continue without those that stay away."""
@@ -125,13 +142,14 @@ class NodeRegistry:
             if node not in known and not self._is_rejected(node, connected[node])
         ]
         if unknown:
+            keys = self.transport.node_keys() if self.key_clients else {}
             contents = {node: RecordDict() for node in unknown}
             kind = "query.number" if self.hidden else "query.info"
             replies = self.transport.send_and_receive(
                 kind, contents, self.patience, "client information"
             )
             for node, reply in replies:
-                self._take(node, connected[node], reply, strict=strict)
+                self._take(node, connected[node], reply, keys.get(node, ""), strict=strict)
         return dict(self._nodes)
 
     def _present(self, connected: dict[int, str]) -> dict[int, int]:
@@ -154,13 +172,15 @@ class NodeRegistry:
         )
 
     def _take(
-        self, node: int, connected_at: str, reply: RecordDict | Failure, *, strict: bool
+        self, node: int, connected_at: str, reply: RecordDict | Failure, key: str, *, strict: bool
     ) -> None:
         try:
             if isinstance(reply, Failure):
                 raise ReplyError(reply.reason)
             figures, outline = unpack_client_info(reply)
             info = self._read_info(figures)
+            self._check_claim(node, info.client, key)
+            counts = self._read_counts(reply, info, outline)
             try:
                 self._check(node, info, outline)
             except RunError as error:
@@ -173,7 +193,8 @@ class NodeRegistry:
             return
         self._rejected.pop(node, None)
         self._nodes[info.client], self._connected_at[node] = node, connected_at
-        self.infos[info.client] = info
+        self.infos[info.client], self.outlines[info.client] = info, outline
+        self._counts[info.client] = counts
         self.outline = self.outline or outline
         self.transport.names[node] = f"client {info.client}"
         log.info("client %d is node %d", info.client, node)
@@ -193,12 +214,33 @@ class NodeRegistry:
             return check_client_info(figures["client"], 0, figures["dispersion"], measured=False)
         return check_client_info(**figures, measured=self.measured)
 
+    def _read_counts(
+        self, reply: RecordDict, info: ClientInfo, outline: Outline
+    ) -> dict[str, IntArray]:
+        """Return what a client measured for the server steps; a private run takes it in a sum."""
+        if self.hidden:
+            return {}
+        ones = np.ones(len(outline.classes))
+        like = measure_counts(self.method, LabelCounts(ones, ones, len(ones)))
+        return check_measured(unpack_measured(reply), like, f"info of client {info.client}")
+
+    def _check_claim(self, node: int, client: int, key: str) -> None:
+        """Reject a node that says it is a client that it is not; the others go on."""
+        owner, other = self.key_clients.get(key), self._nodes.get(client)
+        if owner is not None and owner != client:
+            raise ReplyError(
+                f"it says it is client {client}, and its node key is registered for client {owner}"
+            )
+        if owner is None and client in self.key_clients.values():
+            raise ReplyError(f"it says it is client {client}, whose registered node key is another")
+        if other is not None and other != node:
+            raise ReplyError(f"it says it is client {client}, which node {other} is already")
+        if self._number and client >= self._number:
+            raise ReplyError(f"it says it is client {client}, and there are {self._number}, from 0")
+
     def _check(self, node: int, info: ClientInfo, outline: Outline) -> None:
         """Reject a node that contradicts what is already known."""
-        client, other = info.client, self._nodes.get(info.client)
-        if other is not None and other != node:
-            raise RunError(f"nodes {other} and {node} both say they are client {client}")
-        known = self.infos.get(client)
+        client, known = info.client, self.infos.get(info.client)
         if self.fixed and known is None:
             raise RunError(f"node {node} says it is client {client}, which the run does not have")
         if self.fixed and known != info:
@@ -213,18 +255,12 @@ class NodeRegistry:
         known = self.outline or outline
         for field_name, title in COMPARED.items():
             here, there = getattr(known, field_name), getattr(outline, field_name)
-            # Runs and sites of older versions tell no shape.
-            if here != there and not (field_name == "shape" and () in (here, there)):
+            # Runs and sites of older versions tell no shape and no type.
+            untold = field_name in ("shape", "dtype") and not (here and there)
+            if here != there and not untold:
                 raise RunError(
                     f"client {client} has other data than the rest: {title} is {there!r} there "
                     f"and {here!r} elsewhere"
-                )
-
-    def _check_numbers(self, number: int) -> None:
-        for client, node in self._nodes.items():
-            if client >= number:
-                raise RunError(
-                    f"node {node} says it is client {client}, and there are {number}, from 0"
                 )
 
     def _describe_missing(self, missing: Sequence[int], wait: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,9 @@ from fedbb.recipes.spec import Recipe
 
 Scalar = bool | int | float | str
 Scoring = Literal["server", "sites"]
+
+MOST_RUNS = 1000
+"""The most private runs under one roster that a site can consent to."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class RunSettings:
         sites: the number of sites if the recipe's partition does not say; 0 takes those that are
             connected when the run begins.
         keys: the folder of the server's keys in private runs.
+        node_keys: the client of each registered node key, by the SHA-256 of the key.
     """
 
     recipe: Recipe
@@ -39,6 +43,7 @@ class RunSettings:
     wait: float = 300.0
     sites: int = 0
     keys: Path | None = None
+    node_keys: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class SiteSettings:
         state: the folder in which it keeps prepared data and its client's state between rounds.
         keys: the folder of its identity and roster for private runs.
         private: whether it takes part in private runs only.
+        private_runs: in how many private runs under one roster it takes part.
         allowed_code: the networks and losses in code that a recipe may name here, separated by
             commas in the node config.
     """
@@ -63,6 +69,7 @@ class SiteSettings:
     state: Path | None = None
     keys: Path | None = None
     private: bool = False
+    private_runs: int = 1
     allowed_code: tuple[str, ...] = ()
 
 
@@ -87,7 +94,19 @@ def read_run_settings(config: Mapping[str, Scalar]) -> RunSettings:
         wait=wait,
         sites=sites,
         keys=values.path("keys"),
+        node_keys=_read_node_keys(values.text("node-keys")),
     )
+
+
+def _read_node_keys(text: str) -> dict[str, int]:
+    """Return the client of each node key in a run config; empty if it names none."""
+    try:
+        clients = parse_json(text) if text else {}
+    except ValueError as error:
+        raise RunError(f"run config: node-keys is not valid JSON: {error}") from error
+    if not isinstance(clients, dict) or any(type(client) is not int for client in clients.values()):
+        raise RunError("run config: node-keys must be a table of client numbers by key digest")
+    return clients
 
 
 def read_recipe_text(text: str) -> Recipe:
@@ -109,6 +128,12 @@ def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
     client = values.integer("client", None)
     if client < 0:
         raise RunError(f"node config: client is {client}; sites are numbered from 0")
+    private_runs = values.integer("allowed-private-runs", 1)
+    if not 1 <= private_runs <= MOST_RUNS:
+        raise RunError(
+            f"node config: allowed-private-runs is {private_runs}; it must lie between 1 and "
+            f"{MOST_RUNS}"
+        )
     return SiteSettings(
         client=client,
         data=values.text("data") or None,
@@ -116,6 +141,7 @@ def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
         state=values.path("state"),
         keys=values.path("keys"),
         private=values.switch("private"),
+        private_runs=private_runs,
         allowed_code=split_names(values.text("allowed-code")),
     )
 

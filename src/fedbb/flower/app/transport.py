@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -54,6 +55,13 @@ class GridTransport:
     def nodes(self) -> dict[int, str]:
         """Return the connected nodes, each with the time at which it last connected."""
         return {int(node.node_id): node.last_activated_at for node in self.grid.get_nodes()}
+
+    def node_keys(self) -> dict[int, str]:
+        """Return the SHA-256 of the public key that each connected node has authenticated with."""
+        return {
+            int(node.node_id): hashlib.sha256(node.public_key).hexdigest()
+            for node in self.grid.get_nodes()
+        }
 
     def name(self, node: int) -> str:
         """Return the name of a node in logs."""

@@ -39,11 +39,6 @@ def draw_context() -> tuple[bytes, bytes]:
     return bytes(secret), bytes(public)
 
 
-def ciphertexts(length: int) -> int:
-    """Return how many ciphertexts a vector takes."""
-    return -(-length // NUMBERS)
-
-
 def encrypt(public: bytes, vector: RingArray) -> list[bytes]:
     """Return a vector as ciphertexts; the context must not contain the secret key."""
     context = _load(public)
@@ -66,12 +61,17 @@ class BfvTotal:
         self._context = _load(self.public)
         self._totals: list[Any] = []
 
-    def add(self, parts: Sequence[bytes]) -> None:
-        """Add a client's ciphertexts; refuse invalid ones."""
+    def read(self, parts: Sequence[bytes]) -> list[Any]:
+        """Return a client's ciphertexts; refuse invalid ones."""
         vectors = [_vector(self._context, part) for part in parts]
         sizes = [LIMBS * len(piece) for piece in _pieces(np.zeros(self.length, np.uint64))]
         if [vector.size() for vector in vectors] != sizes:
             raise RefusedError("ciphertexts hold another number of values than requested")
+        return vectors
+
+    def add(self, parts: Sequence[bytes]) -> None:
+        """Add a client's ciphertexts; refuse invalid ones."""
+        vectors = self.read(parts)
         if not self._totals:
             self._totals = vectors
         else:

@@ -1,23 +1,27 @@
 """Sums of integers under BFV, the sides of client and server.
 
-One of the clients draws the keys. All clients encrypt for it, the server adds the ciphertexts, and
-the key-holder decrypts the sum and nothing else. This holds as long as server and key-holder do not
-collude and the server sends it the sum: a key-holder cannot distinguish a sum from a single vector.
-Therefore models are summed under masks, and statistics too unless a recipe says `bfv`.
+One of the clients draws the keys, and all clients encrypt for it. The server carries the signed
+ciphertexts. The key-holder verifies every signature, adds the ciphertexts up itself and decrypts
+the sum and nothing else, so that a lying server cannot pass off a single vector as the sum. Its
+receipt names every ciphertext of the sum, and each client looks for its own in there.
+
+The key-holder could decrypt single ciphertexts: it is trusted with the statistics. Therefore models
+are summed under masks, and statistics too unless a recipe says `bfv`.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from fedbb.errors import PrivacyError, RefusedError
+from fedbb.errors import PrivacyError, RefusedError, TooFewError
+from fedbb.records import IntArray
 from fedbb.secagg.bfv.cipher import (
     MOST_CLIENTS,
     BfvTotal,
-    ciphertexts,
     decrypt,
     draw_context,
     encrypt,
@@ -27,18 +31,21 @@ from fedbb.secagg.protocol.canonical import (
     canonical_json,
     parse_record,
     read_clients,
+    read_flag,
     read_hex,
     read_integer,
+    read_text,
 )
 from fedbb.secagg.protocol.messages import (
     AttemptId,
+    Part,
     SignedMessage,
     check_group,
     sign_message,
-    verify_agreements,
     verify_message,
 )
-from fedbb.secagg.protocol.roster import AGGREGATOR
+from fedbb.secagg.protocol.replay_guard import Journal
+from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
 from fedbb.secagg.protocol.secure_aggregation import (
     CohortChangedError,
     StageExchange,
@@ -51,19 +58,17 @@ from fedbb.secagg.protocol.secure_aggregation import (
 )
 
 STAGES = ("context", "encrypt", "decrypt")
-RECEIPT = "receipt"
-"""A client signs that it took part; the key-holder sees this, but not the client's ciphertext."""
-
-_FIELDS = frozenset(("run", "round", "attempt", "token", "cohort", "context"))
+_FIELDS = frozenset(("run", "round", "attempt", "token", "cohort", "context", "view"))
 
 
 @dataclass(frozen=True, repr=False)
 class KeyHolderState:
-    """The state of the key-holder between stages: the context with its secret key."""
+    """The state of the key-holder between stages: the context with its secret key, and its view."""
 
     attempt_id: AttemptId
     cohort: tuple[int, ...]
     context: bytes
+    view: str = ""
 
 
 @dataclass(eq=False, repr=False)
@@ -81,7 +86,7 @@ class BfvSumClient(SumClient):
         if stage == "context":
             answer = self._draw_context(message)
         elif stage == "encrypt":
-            answer = self._encrypt(message, values)
+            answer = self._encrypt(message, values, view)
         else:
             answer = self._decrypt(message)
         return sign_message(answer, self.roster, self.identity)
@@ -101,49 +106,101 @@ class BfvSumClient(SumClient):
         self.holder_state = KeyHolderState(message.attempt_id, cohort, secret)
         return self._reply(message, {"cohort": list(cohort)}, public)
 
-    def _encrypt(self, message: SignedMessage, values: Values) -> SignedMessage:
-        """Return this client's numbers, encrypted for the key-holder."""
-        cohort = self._check_cohort(message)
+    def _encrypt(self, message: SignedMessage, values: Values, view: str) -> SignedMessage:
+        """Return this client's numbers, encrypted for the one key-holder of the round."""
+        attempt_id, cohort = message.attempt_id, self._check_cohort(message)
         if len(message.parts) != 1:
             raise RefusedError("a sum under BFV has one key-holder")
-        context = verify_message(message.parts[0], self.roster, "context", None, message.attempt_id)
+        context = verify_message(message.parts[0], self.roster, "context", None, attempt_id)
         if context.sender not in cohort or context.clients("cohort") != cohort:
             raise RefusedError("the key-holder has keys for another cohort")
         if len(context.parts) != 1:
             raise RefusedError("a key-holder gives one context")
-        self._guard.begin(message.attempt_id)
+        self._guard.begin(attempt_id)
+        self._guard.bind_view(attempt_id, view)
         vector = self._vector(message, values, len(cohort), whole=True)
-        same = self._guard.is_same(message.attempt_id, vector)
-        receipt = SignedMessage(message.attempt_id, RECEIPT, self.client, {"same": same})
-        signed = sign_message(receipt, self.roster, self.identity)
-        return self._reply(message, {}, signed, *encrypt(bytes(context.parts[0]), vector))
+        same = self._guard.is_same(attempt_id, vector)
+        parts = encrypt(bytes(context.parts[0]), vector)
+        self._guard.disclose(attempt_id)
+        self._guard.encrypt_for(attempt_id, context.sender, _digest(parts))
+        if self.holder_state is not None and self.holder_state.attempt_id == attempt_id:
+            self.holder_state = replace(self.holder_state, view=view)
+        return self._reply(message, {"view": view, "same": same}, *parts)
 
     def _decrypt(self, message: SignedMessage) -> SignedMessage:
-        """Decrypt a sum once, if enough clients signed that they are part of it; drop the key."""
+        """Add up the clients' ciphertexts, decrypt the sum once, and drop the key."""
         state = self.holder_state
         if state is None or state.attempt_id != message.attempt_id:
             raise RefusedError(f"client {self.client} holds no keys for this sum")
         survivors = message.clients("survivors")
         check_group(self.client, survivors, state.cohort, self.roster.needed(len(state.cohort)))
         length = read_integer(message.facts.get("length"), "the vector's length", 1)
-        if len(message.parts) != len(survivors) + ciphertexts(length):
-            raise RefusedError("receipts or ciphertexts are missing")
-        receipts = message.parts[: len(survivors)]
-        signers, same = verify_agreements(
-            receipts, RECEIPT, state.attempt_id, self.roster, survivors
-        )
-        if signers < len(survivors):
-            raise RefusedError("not every client of the sum has signed that it is part of it")
+        if len(message.parts) != len(survivors):
+            raise RefusedError("a sum needs one signed ciphertext from each of its clients")
+        total, digests, same = BfvTotal(state.context, length), [], True
+        for client, part in zip(survivors, message.parts, strict=True):
+            given = verify_message(part, self.roster, "encrypt", client, state.attempt_id)
+            if given.facts.get("view") != state.view:
+                raise RefusedError(f"client {client} received another recipe than this one")
+            same &= read_flag(given.facts.get("same"), "whether a vector is the same")
+            total.add([bytes(piece) for piece in given.parts])
+            digests.append(_digest(given.parts))
         self._guard.reveal(state.attempt_id, survivors, same=same)
-        total = decrypt(state.context, [bytes(part) for part in message.parts[len(survivors) :]])
-        if len(total) != length:
+        result = decrypt(state.context, total.parts())
+        if len(result) != length:
             raise RefusedError("the decrypted vector has another length")
         self.holder_state = None
-        return self._reply(message, {}, as_bytes(total))
+        facts = {"survivors": list(survivors), "sha256": digests}
+        return self._reply(message, facts, as_bytes(result))
+
+
+def verify_receipt(
+    receipt: Part, roster: Roster, client: int, journal: Journal, totals: IntArray
+) -> None:
+    """Verify, at a client, what the key-holder signed about a sum.
+
+    Args:
+        receipt: the key-holder's answer, which the server passes on.
+        roster: the roster pinned at the client.
+        client: the client.
+        journal: the client's decisions, with the digest of its ciphertext and its key-holder.
+        totals: the sum as the server tells it.
+
+    Raises:
+        RefusedError: another key-holder signed, the client's own ciphertext is not in the sum, or
+            the key-holder decrypted another sum.
+    """
+    message = verify_message(receipt, roster, "decrypt", None)
+    encrypted = journal.lookup(f"encrypted {message.attempt_id.token}")
+    if encrypted != f"for {message.sender}: {_digest_of(client, message)}":
+        raise RefusedError("this client's own ciphertext is not in the receipt of its key-holder")
+    if [bytes(part) for part in message.parts] != [bytes(as_bytes(totals.view(np.uint64)))]:
+        raise RefusedError("the key-holder decrypted other sums than the server tells")
+
+
+def _digest_of(client: int, receipt: SignedMessage) -> str:
+    """Return the digest of a client's ciphertexts in a receipt, empty if there is none."""
+    survivors, digests = receipt.clients("survivors"), receipt.facts.get("sha256")
+    if not isinstance(digests, list) or len(digests) != len(survivors):
+        raise RefusedError("a receipt must name one ciphertext for each client")
+    return read_text(dict(zip(survivors, digests, strict=True)).get(client, ""), "a digest")
+
+
+def _digest(parts: Sequence[Part]) -> str:
+    """Return the SHA-256 of a client's ciphertexts, each with its length."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8, "little"))
+        total.update(part)
+    return total.hexdigest()
 
 
 def _save(state: KeyHolderState) -> bytes:
-    facts = {"cohort": list(state.cohort), "context": state.context.hex()}
+    facts = {
+        "cohort": list(state.cohort),
+        "context": state.context.hex(),
+        "view": state.view,
+    }
     return canonical_json(asdict(state.attempt_id) | facts)
 
 
@@ -151,7 +208,8 @@ def _load(saved: bytes) -> KeyHolderState:
     record = parse_record(saved, "a saved key-holder", _FIELDS)
     attempt_id = AttemptId.read(record, "a saved key-holder")
     cohort = read_clients(record["cohort"], "its cohort")
-    return KeyHolderState(attempt_id, cohort, read_hex(record["context"], "its context"))
+    view = read_text(record["view"], "its view")
+    return KeyHolderState(attempt_id, cohort, read_hex(record["context"], "its context"), view)
 
 
 class BfvSumServer(SumServer):
@@ -171,9 +229,15 @@ class BfvSumServer(SumServer):
         """Return the sum of one attempt and its clients."""
         exchange.require("context", cohort, self.roster.least)
         attempt = _Attempt(request, cohort, exchange)
+        if not attempt.open():
+            raise CohortChangedError(cohort[1:])
         present = attempt.collect()
         if attempt.holder not in present:
-            raise CohortChangedError(present)
+            raise TooFewError(
+                f"{exchange.attempt_id}: client {attempt.holder}, which holds the keys, dropped "
+                "out; the others encrypt for nobody else in this round. Nothing was decrypted, and "
+                "the sum can be repeated once the client is back"
+            )
         return attempt.reveal(present), present
 
 
@@ -185,8 +249,8 @@ class _Attempt:
     cohort: tuple[int, ...]
     exchange: StageExchange
     _context: bytes = b""
-    _total: BfvTotal | None = None
-    _receipts: dict[int, bytes] = field(default_factory=dict)
+    _check: BfvTotal | None = None
+    _given: dict[int, bytes] = field(default_factory=dict)
     _sum: RingArray | None = None
 
     @property
@@ -194,24 +258,25 @@ class _Attempt:
         """The client that draws the keys."""
         return self.cohort[0]
 
+    def open(self) -> bool:
+        """Let the key-holder draw keys; return whether it did."""
+        facts = {"cohort": list(self.cohort)}
+        return bool(self.exchange.broadcast("context", [self.holder], self._accept_context, facts))
+
     def collect(self) -> tuple[int, ...]:
-        """Add the clients' ciphertexts as they arrive; return who is left of the cohort."""
-        facts: dict[str, object] = {"cohort": list(self.cohort)}
-        if not self.exchange.broadcast("context", [self.holder], self._accept_context, facts):
-            return self.cohort[1:]
-        facts |= {"length": self.request.length}
-        return self.exchange.broadcast("encrypt", self.cohort, self._add, facts, [self._context])
+        """Collect the clients' signed ciphertexts; return who is left of the cohort."""
+        facts = {"cohort": list(self.cohort), "length": self.request.length}
+        return self.exchange.broadcast("encrypt", self.cohort, self._keep, facts, [self._context])
 
     def reveal(self, survivors: tuple[int, ...]) -> RingArray:
         """Return the sum as the key-holder decrypts it."""
         self.exchange.require("encrypt", survivors, self.exchange.roster.needed(len(self.cohort)))
-        assert self._total is not None
         holders = self.exchange.broadcast(
             "decrypt",
             [self.holder],
             self._accept_sum,
             {"survivors": list(survivors), "length": self.request.length},
-            [*(self._receipts[client] for client in survivors), *self._total.parts()],
+            [self._given[client] for client in survivors],
         )
         self.exchange.require("decrypt", holders, 1)
         assert self._sum is not None
@@ -220,18 +285,19 @@ class _Attempt:
     def _accept_context(self, message: SignedMessage, data: bytes) -> None:
         if message.clients("cohort") != self.cohort or len(message.parts) != 1:
             raise RefusedError("it is not a context for this cohort")
-        self._total = BfvTotal(bytes(message.parts[0]), self.request.length)
+        self._check = BfvTotal(bytes(message.parts[0]), self.request.length)
         self._context = data
 
-    def _add(self, message: SignedMessage, _: bytes) -> None:
-        if self._total is None or len(message.parts) != 1 + ciphertexts(self.request.length):
-            raise RefusedError("it is not the requested vector")
-        receipt, *parts = (bytes(part) for part in message.parts)
-        roster = self.exchange.roster
-        verify_agreements([receipt], RECEIPT, message.attempt_id, roster, [message.sender])
-        self._total.add(parts)
-        self._receipts[message.sender] = receipt
+    def _keep(self, message: SignedMessage, data: bytes) -> None:
+        # What the key-holder would refuse must not be passed on to it: there would be no sum.
+        assert self._check is not None
+        if message.facts.get("view") != self.request.view:
+            raise RefusedError("it received another recipe")
+        read_flag(message.facts.get("same"), "whether a vector is the same")
+        self._check.read([bytes(part) for part in message.parts])
+        self._given[message.sender] = data
 
-    def _accept_sum(self, message: SignedMessage, _: bytes) -> None:
+    def _accept_sum(self, message: SignedMessage, data: bytes) -> None:
         (content,) = message.sized(self.request.length * WORD.itemsize)
         self._sum = np.frombuffer(content, WORD).astype(np.uint64)
+        self.exchange.receipt = data

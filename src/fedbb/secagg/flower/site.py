@@ -6,7 +6,7 @@ Run, round and stage of a message are those that the server has signed.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -23,7 +23,6 @@ from fedbb.records import ClientUpdate, FloatArray, IntArray, ModelState
 from fedbb.secagg.cbr import Agreement, Contributor
 from fedbb.secagg.client_secrets import ClientSecrets, ClientStore, RosterKeys, read_site_keys
 from fedbb.secagg.flower.serde import (
-    SCORING,
     SiteMessage,
     pack_answer,
     pack_number,
@@ -31,6 +30,7 @@ from fedbb.secagg.flower.serde import (
     weigh_scores,
 )
 from fedbb.secagg.protocol.messages import AttemptId, verify_message
+from fedbb.secagg.protocol.replay_guard import SCORING, FileJournal, RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import Values
 from fedbb.secagg.round import (
@@ -46,6 +46,9 @@ from fedbb.state import digest
 from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb")
+
+RUNS = ".private-runs"
+"""The journal of the private runs that a site took part in, in its state folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +66,28 @@ class SecureSite:
         signed = verify_message(message.data, roster, message.stage, AGGREGATOR)
         attempt_id, run = signed.attempt_id, signed.attempt_id.run
         store = self._open_store(run)
+        limit = self._run_limit()
         if message.stage == COMMIT:
+            limit.check(run)
             secrets = store.commit(self._declare())
-            return StatisticsClient(run, client, roster, secrets).commit_statistics(message.data)
+            statistics = StatisticsClient(run, client, roster, secrets, store.journal)
+            return statistics.commit_statistics(message.data)
         if message.stage == CONFIRM:
-            statistics = StatisticsClient(run, client, roster, store.load())
+            statistics = StatisticsClient(run, client, roster, store.load(), store.journal)
             sums, answer = statistics.confirm(message.data, self.agreement.terms)
             store.confirm(sums)
             return answer
         scheme = self.recipe.privacy if attempt_id.round == STATISTICS_ROUND else MASKED
-        summing = sum_client(scheme, client, self.keys.identity, roster, store.journal, run)
+        summing = sum_client(
+            scheme,
+            client,
+            self.keys.identity,
+            roster,
+            store.journal,
+            run=run,
+            rounds=self.agreement.rounds,
+            runs=limit,
+        )
         with store.stage_of(summing, f"{scheme}.json"):
             secrets = store.load()
             values: Values = partial(self._vector, secrets, attempt_id, message)
@@ -84,7 +99,9 @@ class SecureSite:
         if attempt_id.round == STATISTICS_ROUND:
             return view_digest(self.agreement)
         model = None if message.state is None else digest(message.state)
-        return view_digest(self.agreement, secrets.sums, model, message.state_rounds)
+        return view_digest(
+            self.agreement, secrets.sums, model, message.state_rounds, message.broadcast
+        )
 
     def _vector(
         self, secrets: ClientSecrets, attempt_id: AttemptId, message: SiteMessage
@@ -104,14 +121,15 @@ class SecureSite:
             raise RunError("this site has other data than when the run began")
         update = None
         if contributor.info.samples > 0:
-            state_round = message.state_rounds.get(site.client)
-            update = self._train(site, attempt_id, message.state, state_round)
-        return contributor.vector(message.state, update, secrets.sums)
+            update = self._train(site, attempt_id, message.state, message)
+        shapes = site.statistic_shapes(message.state, attempt_id.round)
+        return contributor.vector(message.state, update, secrets.sums, shapes)
 
     def _train(
-        self, site: Site, attempt_id: AttemptId, state: ModelState, state_round: int | None
+        self, site: Site, attempt_id: AttemptId, state: ModelState, message: SiteMessage
     ) -> ClientUpdate:
-        job = TrainJob(site.client, attempt_id.round, self.recipe.seed, state)
+        state_round = message.state_rounds.get(site.client)
+        job = TrainJob(site.client, attempt_id.round, self.recipe.seed, state, message.broadcast)
         client_state = open_client_state(self.settings.state, attempt_id.run, RecordDict())
         request = TrainRequest(job, attempt_id.attempt, attempt_id.run, state_round)
         done = site.train(request, client_state)
@@ -122,6 +140,12 @@ class SecureSite:
     def _declare(self) -> IntArray:
         info = open_site(self.recipe, self.settings).info()
         return Contributor(info, self.agreement).statistics()
+
+    def _run_limit(self) -> RunLimit:
+        """Return how many runs this site takes part in, as its own settings say."""
+        assert self.settings.state is not None
+        journal = FileJournal(self.settings.state / RUNS)
+        return RunLimit(journal, self.keys.roster.digest, self.settings.private_runs)
 
     def _open_store(self, run: str) -> ClientStore:
         assert self.settings.state is not None
@@ -148,7 +172,10 @@ def open_secure_site(recipe: Recipe, settings: SiteSettings) -> SecureSite:
 def report_number(recipe: Recipe, settings: SiteSettings) -> RecordDict:
     """Return this site's number, after checking that it can take part."""
     open_secure_site(recipe, settings)
-    return pack_number(settings.client, open_site(recipe, settings).outline())
+    outline = open_site(recipe, settings).outline()
+    if settings.whole:  # statistics of this site's data alone
+        outline = replace(outline, mean=None, std=None)
+    return pack_number(settings.client, outline)
 
 
 def answer_message(recipe: Recipe, settings: SiteSettings, content: RecordDict) -> RecordDict:

@@ -177,6 +177,7 @@ class MaskedSumClient(SumClient):
         """Decrypt the others' shares, and return this client's masked vector."""
         held = {**attempt.held, **self._decrypt_shares(attempt, message)}
         whole = read_flag(message.facts.get("whole"), "whether numbers are whole")
+        self._guard.bind_view(attempt.attempt_id, view)
         vector = self._vector(message, values, len(attempt.cohort), whole=whole)
         same = self._guard.is_same(attempt.attempt_id, vector)
         self._add_masks(attempt, vector, view)
@@ -204,11 +205,10 @@ class MaskedSumClient(SumClient):
         if alive != attempt.survivors or {*alive, *dead} != set(attempt.cohort):
             raise RefusedError("the survivors are not those that this client has agreed to")
         needed = self.roster.needed(len(attempt.cohort))
-        signers, same = verify_agreements(
-            message.parts, "agree", attempt.attempt_id, self.roster, alive
-        )
+        signers, same = verify_agreements(message.parts, attempt.attempt_id, self.roster, alive)
         if signers < needed:
             raise RefusedError(f"{signers} survivors agree to their list; {needed} are needed")
+        self._guard.disclose(attempt.attempt_id)
         self._guard.reveal(attempt.attempt_id, alive, same=same)
         seeds = b"".join(attempt.held[client].first for client in alive)
         masks = b"".join(attempt.held[client].second for client in dead)

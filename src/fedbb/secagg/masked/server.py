@@ -8,16 +8,19 @@ nor t−1 of them can read a vector.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from fedbb.errors import PrivacyError, RefusedError
+from fedbb.records import ClientFailure
 from fedbb.secagg.masked.client import ENCRYPTED_SHARE, Pair
 from fedbb.secagg.primitives.fixed_point import WORD, RingArray, add_masks
 from fedbb.secagg.primitives.keys import KEY, public_key
-from fedbb.secagg.primitives.shamir import SHARE, combine
+from fedbb.secagg.primitives.shamir import SHARE, recover
 from fedbb.secagg.protocol.key_derivation import pair_mask_key, seed_commitment, self_mask_key
 from fedbb.secagg.protocol.messages import SignedMessage, verify_agreements
 from fedbb.secagg.protocol.secure_aggregation import (
@@ -26,6 +29,8 @@ from fedbb.secagg.protocol.secure_aggregation import (
     SumRequest,
     SumServer,
 )
+
+log = logging.getLogger("fedbb")
 
 HASH = 32
 
@@ -61,6 +66,7 @@ class _Attempt:
     _encrypted: dict[int, dict[int, bytes]] = field(default_factory=dict)
     _agreed: dict[int, bytes] = field(default_factory=dict)
     _shares: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    _liars: set[int] = field(default_factory=set)
 
     def prepare(self) -> tuple[int, ...]:
         """Collect public keys and encrypted shares; return the clients that gave both."""
@@ -92,7 +98,7 @@ class _Attempt:
             [self._agreed[client] for client in signers],
         )
         self._require("unmask", holders)
-        self._unmask(total, survivors, dead, holders[: self.needed])
+        self._unmask(total, survivors, dead, holders)
         return total, survivors
 
     @property
@@ -133,7 +139,7 @@ class _Attempt:
         self, message: SignedMessage, data: bytes, survivors: Sequence[int]
     ) -> None:
         # An agreement that the clients would refuse must not be shown to them.
-        verify_agreements([data], "agree", message.attempt_id, self.exchange.roster, survivors)
+        verify_agreements([data], message.attempt_id, self.exchange.roster, survivors)
         self._agreed[message.sender] = data
 
     def _accept_unmasking(self, message: SignedMessage, alive: int, dead: int) -> None:
@@ -146,13 +152,8 @@ class _Attempt:
         """Remove the survivors' self masks, and their masks with clients that dropped out."""
         roster, attempt_id = self.exchange.roster, self.exchange.attempt_id
         view = self.request.view
-        seeds = self._combine(alive, {holder: self._shares[holder][0] for holder in holders})
-        secrets = self._combine(dead, {holder: self._shares[holder][1] for holder in holders})
-        for client, seed in seeds.items():
-            found = seed_commitment(roster, attempt_id, client, seed)
-            self._check(found, self._commitments[client], client)
-        for client, secret in secrets.items():
-            self._check(public_key(secret), self._keys[client].second, client)
+        seeds = self._recover(alive, 0, holders, self._is_seed)
+        secrets = self._recover(dead, 1, holders, self._is_mask_key)
         own = [self_mask_key(roster, attempt_id, client, seed) for client, seed in seeds.items()]
         added: list[bytes] = []
         subtracted: list[bytes] = []
@@ -163,21 +164,46 @@ class _Attempt:
                 (added if client < gone else subtracted).append(key)
         add_masks(total, subtracted, [*own, *added])
 
-    def _combine(self, owners: Sequence[int], given: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Return the owners' secrets; each holder gave its shares in the owners' order."""
-        secrets = {}
+    def _recover(
+        self,
+        owners: Sequence[int],
+        which: int,
+        holders: Sequence[int],
+        is_right: Callable[[int, bytes], bool],
+    ) -> dict[int, bytes]:
+        """Return the owners' secrets; each holder gave its shares in the owners' order.
+
+        Holders of false shares are named, and their other shares are used last.
+        """
+        secrets: dict[int, bytes] = {}
         for place, owner in enumerate(owners):
             here = slice(place * SHARE, (place + 1) * SHARE)
-            secrets[owner] = combine({holder: shares[here] for holder, shares in given.items()})
+            order = sorted(holders, key=lambda holder: (holder in self._liars, holder))
+            given = {holder: self._shares[holder][which][here] for holder in order}
+            secret, liars = recover(given, self.needed, partial(is_right, owner))
+            if secret is None:
+                raise PrivacyError(self._describe_loss(owner, len(given)))
+            self._liars.update(liars)
+            secrets[owner] = secret
+            for liar in liars:
+                reason = f"gave a share of client {owner}'s secret that does not fit the others"
+                log.warning("%s: client %d %s", self.exchange.attempt_id, liar, reason)
+                self.exchange.false_shares.append(ClientFailure(liar, reason))
         return secrets
 
-    def _check(self, found: bytes, committed: bytes, client: int) -> None:
-        if found != committed:
-            raise PrivacyError(
-                f"{self.exchange.attempt_id}: the shares of client {client}'s secrets do not give "
-                "the secret that it committed to; some client gave a false share, and there is no "
-                "sum"
-            )
+    def _describe_loss(self, owner: int, shares: int) -> str:
+        return (
+            f"{self.exchange.attempt_id}: no {self.needed} of {shares} shares of client {owner}'s "
+            f"secret give what it committed to: either client {owner} gave false shares, or more "
+            f"than {shares - self.needed} of the others did. There is no sum"
+        )
+
+    def _is_seed(self, client: int, seed: bytes) -> bool:
+        roster, attempt_id = self.exchange.roster, self.exchange.attempt_id
+        return seed_commitment(roster, attempt_id, client, seed) == self._commitments[client]
+
+    def _is_mask_key(self, client: int, secret: bytes) -> bool:
+        return public_key(secret) == self._keys[client].second
 
     def _others(self, client: int) -> list[int]:
         return [other for other in self.cohort if other != client]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,6 +48,14 @@ class Identity:
         """Return the signature of a message."""
         return self._key.sign(message)
 
+    def digest(self, content: bytes | memoryview) -> str:
+        """Return a digest of content that cannot be guessed without the private key.
+
+        Its key is derived: the private key itself only signs.
+        """
+        key = derived_key(self.secret, b"fedbb journal")
+        return hmac.new(key, content, hashlib.sha256).hexdigest()
+
     @cached_property
     def _key(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(self.secret)
@@ -62,13 +71,13 @@ def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def fingerprint(public: bytes) -> str:
-    """Return a short digest of a public key, which people compare by telephone.
+    """Return 128 bits of the digest of a public key, which people compare by telephone.
 
     >>> fingerprint(bytes(32))
-    '6668-7aad-f862-bd77'
+    '6668-7aad-f862-bd77-6c8f-c18b-8e9f-8e20'
     """
     digest = hashlib.sha256(public).hexdigest()
-    return "-".join(digest[start : start + 4] for start in range(0, 16, 4))
+    return "-".join(digest[start : start + 4] for start in range(0, 32, 4))
 
 
 def public_key(secret: bytes) -> bytes:

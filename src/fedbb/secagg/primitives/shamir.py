@@ -12,13 +12,23 @@ of all masks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
 
 from fedbb.errors import RefusedError
 from fedbb.secagg.primitives.keys import Entropy
 
 PRIME = 2**256 + 297
+MOST_SUBSETS = 5000
+"""Subsets of shares that are tried before a secret is given up.
+
+Of 50 holders with threshold 34, five false shares leave one subset in 490 without any of them.
+"""
+
 SECRET = 32
 SHARE = 33
 
@@ -43,6 +53,57 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
     if secret >= 2 ** (8 * SECRET):
         raise RefusedError("shares of a secret do not belong together")
     return secret.to_bytes(SECRET, "big")
+
+
+def recover(
+    shares: Mapping[int, bytes], threshold: int, is_right: Callable[[bytes], bool]
+) -> tuple[bytes | None, tuple[int, ...]]:
+    """Return a secret from shares of which some may be false, and who gave a false one.
+
+    One false share is always found. Several that were chosen together may cancel out in a subset;
+    the secret is right then too, but shares outside of that subset seem false.
+
+    Args:
+        shares: a share of each holder, at least as many as the threshold; first ones first.
+        threshold: how many right shares recover the secret.
+        is_right: whether a secret is the one that its owner committed to.
+
+    Returns:
+        The secret, None if no subset that was tried gives it, and the holders whose shares do not
+        fit the others, if one of them was in the way.
+    """
+    for tried, holders in enumerate(_subsets(list(shares), threshold)):
+        try:
+            secret = combine({holder: shares[holder] for holder in holders})
+        except RefusedError:
+            continue
+        if is_right(secret):
+            right = {holder: shares[holder] for holder in holders}
+            others = [holder for holder in sorted(shares) if holder not in right] if tried else []
+            return secret, tuple(k for k in others if not _fits(right, k, shares[k]))
+    return None, ()
+
+
+def _subsets(holders: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+    """Yield subsets of the holders: all of them, or random ones if there are too many."""
+    if math.comb(len(holders), size) <= MOST_SUBSETS:
+        yield from combinations(holders, size)
+        return
+    yield tuple(holders[:size])
+    # Which subsets are tried is no secret, and equal messages give equal results.
+    rng = np.random.default_rng(len(holders))
+    for _ in range(MOST_SUBSETS):
+        yield tuple(sorted(rng.choice(holders, size, replace=False).tolist()))
+
+
+def _fits(right: Mapping[int, bytes], holder: int, share: bytes) -> bool:
+    """Tell whether a share is of the polynomial through the right ones."""
+    # In place of any of them it gives the same constant term.
+    replaced = {k: right[k] for k in sorted(right)[1:]} | {holder: share}
+    try:
+        return combine(replaced) == combine(right)
+    except RefusedError:
+        return False
 
 
 def read_share(share: bytes) -> int:

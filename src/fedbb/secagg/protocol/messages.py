@@ -143,7 +143,6 @@ def verify_message(
 
 def verify_agreements(
     parts: Sequence[Part],
-    stage: str,
     attempt_id: AttemptId,
     roster: Roster,
     survivors: Sequence[int],
@@ -157,10 +156,10 @@ def verify_agreements(
     """
     signers, same = set(), True
     for part in parts:
-        agreed = verify_message(part, roster, stage, None, attempt_id)
+        agreed = verify_message(part, roster, "agree", None, attempt_id)
         if agreed.sender not in survivors:
             raise RefusedError(f"client {agreed.sender} signed and is not among the survivors")
-        if stage == "agree" and agreed.clients("survivors") != tuple(survivors):
+        if agreed.clients("survivors") != tuple(survivors):
             raise RefusedError(f"client {agreed.sender} has agreed to another list of survivors")
         same &= read_flag(agreed.facts.get("same"), "whether a vector is the same")
         signers.add(agreed.sender)

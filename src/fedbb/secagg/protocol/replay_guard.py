@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import hmac
 import json
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,9 +24,18 @@ from fedbb.secagg.primitives.keys import Identity
 from fedbb.secagg.protocol.canonical import canonical_json
 from fedbb.secagg.protocol.messages import AttemptId
 
+log = logging.getLogger("fedbb")
+
+SCORING = 2**40
+"""Added to a round's number, the number of the sum in which that round's model is scored."""
+
 
 class Journal(Protocol):
     """Decisions by key; the first decision about a key is final."""
+
+    def decided(self) -> list[str]:
+        """Return every key about which there is a decision."""
+        ...
 
     def lookup(self, key: str) -> str | None:
         """Return the decision about a key, or None."""
@@ -40,18 +49,112 @@ class Journal(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class RunLimit:
+    """How many runs under one roster a client takes part in.
+
+    Two runs over the same data whose sums differ in one client reveal that client's part by their
+    difference. A resumed run keeps its name, and is the same run.
+
+    Args:
+        journal: where the runs are kept; it outlives every run.
+        roster: the digest of the roster.
+        allowed: how many runs; above 1 the owner of the data has consented to the difference.
+    """
+
+    journal: Journal
+    roster: str
+    allowed: int = 1
+
+    def check(self, run: str) -> None:
+        """Refuse a run that `admit` would refuse, without counting it."""
+        known = [self.journal.lookup(self._key(number)) for number in self._numbers()]
+        if run not in known and None not in known:
+            raise RefusedError(self._refusal(str(known[-1])))
+
+    def admit(self, run: str) -> None:
+        """Count a run, once, or refuse it; the decision survives a restart."""
+        before = None
+        for number in self._numbers():
+            before = self.journal.record(self._key(number), run)
+            if before in (None, run):
+                if number > 1:
+                    log.warning(
+                        "%s is run %d of %d allowed under this roster: the difference of two runs "
+                        "may reveal what this client added",
+                        run,
+                        number,
+                        self.allowed,
+                    )
+                return
+        raise RefusedError(self._refusal(str(before)))
+
+    def _numbers(self) -> range:
+        return range(1, self.allowed + 1)
+
+    def _key(self, number: int) -> str:
+        return f"run {number} under {self.roster}"
+
+    def _refusal(self, before: str) -> str:
+        return (
+            f"this site has taken part in {before}, and takes part in {self.allowed} private "
+            f"{'run' if self.allowed == 1 else 'runs'} under one roster: the difference of two may "
+            "reveal what one site added. Continue that run, or consent at the site with "
+            f"allowed-private-runs = {self.allowed + 1} in site.toml"
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplayGuard:
-    """A client's decisions in secure sums, each in its journal before the client acts on it."""
+    """A client's decisions in secure sums, each in its journal before the client acts on it.
+
+    Args:
+        client: the client.
+        identity: its private key.
+        journal: where its decisions are kept.
+        rounds: how many rounds the agreed recipe has; None for any number.
+        runs: the runs that it takes part in; None for any.
+    """
 
     client: int
     identity: Identity
     journal: Journal
+    rounds: int | None = None
+    runs: RunLimit | None = None
 
     def begin(self, attempt_id: AttemptId) -> None:
-        """Take part in an attempt, once."""
+        """Take part in an attempt, once; new rounds must rise, up to the agreed number."""
+        self._check_round(attempt_id)
         if self.journal.record(f"begun {attempt_id.token}", str(attempt_id)) is not None:
             raise RefusedError(f"client {self.client} has begun this attempt before: {attempt_id}")
+
+    def bind_view(self, attempt_id: AttemptId, view: str) -> None:
+        """Compute under one view in a round, in all of its attempts."""
+        self._check_round(attempt_id)
+        if self.journal.record(_round_key(_VIEW, attempt_id), view) not in (None, view):
+            raise RefusedError(
+                f"client {self.client} has received another model, recipe or sums in round "
+                f"{attempt_id.round} of {attempt_id.run} before; it computes a round from one view"
+            )
+
+    def disclose(self, attempt_id: AttemptId) -> None:
+        """Count the run before anything about this client's vector can be learned from it."""
+        if self.runs is not None:
+            self.runs.admit(attempt_id.run)
+
+    def encrypt_for(self, attempt_id: AttemptId, holder: int, digest: str) -> None:
+        """Encrypt for one key-holder in a round, and remember the ciphertext.
+
+        Each key-holder decrypts one sum in a round. Two key-holders could decrypt two sums that
+        differ in one client.
+        """
+        before = self.journal.record(_round_key("key-holder", attempt_id), str(holder))
+        if before not in (None, str(holder)):
+            raise RefusedError(
+                f"client {self.client} has encrypted for client {before} in round "
+                f"{attempt_id.round} of {attempt_id.run}, and encrypts for nobody else"
+            )
+        self.journal.record(f"encrypted {attempt_id.token}", f"for {holder}: {digest}")
 
     def agree(self, attempt_id: AttemptId, survivors: Sequence[int]) -> None:
         """Agree to one list of survivors in an attempt."""
@@ -78,10 +181,38 @@ class ReplayGuard:
     def is_same(self, attempt_id: AttemptId, vector: RingArray) -> bool:
         """Return whether this client has given no other vector in this round."""
         # Keyed, because a digest of a few small integers could be guessed.
-        digest = hmac.new(self.identity.secret, as_bytes(vector), hashlib.sha256).hexdigest()
+        digest = self.identity.digest(as_bytes(vector))
         if self.journal.record(_round_key("vector", attempt_id), digest) not in (None, digest):
             self.journal.record(_round_key("changed", attempt_id), "yes")
         return self.journal.lookup(_round_key("changed", attempt_id)) is None
+
+    def _check_round(self, attempt_id: AttemptId) -> None:
+        """Refuse a round above the agreed number, or a new one that is not above all others.
+
+        A round whose view is known may be repeated: a server that crashed repeats its last one.
+        """
+        number, run = attempt_id.round, attempt_id.run
+        scored = number > SCORING
+        if self.rounds is not None and (number - SCORING if scored else number) > self.rounds:
+            raise RefusedError(f"{attempt_id} is not in the recipe, which has {self.rounds} rounds")
+        if self.journal.lookup(_round_key(_VIEW, attempt_id)) is not None:
+            return
+        last = max(
+            (known for known in self._rounds(run) if (known > SCORING) == scored), default=-1
+        )
+        if number <= last:
+            raise RefusedError(
+                f"client {self.client} has answered round {last} of {run}; new rounds must rise, "
+                f"and round {number} is below it"
+            )
+
+    def _rounds(self, run: str) -> Iterator[int]:
+        """Yield the rounds of a run in which this client has given a vector."""
+        start, end = f"{_VIEW} in round ", f" of {run}"
+        for key in self.journal.decided():
+            number = key[len(start) : -len(end)]
+            if key.startswith(start) and key.endswith(end) and number.isdecimal():
+                yield int(number)
 
 
 @dataclass(eq=False)
@@ -97,6 +228,11 @@ class FileJournal:
     durable: bool = True
     _known: dict[tuple[str | int, ...], str] = field(default_factory=dict, init=False, repr=False)
     _read: int = field(default=0, init=False, repr=False)
+
+    def decided(self, *of: int) -> list[str]:
+        """Return the keys of all decisions, or those `of` one client in a shared file."""
+        with self._locked():
+            return [str(key[-1]) for key in self._known if key[:-1] == of]
 
     def lookup(self, *key: str | int) -> str | None:
         """Return the decision about a key, or None."""
@@ -161,6 +297,10 @@ class SharedJournal:
     file: FileJournal
     client: int
 
+    def decided(self) -> list[str]:
+        """Return every key about which there is a decision."""
+        return self.file.decided(self.client)
+
     def lookup(self, key: str) -> str | None:
         """Return the decision about a key, or None."""
         return self.file.lookup(self.client, key)
@@ -168,6 +308,9 @@ class SharedJournal:
     def record(self, key: str, decision: str) -> str | None:
         """Store a decision unless there is one about this key; return the earlier one, or None."""
         return self.file.record(self.client, key, decision)
+
+
+_VIEW = "view"
 
 
 def _digest(clients: Sequence[int]) -> str:

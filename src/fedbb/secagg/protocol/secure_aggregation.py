@@ -22,7 +22,7 @@ from fedbb.secagg.protocol.messages import (
     sign_message,
     verify_message,
 )
-from fedbb.secagg.protocol.replay_guard import Journal, ReplayGuard
+from fedbb.secagg.protocol.replay_guard import Journal, ReplayGuard, RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
 
 
@@ -78,13 +78,19 @@ Accept = Callable[[SignedMessage, bytes], None]
 
 @dataclass(eq=False)
 class StageExchange:
-    """The server's side of the stages of one attempt: what it sends, and which clients failed."""
+    """The server's side of the stages of one attempt: what it sends, and which clients failed.
+
+    `receipt` is what a key-holder signed about the sum, if the scheme has one; `false_shares` names
+    clients that gave a false share of a secret and did not prevent the sum.
+    """
 
     roster: Roster
     identity: Identity
     attempt_id: AttemptId
     transport: Transport
     failures: list[ClientFailure] = field(default_factory=list)
+    receipt: bytes = b""
+    false_shares: list[ClientFailure] = field(default_factory=list)
 
     def broadcast(
         self,
@@ -173,12 +179,16 @@ class SumResult:
         clients: whose vectors it includes, in ascending order.
         failures: the other clients, and why they are missing.
         attempts: how many attempts with fresh keys it took.
+        receipt: what a key-holder signed about the sum, if the scheme has one.
+        false_shares: clients that gave a false share of a secret, which was not used.
     """
 
     values: FloatArray | IntArray
     clients: tuple[int, ...]
     failures: tuple[ClientFailure, ...] = ()
     attempts: int = 1
+    receipt: bytes = b""
+    false_shares: tuple[ClientFailure, ...] = ()
 
 
 class SecureAggregation(Protocol):
@@ -281,7 +291,14 @@ class SumServer(ABC):
             (gone for gone in failures if gone.client not in survivors),
             key=lambda gone: gone.client,
         )
-        return SumResult(values, tuple(survivors), tuple(missing), attempt)
+        return SumResult(
+            values,
+            tuple(survivors),
+            tuple(missing),
+            attempt,
+            exchange.receipt,
+            tuple(exchange.false_shares),
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -294,6 +311,8 @@ class SumClient:
         roster: the roster pinned at this client.
         journal: where its decisions are kept.
         run: the only run it takes part in; None for any.
+        rounds: how many rounds the agreed recipe has; None for any number.
+        runs: counts the runs that it takes part in; None for any number.
     """
 
     client: int
@@ -301,10 +320,12 @@ class SumClient:
     roster: Roster
     journal: Journal
     run: str | None = None
+    rounds: int | None = None
+    runs: RunLimit | None = None
 
     def __post_init__(self) -> None:
         self.roster.check_identity(self.client, self.identity)
-        self._guard = ReplayGuard(self.client, self.identity, self.journal)
+        self._guard = ReplayGuard(self.client, self.identity, self.journal, self.rounds, self.runs)
 
     def _check_run(self, attempt_id: AttemptId) -> None:
         if self.run is not None and attempt_id.run != self.run:
