@@ -35,9 +35,9 @@ def test_the_text_of_a_data_set_says_its_form_and_holds_no_arrays() -> None:
 
 
 def test_an_augmentation_is_active_if_it_changes_anything() -> None:
-    assert not Augmentation().active
-    assert Augmentation(crop=1).active
-    assert Augmentation(flip=True).active
+    assert not Augmentation().moves
+    assert Augmentation(crop=1).moves
+    assert Augmentation(flip=True).moves
 
 
 IMAGES = np.linspace(0, 1, 4 * 3 * 2 * 2, dtype=np.float32).reshape(4, 3, 2, 2)
