@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedbb.training.client_dataset import ClientDataset
 
 from benchmarks import results
 from benchmarks.steps import interval, time_pairs
@@ -22,7 +21,7 @@ from fedbb.methods import fedavg
 from fedbb.models.registry import build_model
 from fedbb.state import snapshot
 from fedbb.training.config import TrainJob
-from fedbb.training.local import train_client
+from fedbb.training.local import ClientDataset, train_client
 from fedbb.training.threads import keep_freed_memory
 
 PAIRS = {"small-cnn": 40, "resnet11": 20, "resnet56": 10}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import page
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -52,6 +54,15 @@ def test_steps_compare_both_tasks(tmp_path):
     for measured in tasks.values():
         assert measured["ratio"]["least"] <= measured["ratio"]["median"]
         assert measured["step_microseconds"] > measured["loss_alone_microseconds"]["pnb"] > 0
+
+
+def test_bf16_is_compared_with_float32(tmp_path):
+    run("precision", "--models", "small-cnn", "--pairs", "2", "--out", str(tmp_path))
+    result = read(tmp_path, "precision")
+    measured = result["models"]["small-cnn"]
+    assert measured["speed"]["least"] <= measured["speed"]["median"] <= measured["speed"]["most"]
+    assert measured["float32_images_per_second"] > 0
+    assert "| small CNN | " in page.precision(result)
 
 
 @pytest.mark.slow

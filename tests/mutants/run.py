@@ -159,8 +159,9 @@ def run_in_child(tree, tests, log):
     try:
         import pytest
 
-        options = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--timeout=120", "--no-header")
-        code = int(pytest.main([*options, *(f"tests/{test}" for test in tests)]))
+        options = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--timeout=120")
+        profile = "--hypothesis-profile=mutants"  # few examples: what breaks a law breaks it often
+        code = int(pytest.main([*options, profile, *(f"tests/{test}" for test in tests)]))
         place = str(sys.modules["fedbb"].__file__)
         code = code if place.startswith(str(tree)) else 4
     except BaseException:

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import fedbb
+from fedbb._util.table import make_frame
 from fedbb.errors import RunError
-from fedbb.runs.result import RoundRecord, make_frame
+from fedbb.runs.result import RoundRecord
 
 CLASSES = 3
 

@@ -120,6 +120,8 @@ def test_an_embedding_that_is_too_small_is_refused_before_any_round():
     network[0] = nn.Embedding(7, 2)
     with pytest.raises(RecipeError, match=r"cannot take the 2 token ids from 0 to 7 of .*range"):
         check_network(network, data, fedavg())
+    with pytest.raises(RecipeError, match=r"whole numbers are token ids.*give features as floats"):
+        check_network(build_model("mlp", 3, (2,)), data, fedavg())
 
 
 def test_a_loss_of_the_users_own_is_tried():

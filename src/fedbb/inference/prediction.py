@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from fedbb._util.names import nearest
 from fedbb._util.table import make_table, to_csv
+from fedbb.data.array_files import read_npz
 from fedbb.data.csv_table import CsvTable, read_class_column, read_csv, read_label_columns
 from fedbb.data.images.archive import Folder
 from fedbb.data.images.decode import IMAGE_FORMATS, ImageFormat, ImageSource, Request, decode_all
 from fedbb.data.registry import dataset_names, load_dataset
-from fedbb.data.sets.npz import read_npz
 from fedbb.data.transforms import as_images
 from fedbb.errors import DataError
 from fedbb.evaluation.metrics import Scores, score_logits
@@ -177,7 +177,7 @@ def _from_catalogue(name: str, info: ModelInfo) -> Samples:
             f"{_some(info.classes)}"
         )
     names = tuple(str(row) for row in range(len(dataset.test)))
-    return Samples(names, dataset.test.inputs, dataset.test.labels)
+    return Samples(names, np.asarray(dataset.test.inputs), dataset.test.labels)
 
 
 def _from_npz(path: Path, info: ModelInfo) -> Samples:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedbb._util.plugins import AllowedCode, check_code
 from fedbb.data.dataset import Dataset
-from fedbb.data.registry import find_entry
+from fedbb.data.registry import CATALOGUE, find_entry
 from fedbb.errors import RecipeError
 from fedbb.methods import Method, build_method, with_robust_merge
 from fedbb.models.registry import MODELS, check_name
@@ -129,7 +129,22 @@ def _check_partition(recipe: Recipe) -> None:
 
 
 def _check_stopping(recipe: Recipe) -> None:
-    if recipe.rounds.stops_early and recipe.data.validation == 0:
+    """Check that a run which stops early has validation data, as far as the recipe tells it.
+
+    Data of the user's may have a validation part; whether it has one is known once it is loaded.
+    """
+    entry = CATALOGUE.get(recipe.data.name)
+    has_own = entry is None or entry.origin == "your files"
+    check_stopping(recipe, has_own or recipe.data.validation > 0)
+
+
+def check_stopping(recipe: Recipe, has_validation: bool) -> None:
+    """Refuse to stop a run early by its test score.
+
+    Raises:
+        RecipeError: The run may stop early and has no validation data.
+    """
+    if recipe.rounds.stops_early and not has_validation:
         key = "patience" if recipe.rounds.patience is not None else "target"
         raise RecipeError(
             f"rounds.{key} needs data.validation above 0: a run that stops by its score on test "

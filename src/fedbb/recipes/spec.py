@@ -65,6 +65,7 @@ TABLE = GetPydanticSchema(_read_table)
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "data": ("normalize", "crop", "flip"),
     "data.partition": ("classes_per_client", "shards_per_client", "options"),
     "model": ("options", "weights", "freeze", "classifier"),
     "method": ("loss",),
@@ -99,6 +100,12 @@ class DataSpec(Section):
         long_tail: Size of the rarest class as a fraction of the most frequent; as it is if None.
         validation: Fraction of the training data held out to choose the best round.
         validation_by: Column whose values are held out whole, such as the patient.
+        normalize: How inputs are shifted and scaled: "training" by mean and deviation of all
+            training inputs, "federated" by the same from sums of each client, "none" not at all;
+            if None, as the data set does by itself.
+        crop: Pixels of padding before a random crop of training images; if None, as the data set
+            does by itself.
+        flip: Whether training images are mirrored at random; likewise.
         partition: How the training data is divided among clients.
     """
 
@@ -109,6 +116,9 @@ class DataSpec(Section):
     long_tail: Fraction | None = None
     validation: Annotated[float, Ge(0), Lt(1)] = 0.0
     validation_by: str | None = None
+    normalize: Literal["training", "federated", "none"] | None = None
+    crop: Annotated[int, Ge(0)] | None = None
+    flip: bool | None = None
     partition: Annotated[Rule, TABLE] = Rule()
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.dataset import Dataset, Examples, check_dataset
 from fedbb.data.download import Progress
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.data.splits import hold_out
+from fedbb.errors import RecipeError
 from fedbb.imbalance import count_labels
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
@@ -68,6 +69,8 @@ def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
     dataset, scored = _load(recipe.data, recipe.seed, progress)
     rule = EVERYTHING if recipe.engine == "central" else recipe.data.partition
     partition = divide(rule.resolve(recipe.seed), dataset.train, dataset.task)
+    if recipe.data.normalize == "federated":
+        dataset = dataset.normalized(partition.clients)
     return Federation(dataset, partition, scored)
 
 
@@ -124,8 +127,15 @@ def _load(
 ) -> tuple[Dataset, dict[str, Examples]]:
     path = None if spec.path is None else Path(spec.path)
     source = Source(spec.name, path=path, options=spec.options, progress=progress)
-    dataset = load_dataset(source)
+    dataset = _prepare_inputs(load_dataset(source), spec)
     scored = {"test": dataset.test}
+    if dataset.validation is not None:
+        scored["validation"] = dataset.validation
+        if spec.validation > 0:
+            raise RecipeError(
+                f"data.validation is {spec.validation}, but {dataset.name} has a validation part "
+                "of its own; leave one of them out"
+            )
     if spec.validation > 0:
         train, scored["validation"] = hold_out(
             dataset.train, spec.validation, stream(seed, "validation"), by=spec.validation_by
@@ -136,6 +146,20 @@ def _load(
     if spec.long_tail is not None:
         dataset = dataset.long_tail(spec.long_tail, seed)
     return dataset, scored
+
+
+def _prepare_inputs(dataset: Dataset, spec: DataSpec) -> Dataset:
+    """Return the data set with the normalization and augmentation that a recipe asks for."""
+    if spec.normalize == "none":
+        dataset = replace(dataset, mean=(), std=())
+    elif spec.normalize == "training":
+        dataset = dataset.normalized()
+    if spec.crop is None and spec.flip is None:
+        return dataset
+    own = dataset.augmentation
+    crop = own.crop if spec.crop is None else spec.crop
+    flip = own.flip if spec.flip is None else spec.flip
+    return check_dataset(replace(dataset, augmentation=replace(own, crop=crop, flip=flip)))
 
 
 def _notes(counts: list[LabelCounts], dataset: Dataset, method: Method) -> list[str]:

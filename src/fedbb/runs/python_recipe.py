@@ -13,6 +13,7 @@ import numpy as np
 from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.mapped import chunk_rows
 from fedbb.data.splits import hold_out
 from fedbb.errors import RecipeError
 from fedbb.methods import Method, build_method
@@ -100,6 +101,13 @@ class Arguments:
         scored = {"test": data.test}
         if isinstance(clients, Partition):
             clients.check(labels)
+        if data.validation is not None:
+            scored["validation"] = data.validation
+            if self.validation:
+                raise RecipeError(
+                    f"validation is {self.validation}, but {data.name} has a validation part of "
+                    "its own; leave one of them out"
+                )
         if self.validation:
             places = np.arange(len(data.train))
             # The rows alone are drawn, as the examples would be, so that the partition can follow.
@@ -162,8 +170,8 @@ class Arguments:
 
 PLAIN = bool | int | float | str | None
 
-_ROWS = 4096
-"""Rows that are hashed at once, so that data on disk is not read into memory as a whole."""
+_NUMBERS = 2**24
+"""Numbers that are hashed at once, so that data on disk is not read into memory as a whole."""
 
 
 def fingerprints(federation: Federation, network: nn.Module) -> dict[str, str]:
@@ -222,8 +230,9 @@ def describe_rule(partition: Partition, seed: int) -> Rule:
 def _add(update: Callable[[bytes], object], examples: Examples) -> None:
     for array in (examples.inputs, examples.labels):
         update(f"{array.dtype.str}{array.shape}".encode())
-        for start in range(0, len(array), _ROWS):
-            update(np.ascontiguousarray(array[start : start + _ROWS]).tobytes())
+        step = chunk_rows(array, _NUMBERS, len(array))
+        for start in range(0, len(array), step):
+            update(np.ascontiguousarray(array[start : start + step]).tobytes())
 
 
 def _plain(part: Any) -> Any:

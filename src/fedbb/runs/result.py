@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from fedbb._util.table import make_frame
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record
 
@@ -191,15 +192,6 @@ def make_result(
         folder=folder,
         _load=load,
     )
-
-
-def make_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return rows as a pandas DataFrame; ImportError says what to install."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError('a DataFrame needs pandas: pip install "fedbb[pandas]"') from error
-    return pd.DataFrame(list(rows))
 
 
 def _floats(values: Mapping[str, float | None]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from fedbb._util.plugins import AllowedCode
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
-from fedbb.recipes.check import check_data, check_named_code, check_recipe
+from fedbb.recipes.check import check_data, check_named_code, check_recipe, check_stopping
 from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
@@ -188,6 +188,7 @@ def _open(
     """Check that the parts of a run suit each other, write its first files, and open its rounds."""
     method, federation, network = parts.method, parts.federation, parts.network
     check_data(recipe, method, federation.dataset, len(federation.partition.clients))
+    check_stopping(recipe, "validation" in federation.scored)
     check_network(network, federation.dataset, method)
     if isinstance(store, RunFolder):
         if not store.is_run():

@@ -150,6 +150,8 @@ def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: st
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         sizes = "×".join(str(size) for size in inputs.shape[1:])
         hint = "; larger ones, or another model, may help" if what == "images" else ""
+        if inputs.dtype.kind == "i" and not isinstance(error, IndexError):
+            hint = "; whole numbers are token ids of an nn.Embedding, so give features as floats"
         form = " (channels × height × width)" if what == "images" else ""
         raise RecipeError(
             f"model {name_of(network)} cannot take the {sizes} {what}{form} of {dataset.name}: "

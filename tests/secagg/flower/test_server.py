@@ -45,7 +45,7 @@ def is_close(one, two):
     )
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedbb", "fednova", "moon+fedbb"])
+@pytest.mark.parametrize("method", ["fedavg", "fedbb", "fednova", "moon+fedbb", "scaffold"])
 def test_a_private_run_gives_the_bits_of_the_simulated_one(method, tmp_path):
     recipe = private_recipe(tmp_path, method={"name": method})
     simulated, records = finish(recipe, tmp_path / "simulated")

@@ -28,7 +28,7 @@ from fedbb._util.files import sync_folder
 from fedbb._util.plugins import plugin_version
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.transforms import Augmentation
-from fedbb.errors import RunError
+from fedbb.errors import RecipeError, RunError
 from fedbb.flower.app.serde import VERSIONS
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.partition.registry import Rule
@@ -102,6 +102,11 @@ def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
 
 
 def _undivided(recipe: Recipe) -> Recipe:
+    if recipe.data.normalize == "federated":
+        raise RecipeError(
+            'data.normalize = "federated" needs sums of all clients, and a site with whole=true '
+            "has its own data only; compute the sums by fedbb.data.channel_sums, or choose training"
+        )
     everything = Rule(kind="even", clients=1)
     data = recipe.data.model_copy(update={"partition": everything})
     return recipe.model_copy(update={"data": data})
@@ -175,7 +180,7 @@ def _save(data: ClientData, cache: Path, key: str) -> None:
         train, rows = data.train.dataset.train, data.train.indices
         parts = {"train": Examples(train.inputs[rows], train.labels[rows]), **data.scored}
         for name, examples in parts.items():
-            _write(temporary / f"{name}.images.npy", examples.inputs)
+            _write(temporary / f"{name}.images.npy", np.asarray(examples.inputs))
             _write(temporary / f"{name}.labels.npy", examples.labels)
         _write(temporary / FACTS, json.dumps(_facts(data)).encode())
         shutil.rmtree(cache / key, ignore_errors=True)  # damaged, or it would have been used

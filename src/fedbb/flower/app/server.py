@@ -147,7 +147,9 @@ def _hide(
     """Return the runtime with secure sums in place of single sites' updates and scores."""
     from fedbb.secagg.flower.server import open_rounds
 
-    rounds = open_rounds(folder, private, metadata.run, runtime.state_rounds)
+    rounds = open_rounds(
+        folder, private, metadata.run, runtime.state_rounds, runtime.round.server_steps
+    )
     score = rounds.score if metadata.score == "sites" else runtime.score
     return replace(runtime, round=rounds.round, score=score)
 

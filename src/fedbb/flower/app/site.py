@@ -21,14 +21,24 @@ from fedbb.flower.app.prepared_data import ClientData, open_client_data
 from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest, read_arrays
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.methods import Method
+from fedbb.models.base import classifier_name
 from fedbb.recipes.check import check_named_code, method_of
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, ClientState, ClientUpdate, IntArray, ModelState
+from fedbb.records import (
+    ClientInfo,
+    ClientState,
+    ClientUpdate,
+    IntArray,
+    ModelFacts,
+    ModelState,
+    Tensors,
+)
 from fedbb.rounds.server_steps import measure_counts
 from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import ClientStateStore
 from fedbb.state import flatten_client_state, unflatten_client_state
+from fedbb.statistics.base import due, statistic_shapes
 from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
 
@@ -80,6 +90,15 @@ class Site:
     def measured(self) -> dict[str, IntArray]:
         """Return what the method's server steps measure of the labels; the server sums it."""
         return measure_counts(self.method, self.train_data.counts)
+
+    def statistic_shapes(self, state: ModelState, number: int) -> Tensors:
+        """Return the shapes of the statistics that are due in a round, by full name."""
+        wanted = due(self.method.statistics, number, "start", "end")
+        if not wanted:
+            return {}
+        classifier = classifier_name(self._network())
+        facts = ModelFacts(self.dataset.task, len(self.dataset.classes), classifier)
+        return statistic_shapes(wanted, state, facts)
 
     def outline(self) -> Outline:
         """Return what must agree with the other sites; the data goes by the recipe's own name."""

@@ -99,7 +99,9 @@ class SecureSite:
         if attempt_id.round == STATISTICS_ROUND:
             return view_digest(self.agreement)
         model = None if message.state is None else digest(message.state)
-        return view_digest(self.agreement, secrets.sums, model, message.state_rounds)
+        return view_digest(
+            self.agreement, secrets.sums, model, message.state_rounds, message.broadcast
+        )
 
     def _vector(
         self, secrets: ClientSecrets, attempt_id: AttemptId, message: SiteMessage
@@ -119,14 +121,15 @@ class SecureSite:
             raise RunError("this site has other data than when the run began")
         update = None
         if contributor.info.samples > 0:
-            state_round = message.state_rounds.get(site.client)
-            update = self._train(site, attempt_id, message.state, state_round)
-        return contributor.vector(message.state, update, secrets.sums)
+            update = self._train(site, attempt_id, message.state, message)
+        shapes = site.statistic_shapes(message.state, attempt_id.round)
+        return contributor.vector(message.state, update, secrets.sums, shapes)
 
     def _train(
-        self, site: Site, attempt_id: AttemptId, state: ModelState, state_round: int | None
+        self, site: Site, attempt_id: AttemptId, state: ModelState, message: SiteMessage
     ) -> ClientUpdate:
-        job = TrainJob(site.client, attempt_id.round, self.recipe.seed, state)
+        state_round = message.state_rounds.get(site.client)
+        job = TrainJob(site.client, attempt_id.round, self.recipe.seed, state, message.broadcast)
         client_state = open_client_state(self.settings.state, attempt_id.run, RecordDict())
         request = TrainRequest(job, attempt_id.attempt, attempt_id.run, state_round)
         done = site.train(request, client_state)
