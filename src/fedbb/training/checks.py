@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -133,7 +134,8 @@ def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: st
     trial, what = zero_batch(inputs), "images" if inputs.ndim == 4 else "inputs"
     if inputs.dtype.kind == "i" and len(inputs):
         # An embedding that is too small would fail in the middle of a round.
-        least, most = int(inputs.min()), int(inputs.max())
+        held = np.asarray(inputs[:])
+        least, most = int(held.min()), int(held.max())
         trial.fill_(most).view(-1)[0] = least
         what = f"token ids from {least} to {most}"
     modes = {part: part.training for part in network.modules()}
