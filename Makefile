@@ -55,12 +55,14 @@ format: $(TOOLS) ## write the format and fix what ruff can fix
 bench: $(READY) ## rounds beside a bare PyTorch loop, PNB's cost, start of a run (some minutes)
 	$(BIN)/python -m benchmarks.rounds --quick
 	$(BIN)/python -m benchmarks.steps
+	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.page
 
 bench-full: $(READY) ## the same with all images for ResNet-56 (half an hour)
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.steps
+	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.page
 

@@ -98,6 +98,31 @@ def steps(result: Result) -> str:
     )
 
 
+def precision(result: Result) -> str:
+    """Return the table of what bf16 brings by network."""
+    rows = [
+        (
+            NAMES.get(model, model),
+            results.format_spread(measured["speed"]),
+            str(measured["pairs"]),
+            f"{measured['float32_images_per_second']:,.0f}",
+            f"{measured['bf16_images_per_second']:,.0f}",
+        )
+        for model, measured in result["models"].items()
+    ]
+    head = (
+        "network",
+        "bf16 / float32 images per second",
+        "pairs",
+        "float32 images/s",
+        "bf16 images/s",
+    )
+    found = " and ".join(result["instructions"]) or "no bf16 instructions"
+    return table(head, rows) + _made(
+        result, f"in parentheses the 95 % bootstrap interval of the median. A CPU with {found}"
+    )
+
+
 def start(result: Result) -> str:
     """Return the table of the first round's time."""
     rows = [
@@ -209,6 +234,7 @@ def _made(result: Result, note: str) -> str:
 TABLES: Mapping[str, Callable[[Result], str]] = {
     "rounds": rounds,
     "steps": steps,
+    "precision": precision,
     "start": start,
     "peers": peers,
     "growth": growth,

@@ -71,8 +71,8 @@ def compare(model: str, task: Task, pairs: int) -> dict[str, Any]:
         value.item()
         value.backward()
 
-    plain, balanced = _pairs(step, losses, pairs)
-    plain_alone, balanced_alone = _pairs(alone, losses, max(20, min(LOSS_PAIRS, 10 * pairs)))
+    plain, balanced = time_pairs(step, losses, pairs)
+    plain_alone, balanced_alone = time_pairs(alone, losses, max(20, min(LOSS_PAIRS, 10 * pairs)))
     added = float(np.median(balanced_alone) - np.median(plain_alone))
     return {
         "pairs": pairs,
@@ -109,16 +109,16 @@ def _bind(method: Any, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
     return method.loss.bind(count_labels(_targets(labels, task), task, CLASSES), task)
 
 
-def _pairs(
-    work: Callable[[Any], None], losses: Sequence[Any], pairs: int
+def time_pairs(
+    work: Callable[[Any], None], cases: Sequence[Any], pairs: int
 ) -> tuple[list[float], list[float]]:
-    """Return the seconds of the work by the first loss and by the second, taken in turns."""
+    """Return the seconds of the work for the first case and for the second, taken in turns."""
     seconds: tuple[list[float], list[float]] = ([], [])
     warm = max(2, pairs // 20)
     for pair in range(pairs + warm):
         for place in (0, 1) if pair % 2 else (1, 0):
             began = time.perf_counter()
-            work(losses[place])
+            work(cases[place])
             if pair >= warm:
                 seconds[place].append(time.perf_counter() - began)
     return seconds

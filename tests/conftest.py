@@ -11,6 +11,7 @@ settings.register_profile(
     "thorough", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("quick", settings.get_profile("thorough"), max_examples=50)
+settings.register_profile("mutants", settings.get_profile("thorough"), max_examples=15)
 settings.load_profile("quick")
 
 # The tests run in several processes, one thread each (`-n` in pyproject.toml), and so does every

@@ -30,7 +30,7 @@ RECIPE = {
     "rounds": {"number": 1},
 }
 TRACKERS = ("tensorboard", "mlflow", "wandb")
-EXTRAS = ("none", "private", "he", "flower", "onnx", "pandas", *TRACKERS)
+EXTRAS = ("none", "private", "he", "flower", "onnx", "pandas", "arrow", "dicom", *TRACKERS)
 PRIVACY = {"private": "masked", "he": "bfv"}
 SECONDS = 900
 
@@ -118,13 +118,60 @@ def check(extra: str, python: Path, place: Path) -> None:
     assert "warning" not in done.stderr, done.stderr
     assert (work / "run" / "summary.json").exists()
     if extra == "pandas":
-        script = "import fedbb; assert len(fedbb.read_run('run').to_frame()) == 1"
-        done = run([python, "-c", script], work)
-        assert done.returncode == 0, done.stderr
+        execute(python, work, "import fedbb; assert len(fedbb.read_run('run').to_frame()) == 1")
+    if extra in ("arrow", "dicom"):
+        check_data(extra, python, work)
     if extra == "onnx":
         fedbb(python, work, "export", str(work / "run"), "--to", "onnx", "--out", "model.onnx")
     if extra in TRACKERS:
         assert any(path.is_file() for path in (work / "tracking").rglob("*"))
+
+
+ARROW = """
+import numpy, pyarrow, pyarrow.parquet
+rows = {"x": numpy.arange(30.0), "site": ["a", "b", "c"] * 10, "y": [0, 1] * 15}
+pyarrow.parquet.write_table(pyarrow.table(rows), "data.parquet")
+"""
+
+HUGGING_FACE = """
+import datasets, fedbb, numpy
+features = datasets.Features({"x": datasets.List(datasets.Value("float32")),
+                              "label": datasets.ClassLabel(names=["no", "yes"])})
+rows = {"x": numpy.arange(60.0).reshape(30, 2).tolist(), "label": [0, 1] * 15}
+saved = datasets.Dataset.from_dict(rows, features=features)
+saved.save_to_disk("saved")
+live = fedbb.Dataset.from_hf(saved, input_key="x", test_share=0.2)
+read = fedbb.data.load_dataset("hf", path="saved", options={"input_key": "x"})
+assert live.classes == read.classes == ("no", "yes")
+assert (live.train.inputs == read.train.inputs).all()
+"""
+
+DICOM = """
+import pathlib, shutil
+from pydicom.data import get_testdata_file
+for number in range(4):
+    shutil.copy(get_testdata_file("CT_small.dcm", download=False), f"{number}.dcm")
+rows = "".join(f"{number}.dcm,{number % 2}\\n" for number in range(4))
+pathlib.Path("labels.csv").write_text("image,y\\n" + rows)
+"""
+
+
+def check_data(extra: str, python: Path, work: Path) -> None:
+    """Read files that need an extra: a parquet table and a saved data set, or DICOM files."""
+    execute(python, work, ARROW if extra == "arrow" else DICOM)
+    name, path = ("features", "data.parquet") if extra == "arrow" else ("dicom", "labels.csv")
+    more = ["--set", 'columns=["site"]'] if extra == "arrow" else ["--set", 'group="image"']
+    words = ["data", "check", name, "--path", path, "--set", "class_column=y", *more]
+    fedbb(python, work, *words)
+    if extra == "arrow":
+        # The library is for this check only: fedbb reads with pyarrow what it saved.
+        pip(python, "install", "datasets")
+        execute(python, work, HUGGING_FACE)
+
+
+def execute(python: Path, folder: Path, script: str) -> None:
+    done = run([python, "-c", script], folder)
+    assert done.returncode == 0, done.stderr
 
 
 def fedbb(

@@ -24,7 +24,12 @@ from fedbb.data.label_policy import Policy
 from fedbb.data.longtail import tail_sizes
 from fedbb.data.registry import CATALOGUE, load_dataset
 from fedbb.data.sets.chexpert import CheXpertOptions
+from fedbb.data.sets.dicom import DicomOptions
 from fedbb.data.sets.digit_mosaic import MosaicOptions
+from fedbb.data.sets.features import FeatureOptions
+from fedbb.data.sets.folder import FolderOptions
+from fedbb.data.sets.hugging_face import HuggingFaceOptions
+from fedbb.data.sets.medmnist import MedMnistOptions
 from fedbb.data.sets.nih_cxr14 import NihOptions
 from fedbb.data.sets.npz import NpzOptions
 from fedbb.data.sets.table import TableOptions
@@ -44,6 +49,7 @@ from fedbb.runs.federation import prepare
 from fedbb.runs.folder import FILES
 from fedbb.training.config import OptimizerName, Precision, ScheduleKind
 from helpers.commands import fedbb
+from helpers.hugging_face import png, save_split
 
 ROOT = Path(__file__).parents[1]
 RECIPES = (ROOT / "docs" / "recipes.md").read_text("utf-8")
@@ -62,6 +68,10 @@ OPTIONS = {
     "nih-cxr14": NihOptions,
     "chexpert": CheXpertOptions,
     "npz": NpzOptions,
+    "folder": FolderOptions,
+    "medmnist": MedMnistOptions,
+    "features": FeatureOptions,
+    "hf": HuggingFaceOptions,
     "table": TableOptions,
 }
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
@@ -196,6 +206,8 @@ UNSUITED = [
     {"local": {"betas": [0.5, 0.9]}},
     {"local": {"optimizer": "adam"}, "method": {"name": "fednova"}},
     {"rounds": {"patience": 3}},
+    {"privacy": "masked", "data": {"name": "digits", "own_test": 0.25}},
+    {"privacy": "masked", "evaluation": {"logit_adjustment": True}},
     {"method": {"name": "fedlc+moon"}},
 ]
 
@@ -228,6 +240,13 @@ def test_the_table_of_data_sets_names_them_all_with_their_sizes():
 def test_every_option_of_a_loader_is_told_with_its_default(name):
     told = {code(row[0])[0]: default(row[3]) for row in rows(DATA, f"option of `{name}`")}
     assert told == dict(options(OPTIONS[name]))
+
+
+def test_the_options_of_dicom_that_differ_from_those_of_a_table_are_told():
+    told = {code(row[0])[0]: default(row[3]) for row in rows(DATA, "option of `dicom`")}
+    of_table = dict(options(TableOptions))
+    own = {key: value for key, value in options(DicomOptions) if of_table.get(key) != value}
+    assert told == own
 
 
 def test_every_kind_of_partition_is_told_with_what_it_takes():
@@ -381,21 +400,44 @@ class Rows(list):
         self.__dict__.update(facts)
 
 
+class Features(dict):
+    """Features by column, and as plain values."""
+
+    def __init__(self, plain, **objects) -> None:
+        super().__init__(objects)
+        self.plain = plain
+
+    def to_dict(self):
+        return self.plain
+
+
+class Splits(dict):
+    """Splits that can be saved in the format of Hugging Face's library."""
+
+    def save_to_disk(self, folder):
+        for name, split in self.items():
+            columns = {key: [row[key] for row in split] for key in split[0]}
+            columns["img"] = [{"bytes": png(np.asarray(image))} for image in columns["img"]]
+            save_split(Path(folder, name), columns, split.features.to_dict())
+        Path(folder, "dataset_dict.json").write_text(json.dumps({"splits": list(self)}), "utf-8")
+
+
 def stand_ins() -> list[ModuleType]:
     """Return modules that give small data sets in the form of torchvision and Hugging Face."""
     images = [Image.fromarray(np.full((32, 32, 3), 40 * number, np.uint8)) for number in range(6)]
     names = ["apple", "bear"]
     pairs = Rows(((image, place % 2) for place, image in enumerate(images)), classes=names)
+    facts = {"img": {"_type": "Image"}, "fine_label": {"names": names, "_type": "ClassLabel"}}
     mappings = Rows(
         (
             {"img": image, "fine_label": place % 2, "coarse_label": place % 3}
             for place, image in enumerate(images)
         ),
-        features={"fine_label": SimpleNamespace(names=names)},
+        features=Features(facts, fine_label=SimpleNamespace(names=names)),
     )
     torchvision, hugging_face = ModuleType("torchvision.datasets"), ModuleType("datasets")
     torchvision.CIFAR100 = lambda root, train, download: pairs
-    hugging_face.load_dataset = lambda name: {"train": mappings, "test": mappings}
+    hugging_face.load_dataset = lambda name: Splits(train=mappings, test=mappings)
     return [ModuleType("torchvision"), torchvision, hugging_face]
 
 

@@ -103,6 +103,14 @@ def test_fedbb_by_hand_ends_with_the_model_of_the_simulation():
     assert float(re.search(r"accuracy (\d\.\d+)", output).group(1)) > 0.2
 
 
+def test_hospital_sites_trains_by_site_and_is_validated_outside():
+    first, _, output = run("hospital_sites.py").partition("\n")
+    assert "among 3 clients (column)" in first
+    found = results(output)
+    assert list(found) == ["hospitals", "outside, malignant", "outside, benign"]
+    assert all(score > 0.8 for (score,) in found.values())
+
+
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_imports_public_names_only(script):
     public = {"fedbb", *(f"fedbb.{package}" for package in fedbb._PACKAGES)}
@@ -120,6 +128,7 @@ def test_every_example_is_run_above():
     names = [path.stem for path in EXAMPLES]
     assert names == [
         "fedbb_by_hand",
+        "hospital_sites",
         "lightning_loop",
         "multilabel_loop",
         "own_loss",

@@ -20,6 +20,7 @@ LAYERS = (
     ("data", "imbalance", "state"),
     ("partition",),
     ("aggregation", "losses", "models", "penalties", "sampling", "statistics"),
+    ("classifiers",),
     ("methods",),
     ("analysis", "evaluation", "training"),
     ("simulation",),
@@ -43,6 +44,8 @@ LAYERS = (
 # (who, whom): the only imports allowed between parts of one row.
 NEIGHBORS = {
     ("penalties", "models"),
+    ("statistics", "losses"),
+    ("statistics", "models"),
     ("__main__", "cli"),
 }
 

@@ -1,8 +1,10 @@
 """Networks of the user's own give the same bits wherever clients train."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,39 +14,46 @@ from torch import nn
 import fedbb
 from fedbb.errors import RecipeError
 from fedbb.runs.checkpoint import load_checkpoint
+from helpers.commands import fedbb as command
 from helpers.digest_runs import CLIENTS, recipe_of
 from helpers.flower_loopback import flower_run, open_loopback, take_identity
+from helpers.own_networks import NETWORKS, install_tokens, own_recipe
 from helpers.small_run import finish
 
-HERE = "helpers.own_networks:"
-NETWORKS = {
-    "plain": {"name": HERE + "plain"},
-    "regularized": {"name": HERE + "Regularized"},
-    "tied": {"name": HERE + "Tied"},
-    "frozen": {"name": HERE + "Regularized", "freeze": ["conv.*", "norm.weight"]},
-    "lazy": {"name": HERE + "lazy"},
-    "mlp": {"name": "mlp", "options": {"hidden": [12], "dropout": 0.2}},
-}
-
-
-def own(folder, network, method="fedbb", **changes):
-    return recipe_of(folder, f"multiclass {method}", model=NETWORKS[network], **changes)
+ROOT = Path(__file__).parents[1]
+KINDS = ("plain", "regularized", "tied", "frozen", "lazy", "tokens")
 
 
 def inline(folder, network, **changes):
-    return finish(own(folder, network, **changes), folder / "inline", allow_code=True)[0]["sha256"]
+    recipe = own_recipe(folder, network, **changes)
+    return finish(recipe, folder / "inline", allow_code=True)[0]["sha256"]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Register the data of token ids, and skip a network whose package is not installed."""
+    install_tokens(tmp_path / "site", monkeypatch)
+
+    def check(network):
+        package = NETWORKS[network]["name"].partition(":")[0]
+        pytest.importorskip(package, reason=f"{package.partition('.')[0]} is not installed")
+
+    return check
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_pool_and_flower_give_the_bits_of_one_process(network, tmp_path, monkeypatch):
+def test_pool_and_flower_give_the_bits_of_one_process(network, installed, tmp_path, monkeypatch):
+    name = NETWORKS[network]["name"]
+    if network != "mlp":
+        installed(network)
     expected = inline(tmp_path, network)
     for workers in (1, 2, 3):
-        recipe = own(tmp_path, network, engine="pool")
+        recipe = own_recipe(tmp_path, network, engine="pool")
         folder = tmp_path / f"pool-{workers}"
         ended = finish(recipe, folder, workers=workers, allow_code=True)[0]
         assert ended["sha256"] == expected
     take_identity(monkeypatch)
-    recipe, name = own(tmp_path, network), NETWORKS[network]["name"]
+    recipe = own_recipe(tmp_path, network)
     monkeypatch.setenv("FEDBB_ALLOWED_CODE", name)
     config = {"state": str(tmp_path / "state"), "allowed-code": f"other:build, {name}"}
     for score in ("server", "sites"):
@@ -53,26 +62,64 @@ def test_pool_and_flower_give_the_bits_of_one_process(network, tmp_path, monkeyp
         assert ended["sha256"] == expected
 
 
+@pytest.mark.parametrize(
+    "cases",
+    [
+        (*(f"inline:{kind}" for kind in KINDS), "flower:regularized", "pool:regularized"),
+        pytest.param([f"flower:{kind}" for kind in KINDS], marks=pytest.mark.slow),
+        pytest.param([f"pool:{kind}" for kind in KINDS], marks=pytest.mark.slow),
+    ],
+    ids=["every kind", "every kind on Flower", "every kind in workers"],
+)
+def test_a_killed_run_is_resumed_to_the_bit(cases, tmp_path):
+    program = [sys.executable, "-m", "helpers.own_network_kills", str(tmp_path), *cases]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT / "tests")])}
+    ended = subprocess.run(
+        program, capture_output=True, text=True, timeout=280, env=environment, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert list(found) == list(cases)
+    for whole, resumed, saved in found.values():
+        assert resumed == whole
+        assert saved in (1, 2)
+
+
 @pytest.mark.parametrize("network", ["plain", "regularized", "tied"])
 def test_moon_takes_the_input_of_the_classifier_and_remembers_models(network, tmp_path):
     expected = inline(tmp_path, network, method="moon", rounds={"number": 3})
-    recipe = own(tmp_path, network, "moon", rounds={"number": 3}, engine="pool")
+    recipe = own_recipe(tmp_path, network, "moon", rounds={"number": 3}, engine="pool")
     ended = finish(recipe, tmp_path / "pool", workers=2, allow_code=True)[0]
     assert ended["sha256"] == expected
 
 
+@pytest.mark.parametrize(
+    "method",
+    ["scaffold", *(pytest.param(m, marks=pytest.mark.slow) for m in ("feddyn", "fedadam", "moon"))],
+)
+@pytest.mark.parametrize("network", ["frozen", "tied"])
+def test_methods_with_memory_give_the_same_bits_on_flower(network, method, tmp_path, monkeypatch):
+    recipe = own_recipe(tmp_path, network, method)
+    expected = finish(recipe, tmp_path / "inline", allow_code=True)[0]["sha256"]
+    take_identity(monkeypatch)
+    monkeypatch.setenv("FEDBB_ALLOWED_CODE", recipe.model.name)
+    config = {"state": str(tmp_path / "state"), "allowed-code": recipe.model.name}
+    grid = open_loopback(recipe, CLIENTS, **config)
+    assert flower_run(recipe, tmp_path / "flower", grid)[0]["sha256"] == expected
+
+
 @pytest.mark.parametrize("privacy", ["masked"])
 def test_secure_aggregation_takes_own_networks(privacy, tmp_path):
-    recipe = own(tmp_path, "regularized", privacy=privacy)
+    recipe = own_recipe(tmp_path, "regularized", privacy=privacy)
     first = finish(recipe, tmp_path / "first", allow_code=True)[0]["sha256"]
-    pooled = own(tmp_path, "regularized", privacy=privacy, engine="pool")
+    pooled = own_recipe(tmp_path, "regularized", privacy=privacy, engine="pool")
     assert finish(pooled, tmp_path / "pool", workers=2, allow_code=True)[0]["sha256"] == first
 
 
 def test_frozen_parameters_stay_what_they_were_and_others_do_not(tmp_path):
-    recipe = own(tmp_path, "frozen", rounds={"number": 1})
+    recipe = own_recipe(tmp_path, "frozen", rounds={"number": 1})
     finish(recipe, tmp_path / "one", allow_code=True)
-    recipe = own(tmp_path, "frozen", rounds={"number": 3})
+    recipe = own_recipe(tmp_path, "frozen", rounds={"number": 3})
     finish(recipe, tmp_path / "three", allow_code=True)
     early, late = (
         load_checkpoint(tmp_path / name / "final.safetensors").state.params
@@ -82,8 +129,48 @@ def test_frozen_parameters_stay_what_they_were_and_others_do_not(tmp_path):
     assert same == {"conv.weight", "conv.bias", "norm.weight"}
 
 
+def test_a_run_begins_with_the_weights_of_a_file_and_frozen_parts_keep_them(tmp_path, monkeypatch):
+    finish(own_recipe(tmp_path, "plain"), tmp_path / "first", allow_code=True)
+    file = tmp_path / "first" / "final.safetensors"
+    model = {**NETWORKS["plain"], "weights": str(file), "freeze": ["1.bias"], "classifier": "3"}
+    recipe = recipe_of(tmp_path, "multiclass moon+fedbb", model=model)
+    expected = finish(recipe, tmp_path / "second", allow_code=True)[0]["sha256"]
+    before, after = (
+        load_checkpoint(tmp_path / name / "final.safetensors").state.params
+        for name in ("first", "second")
+    )
+    same = {name for name in before if before[name].equal(after[name])}
+    assert same == {"1.bias"}
+    take_identity(monkeypatch)
+    monkeypatch.setenv("FEDBB_ALLOWED_CODE", model["name"])
+    config = {"state": str(tmp_path / "state"), "allowed-code": model["name"]}
+    ended = flower_run(recipe, tmp_path / "flower", open_loopback(recipe, CLIENTS, **config))[0]
+    assert ended["sha256"] == expected
+
+
+@pytest.mark.parametrize("network", ["regularized", "tied", "lazy"])
+def test_a_trained_network_is_loaded_predicts_and_is_exported(network, tmp_path, monkeypatch):
+    recipe, run = own_recipe(tmp_path, network, rounds={"number": 1}), tmp_path / "run"
+    finish(recipe, run, allow_code=True)
+    with pytest.raises(RecipeError, match=r"helpers\.own_networks:.*allow_code=True"):
+        fedbb.load_model(run)
+    data = tmp_path / "multiclass.npz"
+    expected = fedbb.load_model(run, allow_code=True).predict(np.load(data)["images"][:, None])
+    out = tmp_path / "predicted.csv"
+    words = ("predict", run, data, "--allow-code", "--out", out)
+    assert command(*words, monkeypatch=monkeypatch).code == 0
+    rows = np.genfromtxt(out, delimiter=",", skip_header=1)[:, -3:]
+    assert rows == pytest.approx(expected, abs=1e-6)
+    words = ("export", run, "--to", "pt2", "--allow-code", "--out", tmp_path / "model.pt2")
+    done = command(*words, monkeypatch=monkeypatch)
+    assert done.code == 0, done.err
+    refused = command("predict", run, data, monkeypatch=monkeypatch)
+    assert refused.code == 2
+    assert "--allow-code" in refused.err
+
+
 def test_code_of_a_recipe_does_not_run_unless_it_is_allowed(tmp_path, monkeypatch):
-    recipe = own(tmp_path, "plain")
+    recipe = own_recipe(tmp_path, "plain")
     with pytest.raises(RecipeError, match=r"own_networks:plain.*--allow-code"):
         finish(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -144,23 +231,6 @@ def test_a_class_of_a_script_without_a_guard_works_in_workers(tmp_path):
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.split() == ["started", "equal"]
-
-
-def test_a_network_of_monai_gives_the_bits_of_one_process_in_workers(tmp_path):
-    pytest.importorskip("monai.networks.nets", reason="MONAI is not installed")
-    small = {"init_features": 8, "growth_rate": 4, "block_config": [1, 1], "dropout_prob": 0.1}
-    shape = {"spatial_dims": 2, "in_channels": 1, "out_channels": 3}
-    model = {"name": "monai.networks.nets:DenseNet", "options": {**small, **shape}}
-    ends = [
-        finish(
-            recipe_of(tmp_path, "multiclass moon+fedbb", model=model, engine=engine),
-            tmp_path / engine,
-            allow_code=True,
-            **options,
-        )
-        for engine, options in (("inline", {}), ("pool", {"workers": 2}))
-    ]
-    assert ends[0][0]["sha256"] == ends[1][0]["sha256"]
 
 
 def test_a_network_of_timm_is_trained(tmp_path):

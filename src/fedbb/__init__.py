@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fedbb.errors import FedbbError as FedbbError
     from fedbb.errors import RecipeError as RecipeError
     from fedbb.errors import RunError as RunError
+    from fedbb.evaluation.operating_point import choose_thresholds as choose_thresholds
+    from fedbb.evaluation.score_report import ScoreReport as ScoreReport
+    from fedbb.evaluation.score_report import score as score
     from fedbb.imbalance import case_weights as case_weights
     from fedbb.imbalance import class_factors as class_factors
     from fedbb.imbalance import class_shares as class_shares
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from fedbb.report.frames import read_runs as read_runs
     from fedbb.rounds.loop import Schedule as Schedule
     from fedbb.rounds.round import RoundPolicy as RoundPolicy
+    from fedbb.runs.classifier import fit_classifier as fit_classifier
     from fedbb.runs.result import Result as Result
     from fedbb.runs.result import RoundRecord as RoundRecord
     from fedbb.runs.simulate import iter_rounds as iter_rounds
@@ -73,6 +77,8 @@ _EXPORTS = {
         "effective_number",
         "share_spread",
     ),
+    "fedbb.evaluation.operating_point": ("choose_thresholds",),
+    "fedbb.evaluation.score_report": ("ScoreReport", "score"),
     "fedbb.inference.model": ("load_model",),
     "fedbb.losses.class_balanced": ("CBLoss",),
     "fedbb.losses.fedbb_plus": ("FedBBPlusLoss",),
@@ -89,6 +95,7 @@ _EXPORTS = {
     "fedbb.report.frames": ("read_run", "read_runs"),
     "fedbb.rounds.loop": ("Schedule",),
     "fedbb.rounds.round": ("RoundPolicy",),
+    "fedbb.runs.classifier": ("fit_classifier",),
     "fedbb.runs.result": ("Result", "RoundRecord"),
     "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
     "fedbb.secagg.dp": ("DifferentialPrivacy",),

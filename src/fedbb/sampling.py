@@ -35,3 +35,32 @@ class Sampling:
 
 
 ALL_SAMPLES = Sampling()
+
+
+@dataclass(frozen=True)
+class VirtualClients(Sampling):
+    """FedVC (Hsu et al. 2020): every client trains on as many samples, drawn anew in each round.
+
+    Clients are chosen with a probability in proportion to their size.
+
+    Args:
+        number: samples of a client in a round; drawn with replacement where it has fewer.
+
+    Raises:
+        ValueError: the number is below 1.
+    """
+
+    number: int = 256
+    by_size: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.number < 1:
+            raise ValueError(f"the samples of a virtual client are at least 1, not {self.number}")
+
+    def size(self, samples: int) -> int:
+        """Return the number, whatever the client has."""
+        return self.number
+
+    def draw(self, samples: int, rng: np.random.Generator) -> IntArray | None:
+        """Return the positions of the samples of a round."""
+        return rng.choice(samples, self.number, replace=samples < self.number)

@@ -1,9 +1,11 @@
 import json
 
 import numpy as np
+import pandas
 import pytest
 
 from fedbb.analysis.inspect import inspect
+from fedbb.analysis.label_files import Layout, read_label_table
 from fedbb.analysis.measures import Settings
 from fedbb.analysis.tables import first_and_last
 from fedbb.errors import DataError
@@ -106,3 +108,49 @@ def test_a_frame_of_labels_names_its_classes_and_missing_marks_are_unknown():
     assert found.statistics.classes == ("edema", "mass")
     assert found.statistics.positive.tolist() == [[1, 2]]
     assert found.statistics.negative.tolist() == [[1, 1]]
+
+
+def test_columns_of_a_frame_are_named_and_keep_their_names():
+    frame = pandas.DataFrame(
+        {
+            "finding": ["mass", "none", "mass", "none", "none"],
+            "hospital": ["Lyon", "Bern", "Bern", "Lyon", "Lyon"],
+            "patient": [1, 2, 2, 3, 1],
+            "flu": [0, 1, 1, 0, 0],
+            "cough": [1, 1, 0, 0, 1],
+        }
+    )
+    found = inspect(frame, labels="finding", clients="hospital", patients="patient")
+    counts = found.to_frame("counts")
+    assert counts.loc["Lyon"].to_dict() == {"mass": 1, "none": 2}
+    assert counts.index.name == "client"
+    clients = found.to_frame()
+    assert clients.loc["Bern", "samples"] == 2
+    assert clients["fedavg_weight"].sum() == pytest.approx(1)
+    assert found.to_frame("classes").loc["mass", "positive"] == 2
+    marks = inspect(frame, labels=["flu", "cough"], clients="hospital")
+    assert marks.statistics.classes == ("flu", "cough")
+    assert marks.to_frame("counts").loc["Bern", "flu"] == 2
+    same = inspect(labels=frame["finding"], clients=frame["hospital"])
+    assert same.to_frame("counts").equals(counts)
+    with pytest.raises(DataError, match=r"DataFrame has no column 'findings'.*finding"):
+        inspect(frame, labels="findings")
+    with pytest.raises(DataError, match="list has no columns"):
+        inspect([0, 1], labels="finding")
+    with pytest.raises(DataError, match="first argument"):
+        inspect(labels=[0, 1], clients="hospital")
+    with pytest.raises(ValueError, match="level is 'rows'"):
+        found.to_frame("rows")
+
+
+def test_a_parquet_file_is_inspected_as_its_csv_is(tmp_path):
+    frame = pandas.DataFrame({"label": ["a", "b", "a"], "site": ["x", "y", "x"], "n": [1.5, 2, 3]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    layout = Layout(clients="site")
+    one, two = (read_label_table(tmp_path / f"t.{end}", layout) for end in ("parquet", "csv"))
+    assert one.clients == two.clients == ("x", "y")
+    assert one.labels.as_array().tolist() == two.labels.as_array().tolist()
+    frame.assign(label=["a", None, "b"]).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"t\.parquet: line 3, column label: there is no class"):
+        read_label_table(tmp_path / "t.parquet", layout)

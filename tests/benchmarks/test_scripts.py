@@ -1,11 +1,14 @@
 """The benchmarks run at a tiny size, and the page takes what they write; no time is judged."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks import page
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,6 +57,15 @@ def test_steps_compare_both_tasks(tmp_path):
         assert measured["step_microseconds"] > measured["loss_alone_microseconds"]["pnb"] > 0
 
 
+def test_bf16_is_compared_with_float32(tmp_path):
+    run("precision", "--models", "small-cnn", "--pairs", "2", "--out", str(tmp_path))
+    result = read(tmp_path, "precision")
+    measured = result["models"]["small-cnn"]
+    assert measured["speed"]["least"] <= measured["speed"]["median"] <= measured["speed"]["most"]
+    assert measured["float32_images_per_second"] > 0
+    assert "| small CNN | " in page.precision(result)
+
+
 @pytest.mark.slow
 def test_growth_tells_time_and_memory_of_every_case(tmp_path):
     few = ["--clients", "60", "--samples", "120", "--factors", "1", "--base", "100"]
@@ -70,3 +82,13 @@ def test_a_framework_run_is_timed_watched_and_proved(tmp_path):
     assert peer["peak"] > 2**26
     assert peer["first"]["median"] > peer["later"]["median"] > 0
     assert peer["loss"][-1] < peer["loss"][0]
+
+
+@pytest.mark.slow
+def test_a_run_on_mapped_images_keeps_them_on_disk(tmp_path):
+    output = run("large_data", str(tmp_path), "--gigabytes", "0.3")
+    assert output.startswith("0.30 GB of images")
+    mapped = [int(number) for number in re.findall(r"mapped files (\d+) MB", output)]
+    assert len(mapped) >= 3
+    # Libraries are mapped files too; the images would add 300 MB and more.
+    assert max(mapped) < 400

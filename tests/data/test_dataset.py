@@ -26,10 +26,18 @@ def test_channels_are_those_of_the_images() -> None:
     assert dataset.notes == ()
 
 
+def test_the_text_of_a_data_set_says_its_form_and_holds_no_arrays() -> None:
+    examples = Examples(np.zeros((2, 3, 4, 5), np.uint8), np.zeros(2, np.int64))
+    dataset = Dataset("x", Task.MULTICLASS, ("a",), examples, examples)
+    counts = "1 classes, 2 training and 2 test examples"
+    assert repr(dataset) == f"Dataset x: multiclass, {counts}, inputs uint8 3×4×5"
+    assert repr(examples) == "Examples: inputs uint8 (2, 3, 4, 5), labels int64 (2,)"
+
+
 def test_an_augmentation_is_active_if_it_changes_anything() -> None:
-    assert not Augmentation().active
-    assert Augmentation(crop=1).active
-    assert Augmentation(flip=True).active
+    assert not Augmentation().moves
+    assert Augmentation(crop=1).moves
+    assert Augmentation(flip=True).moves
 
 
 IMAGES = np.linspace(0, 1, 4 * 3 * 2 * 2, dtype=np.float32).reshape(4, 3, 2, 2)

@@ -89,14 +89,17 @@ def place(row: int) -> str:
 
 def test_a_column_says_who_is_trained_on_and_who_is_tested() -> None:
     values = ["train", "Test", "val", " TRAIN", "test"]
-    train, test = split_by_values(EXAMPLES, values, ["VAL"], place)
+    train, test, validation = split_by_values(EXAMPLES, values, ["VAL"], place)
     assert train.labels.tolist() == [0, 3]
     assert test.labels.tolist() == [1, 4]
+    assert validation is None
+    _, _, validation = split_by_values(EXAMPLES, values, [], place)
+    assert validation.labels.tolist() == [2]
 
 
 def test_another_value_is_refused_with_its_place() -> None:
-    with pytest.raises(DataError, match=r"labels\.csv: line 4: the split is 'val'; allowed are"):
-        split_by_values(EXAMPLES, ["train", "test", "val", "train", "test"], [], place)
+    with pytest.raises(DataError, match=r"labels\.csv: line 4: the split is 'no'; allowed are"):
+        split_by_values(EXAMPLES, ["train", "test", "no", "train", "test"], [], place)
 
 
 def test_a_share_is_drawn_by_the_seed() -> None:

@@ -28,9 +28,9 @@ def slow_apply(images: torch.Tensor, draws: Draws) -> torch.Tensor:
     for image in range(number):
         for row in range(height):
             for column in range(width):
-                y = int(draws.top[image]) + row - draws.padding
+                y = int(draws.top[image]) + row - draws.augmentation.crop
                 shown = width - 1 - column if draws.mirrored[image] else column
-                x = int(draws.left[image]) + shown - draws.padding
+                x = int(draws.left[image]) + shown - draws.augmentation.crop
                 if 0 <= y < height and 0 <= x < width:
                     result[image, :, row, column] = images[image, :, y, x]
     return result
@@ -74,13 +74,21 @@ def test_nothing_to_do_leaves_images_as_they_are() -> None:
 
 def test_a_mirrored_image_by_hand() -> None:
     images = torch.tensor([[[[1, 2, 3]]], [[[4, 5, 6]]]])
-    draws = Draws(0, np.array([0, 0]), np.array([0, 0]), np.array([True, False]))
+    draws = Draws(
+        Augmentation(flip=True),
+        np.array([0, 0]),
+        np.array([0, 0]),
+        np.array([True, False]),
+        np.array([1, 2]),
+    )
     assert apply(images, draws).tolist() == [[[[3, 2, 1]]], [[[4, 5, 6]]]]
 
 
 def test_a_shifted_image_by_hand() -> None:
     # Padded by one the row is 0 1 2 3 0; a crop from the left edge shows 0 1 2.
-    draws = Draws(1, np.array([1]), np.array([0]), np.array([False]))
+    draws = Draws(
+        Augmentation(crop=1), np.array([1]), np.array([0]), np.array([False]), np.array([1])
+    )
     assert apply(torch.tensor([[[[1, 2, 3]]]]), draws).tolist() == [[[[0, 1, 2]]]]
 
 
@@ -219,3 +227,37 @@ def test_whole_numbers_beyond_a_byte_are_refused(array) -> None:
 def test_what_is_no_number_is_refused(array) -> None:
     with pytest.raises(DataError, match="must be numbers"):
         as_pixels(array, "x")
+
+
+def shift(inputs: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+    """Add to each input a number that its seed tells."""
+    added = (seeds % 7).to(inputs.dtype)
+    return inputs + added.view(-1, *(1,) * (inputs.ndim - 1))
+
+
+def test_a_function_of_the_user_sees_one_seed_per_sample() -> None:
+    augmentation = Augmentation(function=shift)
+    draws = draw(augmentation, 20, stream(0, "augment"))
+    inputs = torch.zeros(20, 3)
+    whole = apply(inputs, draws)
+    assert len(set(whole[:, 0].tolist())) > 3
+    for batch in (np.array([3, 1]), np.arange(5, 20)):
+        assert torch.equal(apply(inputs[batch], draws.take(batch)), whole[batch])
+    moved = draw(Augmentation(crop=1, flip=True), 20, stream(0, "augment"))
+    both = draw(Augmentation(crop=1, flip=True, function=shift), 20, stream(0, "augment"))
+    assert np.array_equal(moved.top, both.top)
+    assert np.array_equal(moved.mirrored, both.mirrored)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda inputs, seeds: inputs[:1], r"of shape \(1, 3\) for inputs"),
+        (lambda inputs, seeds: inputs.double(), r"returns torch\.float64"),
+        (lambda inputs, seeds: None, "returns a NoneType"),
+    ],
+)
+def test_a_function_that_changes_shape_or_type_is_refused(function, message) -> None:
+    draws = draw(Augmentation(function=function), 4, stream(0, "augment"))
+    with pytest.raises(DataError, match=message):
+        apply(torch.zeros(4, 3), draws)

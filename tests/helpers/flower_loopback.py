@@ -26,6 +26,7 @@ from fedbb.recipes.check import check_recipe
 from fedbb.records import ClientFailure
 from fedbb.rounds.loop import Start, run_rounds
 from fedbb.rounds.round import PlainRound, RoundReplies
+from fedbb.rounds.server_steps import open_server_steps
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runtime import local_config_of, network_of
@@ -203,7 +204,14 @@ def inline_without(recipe, missing=()):
         away = tuple(ClientFailure(job.client, "away") for job in jobs if job not in there)
         return RoundReplies(tuple(job.client for job in there), engine.train(there), away)
 
-    join = PlainRound(ask, method, engine.client_infos(), recipe.seed, recipe.defense)
+    join = PlainRound(
+        ask,
+        method,
+        engine.client_infos(),
+        recipe.seed,
+        recipe.defense,
+        server_steps=open_server_steps(engine, recipe.seed),
+    )
     scorer = Scorer(model, federation.dataset, federation.scored, recipe.evaluation.batch_size)
     start = Start(snapshot(model), seed=recipe.seed)
     return [done.state for done in run_rounds(join, start, recipe.rounds, scorer)]

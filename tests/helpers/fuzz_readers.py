@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save as save_safetensors
 
-from fedbb.analysis.label_readers import read_label_table
+from fedbb.analysis.label_files import read_label_table
 from fedbb.data.csv_table import read_csv
 from fedbb.data.images.archive import open_archive
 from fedbb.data.images.decode import ImageFormat, decode_image, tolerance
@@ -29,7 +29,7 @@ from fedbb.data.sets.fashion_mnist import parse_idx
 from fedbb.inference import load_model
 from fedbb.models.weights import read_weights
 from fedbb.partition.partition import Partition, group_owners
-from fedbb.recipes.grid.grid import read_grid
+from fedbb.recipes.grid import read_grid
 from fedbb.recipes.reader import read_recipe
 from fedbb.records import ClientState, ModelState
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint, save_checkpoint

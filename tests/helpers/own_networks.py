@@ -1,7 +1,48 @@
-"""Networks that a user might bring, none of which knows this package."""
+"""Networks that a user might bring, none of which knows this package, and recipes with them."""
 
+import numpy as np
 import torch
 from torch import nn
+
+import fedbb
+from helpers.digest_runs import CLIENTS, recipe_of
+from helpers.installed import install
+
+HERE = "helpers.own_networks:"
+MONAI = {"spatial_dims": 2, "in_channels": 1, "out_channels": 3, "block_config": [1, 1]}
+MONAI |= {"init_features": 8, "growth_rate": 4, "dropout_prob": 0.1}
+NETWORKS = {
+    "plain": {"name": HERE + "plain"},
+    "regularized": {"name": HERE + "Regularized"},
+    "tied": {"name": HERE + "Tied"},
+    "frozen": {"name": HERE + "Regularized", "freeze": ["conv.*", "norm.weight"]},
+    "lazy": {"name": HERE + "lazy"},
+    "tokens": {"name": HERE + "words"},
+    "mlp": {"name": "mlp", "options": {"hidden": [12], "dropout": 0.2}},
+    "monai": {"name": "monai.networks.nets:DenseNet", "options": MONAI},
+}
+TOKENS = {"name": "token-ids", "partition": {"kind": "even", "clients": CLIENTS}}
+
+
+def own_recipe(folder, network, method="fedbb", **changes):
+    """Return a small recipe with one of the networks; that of token ids has data of its own."""
+    if network == "tokens":
+        changes = {"data": TOKENS, **changes}
+    return recipe_of(folder, f"multiclass {method}", model=NETWORKS[network], **changes)
+
+
+def install_tokens(folder, monkeypatch):
+    """Register the data set of token ids, as an installed package would."""
+    install(folder, monkeypatch, "token_sets", "", datasets=f"token-ids = {HERE}token_ids")
+
+
+def token_ids(source):
+    """Return sequences of token ids, the first of which tells the class."""
+    labels = np.arange(80) % 3
+    inputs = np.random.default_rng(source.seed).integers(0, 12, (80, 5))
+    inputs[:, 0] = labels
+    rows = (inputs[:60], labels[:60], inputs[60:], labels[60:])
+    return fedbb.Dataset.from_arrays(*rows, name="token-ids")
 
 
 class Regularized(nn.Module):
@@ -47,3 +88,12 @@ def plain(classes):
 
 def lazy(classes):
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(16), nn.Tanh(), nn.LazyLinear(classes))
+
+
+def words(classes):
+    return nn.Sequential(nn.Embedding(12, 8), nn.Flatten(), nn.Dropout(0.1), nn.LazyLinear(classes))
+
+
+def inverse(counts):
+    """Return a loss that weighs classes by the inverse of their counts."""
+    return nn.CrossEntropyLoss(weight=1 / torch.tensor(counts.positive).clamp(min=1).float())

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedbb.records import Task
 from fedbb.rounds.round import PlainRound, RoundPolicy, train_all
+from fedbb.rounds.server_steps import NO_SERVER_STEPS, open_server_steps
 from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.secagg.cbr import UNBOUND, Agreement, Contributor, terms_of
 from fedbb.secagg.client_secrets import ClientSecrets
@@ -14,6 +15,7 @@ from fedbb.secagg.simulated import RoundTraining, SimulatedClient, SimulatedTran
 from fedbb.secagg.view import view_digest
 from fedbb.simulation.inline import Inline
 from fedbb.state import digest, snapshot
+from fedbb.statistics.base import due, statistic_shapes
 from fedbb.training.config import LocalConfig
 from helpers.secagg_clients import SERVER, identity_of, make_roster, masked_client, masked_sum
 from helpers.toy import toy_dataset, toy_network, toy_shares
@@ -75,8 +77,12 @@ class Federation:
     def secure_round(self, lost=()):
         statistics = self.sum_statistics(lost)
 
-        def open_transport(number, state):
-            training = RoundTraining(self.engine, state, number, 0)
+        steps = open_server_steps(self.engine, 0) if self.method.server else NO_SERVER_STEPS
+
+        def open_transport(number, state, broadcast):
+            wanted = due(self.method.statistics, number, "start", "end")
+            shapes = statistic_shapes(wanted, state, steps.run) if wanted else {}
+            training = RoundTraining(self.engine, state, number, 0, broadcast, shapes)
             return LossyTransport(SimulatedTransport(self.clients, training), self.lost)
 
         return SecureRound(
@@ -87,14 +93,19 @@ class Federation:
             frozenset(statistics.confirmations),
             self.policy,
             self.recorded.append,
-            lambda state: self.view(statistics.sums, state),
+            lambda state, broadcast: self.view(statistics.sums, state, broadcast),
+            steps,
+            self.method.statistics,
         )
 
-    def view(self, sums, state):
-        return view_digest(self.agreement, sums, digest(state), self.engine.state_rounds)
+    def view(self, sums, state, broadcast):
+        rounds = self.engine.state_rounds
+        return view_digest(self.agreement, sums, digest(state), rounds, broadcast)
 
     def plain_round(self):
-        return PlainRound(train_all(self.engine), self.method, self.infos, 0)
+        steps = open_server_steps(self.engine, 0) if self.method.server else NO_SERVER_STEPS
+        asked = train_all(self.engine)
+        return PlainRound(asked, self.method, self.infos, 0, server_steps=steps)
 
 
 class Spoiled:

@@ -8,12 +8,14 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from fedbb.data.registry import load_dataset
 from fedbb.errors import DataError, RunError
-from fedbb.inference.model import load_model, read_info
+from fedbb.inference.model import InferenceModel, load_model, read_info
 from fedbb.models.registry import build_model
 from fedbb.runs.checkpoint import load_checkpoint, save_checkpoint
+from fedbb.runs.model_info import ModelInfo
 from fedbb.state import digest
 
 
@@ -152,3 +154,36 @@ def test_a_network_that_is_given_stays_as_it_is(folder):
     loaded = load_model(folder, model=own)
     assert loaded.network is not own
     assert all(torch.equal(before[name], tensor) for name, tensor in own.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (np.full((2, 1, 8, 8), 255.0), "floats up to 255, and the model takes pixels: uint8"),
+        (np.full((2, 1, 8, 8), 256), "whole numbers must be 0 to 255"),
+        (np.full((2, 1, 8, 8), np.nan), "input 0 holds a value that is not finite"),
+        (np.full((2, 1, 8, 8), "a"), "the inputs are <U1, and the model takes numbers"),
+        (np.zeros((0, 1, 8, 8)), "there are no inputs"),
+    ],
+)
+def test_inputs_that_cannot_be_meant_are_refused(folder, inputs, words):
+    with pytest.raises(DataError, match=words):
+        load_model(folder).predict(inputs)
+
+
+def test_pixels_of_any_type_give_the_same(folder):
+    model, pixels = load_model(folder), load_dataset("digits").test.inputs[:5]
+    expected = model.predict(pixels)
+    for same in (pixels.astype(np.int64), pixels.tolist(), pixels / 255):
+        np.testing.assert_allclose(model.predict(same), expected, atol=1e-6)
+
+
+def test_token_ids_are_whole_numbers_that_the_embedding_knows():
+    network = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 2))
+    info = ModelInfo("own:net", "multiclass", ("a", "b"), (2,), "int64")
+    model = InferenceModel(network, info)
+    assert model.predict([[0, 4], [1, 1]]).shape == (2, 2)
+    with pytest.raises(DataError, match=r"the inputs are float64.*whole numbers \(token ids\)"):
+        model.predict([[0.0, 4.0]])
+    with pytest.raises(DataError, match="does not know all token ids from 0 to 5"):
+        model.predict([[0, 5]])

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedbb.errors import RecipeError
-from fedbb.losses.base import OwnLoss, as_loss
+from fedbb.losses.base import OwnLoss, as_loss, check_loss
 from fedbb.losses.pnb import PNB, PNBLoss
 from fedbb.records import LabelCounts, Task
 
@@ -73,3 +73,40 @@ def test_something_else_is_refused(wrong, words):
 def test_a_function_must_return_a_module():
     with pytest.raises(RecipeError, match=r"no nn\.Module"):
         OwnLoss(lambda counts: 3).bind(COUNTS, Task.MULTICLASS)
+
+
+def test_a_function_that_fails_is_named():
+    with pytest.raises(RecipeError, match=r"cannot be made from the label counts.*TypeError"):
+        OwnLoss(lambda: nn.CrossEntropyLoss()).bind(COUNTS, Task.MULTICLASS)
+
+
+class Detached(nn.Module):
+    def forward(self, logits, targets):
+        return logits.detach().sum()
+
+
+@pytest.mark.parametrize(
+    ("module", "task", "words"),
+    [
+        (nn.MSELoss(), Task.MULTICLASS, r"MSELoss cannot take logits \(N, C\) and class numbers"),
+        (nn.CTCLoss(), Task.MULTILABEL, r"CTCLoss cannot take logits \(N, C\) and labels"),
+        (nn.CrossEntropyLoss(reduction="none"), Task.MULTICLASS, r"returns \(2,\); it must return"),
+        (Detached(), Task.MULTICLASS, "depends on the logits"),
+    ],
+)
+def test_a_module_that_cannot_be_the_loss_is_refused(module, task, words):
+    with pytest.raises(RecipeError, match=words):
+        check_loss(as_loss(module), 3, task)
+
+
+@pytest.mark.parametrize(
+    ("module", "task"),
+    [
+        (nn.CrossEntropyLoss(label_smoothing=0.1), Task.MULTICLASS),
+        (nn.BCEWithLogitsLoss(), Task.MULTILABEL),
+        (nn.MultiMarginLoss(), Task.MULTICLASS),
+        (PNB(), Task.MULTICLASS),
+    ],
+)
+def test_a_loss_of_torch_or_of_this_package_passes(module, task):
+    check_loss(as_loss(module), 3, task)

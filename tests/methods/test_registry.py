@@ -7,25 +7,37 @@ import torch.nn.functional as F
 
 from fedbb.aggregation.control_variate import ServerControl
 from fedbb.aggregation.dynamic import DynamicShift
+from fedbb.aggregation.label_counts import FederationCounts
+from fedbb.aggregation.loss_balance import LossBalance
 from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
 from fedbb.aggregation.robust import Uniform
 from fedbb.aggregation.server_optimizers import AdaptiveOptimizer, ServerMomentum
+from fedbb.classifiers.ccvr import FeatureMoments, VirtualFeatures
+from fedbb.classifiers.creff import FederatedFeatures, HeadGradients
+from fedbb.classifiers.retraining import Retraining
 from fedbb.errors import RecipeError
 from fedbb.imbalance import count_labels
 from fedbb.losses.class_balanced import ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.focal import Focal
+from fedbb.losses.importance import ImportanceWeighted
+from fedbb.losses.logit_adjusted import LogitAdjusted
 from fedbb.losses.logit_calibrated import Calibrated, Calibration, LogitCalibrated
 from fedbb.losses.pnb import PNB
+from fedbb.losses.restricted_softmax import RestrictedSoftmax
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.control_variate import ControlVariate
+from fedbb.penalties.decorrelation import Decorrelation
 from fedbb.penalties.dynamic import DynamicRegularizer
+from fedbb.penalties.personal_head import PersonalHead
 from fedbb.penalties.proximal import Proximal
 from fedbb.records import ClientInfo, LabelCounts, Task
+from fedbb.sampling import VirtualClients
 from fedbb.statistics.control_change import ControlChange
+from fedbb.statistics.start_loss import StartLoss
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 0, 1, 0])
 ROWS = F.one_hot(LABELS, 3).float()
@@ -76,6 +88,23 @@ SLOTS = {
         Calibrated(PNB(beta=0.0, mu="unit"), Calibration(10.0)),
         weighting=ClientBalanced(gamma=0.5),
     ),
+    "bsm": Method("BSM", LogitAdjusted(1.0)),
+    "fedrs": Method("FedRS", RestrictedSoftmax(0.5, "absent")),
+    "fedir": Method("FedIR", ImportanceWeighted(), server=(FederationCounts(),)),
+    "fedvc": Method("FedVC", weighting=Uniform(), sampling=VirtualClients(256)),
+    "feddecorr": Method("FedDecorr", penalties=(Decorrelation(0.1),)),
+    "fed-rod": Method("Fed-ROD", LogitAdjusted(1.0), (PersonalHead("zeros"),)),
+    "climb": Method("CLIMB", statistics=(StartLoss(1),), server=(LossBalance(2.0, 0.01, 5.0),)),
+    "creff": Method(
+        "CReFF",
+        statistics=(HeadGradients(),),
+        server=(FederatedFeatures(100, 100, 0.1, Retraining(300, 32, 0.01)),),
+    ),
+    "ccvr": Method(
+        "CCVR",
+        statistics=(FeatureMoments(),),
+        server=(VirtualFeatures(200, Retraining(1, 64, 0.01)),),
+    ),
 }
 
 
@@ -122,6 +151,13 @@ def test_a_method_asks_for_what_its_penalties_ask_for():
         ("fedbb", OF_PNB | OF_CBR),
         ("fedbb-printed", OF_PNB | {"gamma": 1.0}),
         ("fedbb-plus", OF_PNB | OF_CBR | OF_PLUS),
+        ("bsm", {"tau": 1.0}),
+        ("fedrs", {"alpha": 0.5, "scaling": "absent"}),
+        ("fedir", {"normalize": "client", "most": float("inf")}),
+        ("fedvc", {"size": 256}),
+        ("feddecorr", {"beta": 0.1}),
+        ("fed-rod", {"tau": 1.0, "start": "zeros"}),
+        ("climb", {"lr": 2.0, "tolerance": 0.01, "most": 5.0, "every": 1}),
     ],
 )
 def test_hyper_parameters_are_those_of_the_slots_with_the_papers_values(name, defaults):

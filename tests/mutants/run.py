@@ -17,7 +17,7 @@ import tempfile
 import time
 import tomllib
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,8 +159,9 @@ def run_in_child(tree, tests, log):
     try:
         import pytest
 
-        options = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--timeout=120", "--no-header")
-        code = int(pytest.main([*options, *(f"tests/{test}" for test in tests)]))
+        options = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--timeout=120")
+        profile = "--hypothesis-profile=mutants"  # few examples: what breaks a law breaks it often
+        code = int(pytest.main([*options, profile, *(f"tests/{test}" for test in tests)]))
         place = str(sys.modules["fedbb"].__file__)
         code = code if place.startswith(str(tree)) else 4
     except BaseException:
@@ -190,22 +191,12 @@ def try_mutant(mutant, tree, sources):
         os.utime(file, (0, 0))
 
 
-def check_unbroken(mutants, trees):
-    """End the program if a group of tests fails on the code as it is."""
-    groups = sorted({mutant.tests for mutant in mutants})
-
-    def run_group(place):
-        tree = trees.get()
-        try:
-            return run_tests(tree, groups[place], tree / f"unbroken-{place}.log"), tree
-        finally:
-            trees.put(tree)
-
-    with ThreadPoolExecutor(trees.qsize()) as pool:
-        for place, (code, tree) in enumerate(pool.map(run_group, range(len(groups)))):
-            if code != 0:
-                print((tree / f"unbroken-{place}.log").read_text()[-3000:])
-                sys.exit(f"{' '.join(groups[place])} fails on the code as it is")
+def check_unbroken(tests, tree):
+    """End the program if these tests fail on the code as it is."""
+    log = tree / "unbroken.log"
+    if run_tests(tree, tests, log) != 0:
+        print(log.read_text()[-3000:])
+        sys.exit(f"{' '.join(tests)} fails on the code as it is")
 
 
 def main():
@@ -238,29 +229,31 @@ def run_all(mutants, sources, options):
     import torch
 
     torch.set_num_threads(1)
-    began = time.monotonic()
+    began, groups = time.monotonic(), defaultdict(list)
+    for mutant in mutants:
+        groups[mutant.tests].append(mutant)
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
         trees = SimpleQueue()
         for number in range(options.jobs):
             copy_tree(Path(place) / str(number))
             trees.put(Path(place) / str(number))
-        check_unbroken(mutants, trees)
-        print(f"tests pass on the code as it is ({time.monotonic() - began:.0f} s)", flush=True)
 
-        def try_one(mutant):
-            tree = trees.get()
+        def try_group(tests):
+            tree, found = trees.get(), Counter()
             try:
-                verdict = try_mutant(mutant, tree, sources)
+                check_unbroken(tests, tree)
+                for mutant in groups[tests]:
+                    verdict = try_mutant(mutant, tree, sources)
+                    found[verdict] += 1
+                    if verdict != KILLED:
+                        print(f"{verdict} {mutant.number}: {mutant.title}", flush=True)
             finally:
                 trees.put(tree)
-            if verdict != KILLED:
-                print(f"{verdict} {mutant.number}: {mutant.title}", flush=True)
-            if mutant.number % 20 == 0:
-                print(f"… {mutant.number} ({time.monotonic() - began:.0f} s)", flush=True)
-            return verdict
+            print(f"{tests[0]}: {dict(found)}, {time.monotonic() - began:.0f} s", flush=True)
+            return found
 
         with ThreadPoolExecutor(options.jobs) as pool:
-            verdicts = Counter(pool.map(try_one, mutants))
+            verdicts = sum(pool.map(try_group, groups), Counter())
     killed = verdicts[KILLED]
     print(
         f"killed {killed} of {len(mutants)} mutants ({killed / len(mutants):.1%}), "

@@ -81,8 +81,9 @@ def test_the_split_of_a_seed_stays_what_it_was(kind) -> None:
 
 
 def test_all_public_functions_are_tested_and_documented() -> None:
-    functions = set(fedbb.partition.__all__) - {"Partition"}
-    assert functions == {name.split()[0] for name in PAIRS} | {"from_owners", "from_file"}
+    functions = set(fedbb.partition.__all__) - {"Partition", "Skew", "skew"}
+    others = {"from_owners", "from_file", "from_flwr"}
+    assert functions == {name.split()[0] for name in PAIRS} | others
     for name in functions:
         public = getattr(fedbb.partition, name)
         assert callable(public)
@@ -127,3 +128,43 @@ def test_multi_label_data_is_divided_by_one_label_of_each() -> None:
     for name, (function, _) in PAIRS.items():
         if "column" not in name:
             assert sum(function(data).sizes) == 240
+
+
+class Partitioner:
+    """What flwr-datasets' partitioners have: a number of partitions, and rows of each."""
+
+    def __init__(self, *parts):
+        self.parts, self.num_partitions = parts, len(parts)
+
+    def load_partition(self, client):
+        return {"row": self.parts[client]}
+
+
+def test_a_partitioner_of_another_library_divides_the_rows() -> None:
+    data = toy(6)
+    made = fedbb.partition.from_flwr(data, Partitioner([0, 3], [1, 2, 5], [4]), row="row")
+    assert made.owners.tolist() == [0, 1, 1, 0, 2, 1]
+    assert made.rule["partitioner"] == "Partitioner"
+    for parts, message in [
+        (([0, 1], [1, 2, 3, 4, 5]), "in a partition already"),
+        (([0, 1], [2, 3, 4]), "row 5 is in no partition"),
+        (([0, 1, 2, 3, 4, 5], []), "partition 1 is empty"),
+        (([0, 1], [2, 3, 4, 6]), "the data has 6 training"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            fedbb.partition.from_flwr(data, Partitioner(*parts), row="row")
+
+
+def test_partitioners_of_flower_datasets_divide_the_data() -> None:
+    library = pytest.importorskip("flwr_datasets.partitioner", reason="no flwr-datasets here")
+    data = fedbb.data.load_dataset("digits")
+    chosen = library.DirichletPartitioner(num_partitions=4, partition_by="label", alpha=0.5, seed=0)
+    made = fedbb.partition.from_flwr(data, chosen)
+    assert len(made) == 4
+    sizes = [len(chosen.load_partition(client)) for client in range(4)]
+    assert made.sizes == sizes
+
+
+def toy(number):
+    x = np.zeros((number, 2), np.float32)
+    return fedbb.Dataset.from_arrays(x, np.arange(number) % 2, x, np.arange(number) % 2)

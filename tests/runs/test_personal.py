@@ -1,9 +1,12 @@
 """A run seen from its clients: the same bits by any engine, and what cannot be seen is refused."""
 
+import json
+
 import numpy as np
 import pytest
 
-from fedbb.errors import RunError
+from fedbb import partition, simulate
+from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import Scorer, own_accuracy
 from fedbb.methods import fedavg
 from fedbb.runs.checkpoint import load_checkpoint
@@ -13,7 +16,9 @@ from fedbb.runs.personal import personalize
 from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.training.config import TrainJob
 from fedbb.training.local import train_client
+from helpers.commands import fedbb
 from helpers.small_run import finish, small_recipe
+from helpers.toy import toy_dataset
 
 SKEW = {"kind": "label-skew", "clients": 3, "concentration": 0.5, "min_samples": 2}
 
@@ -116,4 +121,61 @@ def test_multi_label_runs_are_refused(tmp_path):
     data = {"name": "digit-mosaic", "train_images": 60, "partition": {"kind": "even", "clients": 3}}
     finish(small_recipe(tmp_path, data=data, rounds={"number": 1}), tmp_path / "run")
     with pytest.raises(RunError, match="is multi-label"):
+        personalize(tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Return a folder with a run of a network and a loss that the recipe names by import path."""
+    place = tmp_path_factory.mktemp("own")
+    recipe = skewed(
+        place,
+        model={"name": "helpers.own_networks:Regularized", "freeze": ["conv.*"]},
+        method={"name": "fedbb", "loss": "helpers.own_networks:inverse"},
+        rounds={"number": 2},
+    )
+    finish(recipe, place / "run", allow_code=True)
+    return recipe, place / "run"
+
+
+def test_a_network_of_the_users_own_is_personalized_by_any_engine(own, tmp_path):
+    recipe, path = own
+    inline = personalize(path, alone=True, allow_code=True)
+    pool = recipe.model_copy(update={"engine": "pool"})
+    finish(pool, tmp_path / "pool", workers=2, allow_code=True)
+    assert personalize(tmp_path / "pool", alone=True, workers=2, allow_code=True) == inline
+    # One plain epoch by hand, with dropout and frozen layers, from the run's final model.
+    federation = prepare(recipe)
+    final = load_checkpoint(path / "final.safetensors").state
+    model = network_of(recipe, fedavg(), federation.dataset, allow_code=True)
+    job = TrainJob(1, 3, recipe.seed, final)
+    update, _ = train_client(model, federation.clients[1], job, fedavg(), local_config_of(recipe))
+    assert update.state.params["conv.weight"].equal(final.params["conv.weight"])
+    scores = Scorer(model, federation.dataset, federation.scored)(update.state)["test"]
+    cases = federation.clients[1].counts.positive
+    assert inline[1].adapted == own_accuracy(scores.per_class["recall"], cases)
+
+
+def test_code_of_the_recipe_runs_only_if_it_is_allowed(own):
+    _, path = own
+    with pytest.raises(RecipeError, match=r"own_networks:Regularized.*--allow-code"):
+        personalize(path)
+    with pytest.raises(RecipeError, match="own_networks:Regularized"):
+        personalize(path, allow_code=["helpers.own_networks:Tied"])
+    # The loss plays no part, so it need not be allowed.
+    assert personalize(path, allow_code=["helpers.own_networks:Regularized"])
+
+
+def test_the_command_takes_a_network_of_the_users_own(own, monkeypatch):
+    _, path = own
+    answer = fedbb("personalize", str(path), "--allow-code", "--json", monkeypatch=monkeypatch)
+    expected = [row.as_json() for row in personalize(path, allow_code=True)]
+    assert json.loads(answer.out)["clients"] == expected
+
+
+def test_a_run_from_python_is_refused_by_its_own_message(tmp_path):
+    data = toy_dataset()
+    clients = partition.iid(data, clients=2)
+    simulate(data, clients, model="linear", rounds=1, out=tmp_path / "run")
+    with pytest.raises(RunError, match="was made from Python"):
         personalize(tmp_path / "run")

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 import fedbb
-from fedbb.runs.result import RoundRecord, make_frame
+from fedbb._util.table import make_frame
+from fedbb.errors import RunError
+from fedbb.runs.result import RoundRecord
 
 CLASSES = 3
 
@@ -125,3 +127,26 @@ def test_the_best_model_is_that_of_the_best_round():
     guesses = trained.best_predictor.predict(data.test.inputs).argmax(axis=1)
     assert (guesses == data.test.labels).mean() == pytest.approx(trained.best["accuracy"])
     assert not torch.equal(trained.best_model[1].weight, trained.model[1].weight)
+
+
+class Narrow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, CLASSES)
+
+    def forward(self, images):
+        return self.fc(images.flatten(1))
+
+
+def test_a_saved_model_says_how_its_network_can_be_had(tmp_path):
+    data = dataset()
+    clients = fedbb.partition.iid(data, clients=2)
+    for name, model in (("class", Narrow), ("lambda", lambda: Narrow())):
+        fedbb.simulate(data, clients, model=model, rounds=1, out=tmp_path / name)
+    with pytest.raises(RunError, match=r"Narrow; give it in Python.*--allow-code"):
+        fedbb.load_model(tmp_path / "class")
+    with pytest.raises(RunError, match=r"<lambda>; give it in Python: [^,]*, model=…\)$"):
+        fedbb.load_model(tmp_path / "lambda")
+    for name in ("class", "lambda"):
+        loaded = fedbb.load_model(tmp_path / name, model=Narrow)
+        assert loaded.predict(data.test.inputs).shape == (30, CLASSES)

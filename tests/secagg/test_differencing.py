@@ -53,7 +53,7 @@ def changes(federation, clients, number, run="run"):
     sums = federation.clients[0].secrets.sums
     length = sum(tensor.numel() for tensor in state.params.values())
     length += sum(t.numel() for t in state.buffers.values() if t.is_floating_point())
-    view = federation.view(sums, state)
+    view = federation.view(sums, state, {})
     request = SumRequest(run, number, length + SCALARS, view=view)
     transport = SimulatedTransport(federation.clients, training)
     total = masked_sum(federation.roster, f"{run} {number}")(request, clients, transport)

@@ -112,7 +112,9 @@ def vectors(clients, terms, change):
     for client in range(clients):
         own = Contributor(ClientInfo(client, 10), agreement)
         update = ClientUpdate(client, trained, 1, 1.0, 0.0) if client else None
-        yield own.vector(state, update, sums, lambda *asked, k=client: noise_of(k, *asked))
+        yield own.vector(
+            state, update, sums, draw_noise=lambda *asked, k=client: noise_of(k, *asked)
+        )
 
 
 def noise_of(client, length, deviation):

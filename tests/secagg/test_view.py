@@ -75,8 +75,8 @@ def vectors(monkeypatch):
     """What each client added to the last sum."""
     found, honest = {}, Contributor.vector
 
-    def keep(self, current, update, sums, draw_noise):
-        found[self.info.client] = honest(self, current, update, sums, draw_noise)
+    def keep(self, current, update, sums, *rest):
+        found[self.info.client] = honest(self, current, update, sums, *rest)
         return found[self.info.client].copy()
 
     monkeypatch.setattr(Contributor, "vector", keep)

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedbb.data.dataset import Examples
 from fedbb.errors import FedbbError, RecipeError
-from fedbb.methods import METHODS, build_method, fedalign, fedavg
+from fedbb.methods import METHODS, Method, build_method, fedalign, fedavg
 from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.registry import MODELS, build_model
 from fedbb.rng import torch_stream
@@ -110,3 +110,20 @@ def test_a_card_that_is_not_there_is_refused(monkeypatch):
     check_device("cuda:1")
     with pytest.raises(RecipeError, match="devices here are cuda:0 to cuda:1"):
         check_device("cuda:2")
+
+
+def test_an_embedding_that_is_too_small_is_refused_before_any_round():
+    words = np.array([[0, 3], [7, 1], [2, 2]])
+    data = replace(toy_dataset(), train=Examples(words, np.arange(3)))
+    network = nn.Sequential(nn.Embedding(8, 2), nn.Flatten(), nn.Linear(4, 3))
+    check_network(network, data, fedavg())
+    network[0] = nn.Embedding(7, 2)
+    with pytest.raises(RecipeError, match=r"cannot take the 2 token ids from 0 to 7 of .*range"):
+        check_network(network, data, fedavg())
+    with pytest.raises(RecipeError, match=r"whole numbers are token ids.*give features as floats"):
+        check_network(build_model("mlp", 3, (2,)), data, fedavg())
+
+
+def test_a_loss_of_the_users_own_is_tried():
+    with pytest.raises(RecipeError, match="the loss MSELoss cannot take"):
+        check_network(Flat(), toy_dataset(), Method("mine", loss=nn.MSELoss()))

@@ -241,6 +241,7 @@ def test_a_short_last_batch_is_dropped_before_batches_are_grouped(samples, steps
     assert update.steps == steps == expected_steps(samples, plan)
 
 
+# Methods with server steps train on what is broadcast; their runs are tested elsewhere.
 @pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name]().server])
 def test_every_method_trains_in_half_precision_close_to_full(method):
     dataset, model = toy_dataset(), toy_network(projection=True)

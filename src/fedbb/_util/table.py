@@ -7,7 +7,7 @@ import io
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as escape_html
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedbb._util.text import visible
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import RenderableType
     from rich.table import Table as RichTable
 
@@ -434,3 +435,21 @@ def _accented(sign: str) -> str | None:
     if len(parts) == 2 and parts[0].isascii() and parts[1] in ACCENTS:
         return f"{ACCENTS[parts[1]]}{{{parts[0]}}}"
     return {"ß": r"\ss{}", "æ": r"\ae{}", "ø": r"\o{}", "Ø": r"\O{}"}.get(sign)
+
+
+def make_frame(
+    rows: Iterable[Mapping[str, Any]], index: Sequence[str] | None = None, what: str = "row"
+) -> pd.DataFrame:
+    """Return rows as a pandas DataFrame; ImportError says what to install.
+
+    Args:
+        rows: the values of each row by column.
+        index: names of the rows, if they have any.
+        what: what these names are of.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError('a DataFrame needs pandas: pip install "fedbb[pandas]"') from error
+    named = None if index is None else pd.Index(list(index), name=what)
+    return pd.DataFrame(list(rows), index=named)

@@ -14,6 +14,7 @@ from fedbb.records import (
     LabelCounts,
     ModelState,
     RunFacts,
+    Task,
     Tensors,
     Visibility,
 )
@@ -51,15 +52,21 @@ class ServerStep:
 
     Attributes:
         name: tells the steps of a method apart, and begins the names of what a step broadcasts.
+        sets_classifier: whether the served model has another classifier than the trained one.
     """
 
     name: ClassVar[str]
+    sets_classifier: ClassVar[bool] = False
 
     @property
     def visibility(self) -> Visibility:
         """What the server must see: more than sums if it weighs single clients."""
         weighs = type(self).weigh is not ServerStep.weigh
         return Visibility.FIGURES if weighs else Visibility.SUMS
+
+    def supports(self, task: Task) -> bool:
+        """Return whether the step is defined for this task."""
+        return True
 
     def measure(self, counts: LabelCounts) -> IntArray | None:
         """Return, at a client and once, integers whose sum over all clients the server learns."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fedbb._util.files import finite_or_none
+from fedbb._util.names import nearest
+from fedbb._util.table import make_frame
 from fedbb.analysis.advice import Advice, Warning, advise, find_warnings
 from fedbb.analysis.label_statistics import (
     Labels,
@@ -32,6 +34,9 @@ from fedbb.errors import DataError
 from fedbb.imbalance import Values, to_array
 from fedbb.partition.registry import Rule, divide
 from fedbb.records import IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PAPER = Settings()
 
@@ -75,6 +80,40 @@ class Inspection:
         plain = {keys.get(name, name): finite_or_none(getattr(self, name)) for name in names}
         return {"samples": self.samples, **plain}
 
+    def to_frame(self, level: Literal["clients", "classes", "counts"] = "clients") -> pd.DataFrame:
+        """Return one level as a frame of pandas, with the names of clients and classes.
+
+        Args:
+            level: "clients" for a row of figures for each client, "classes" for a row for each
+                class, or "counts" for the positive cases of each client (row) and class (column).
+
+        Raises:
+            ValueError: there is no such level.
+            ImportError: pandas is not installed.
+        """
+        held, cases, clients = self.statistics, self.cases, self.clients
+        reading = self.settings.reading
+        figures: dict[str, Any] = {
+            "samples": clients.samples,
+            "absent_classes": clients.absent,
+            "distance": clients.distance,
+            "dispersion": clients.dispersions[reading],
+            "fedavg_weight": clients.by_size,
+            "cbr_weight": clients.weights[reading],
+            "loss_weight": clients.loss_weight,
+        }
+        if level == "counts":
+            figures = dict(zip(held.classes, held.positive.T, strict=True))
+        elif level == "classes":
+            columns = ("positive", "negative", "effective_positive", "alpha_positive")
+            figures = {name: getattr(cases, name) for name in columns}
+        elif level != "clients":
+            raise ValueError(f"level is {level!r}; allowed are clients, classes and counts")
+        names, what = (held.classes, "class") if level == "classes" else (held.clients, "client")
+        values = [array.tolist() for array in figures.values()]
+        rows = [dict(zip(figures, row, strict=True)) for row in zip(*values, strict=True)]
+        return make_frame(rows, names, what)
+
     def _repr_html_(self) -> str:
         return to_html(self)
 
@@ -89,11 +128,12 @@ class ClientAssignment:
 
 
 def inspect(
-    labels: Values | Labels,
-    clients: Values | Rule | None = None,
+    data: Values | Labels | None = None,
+    clients: Values | Rule | str | None = None,
     *,
+    labels: Values | Labels | str | Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
-    patients: Values | None = None,
+    patients: Values | str | None = None,
     settings: Settings = PAPER,
 ) -> Inspection:
     """Return how imbalanced these labels are: cases, classes and clients, warnings and advice.
@@ -106,25 +146,51 @@ def inspect(
            [1., 0.]])
 
     Args:
-        labels: class numbers or names (N,), or 0, 1 and NaN or −1 for unknown (N, C): a list, an
-            array, a tensor, or a column or frame of pandas.
+        data: the labels: class numbers or names (N,), or 0, 1 and NaN or −1 for unknown (N, C): a
+            list, an array, a tensor, or a column or frame of pandas. Or a frame with more columns,
+            of which `labels`, `clients` and `patients` are then names.
         clients: the client of each sample (N,), or a rule to divide them by; None is one client.
+            With a frame: the column of the clients.
+        labels: with a frame: the column of class names, or several columns of 0 and 1. Without
+            `data`: the labels themselves.
         classes: names of the classes; by default those of text labels or of a frame's columns,
             else numbers.
-        patients: the patient of each sample (N,), to see whether clients share any.
+        patients: the patient of each sample (N,), to see whether clients share any; with a frame:
+            the column of the patients.
         settings: the hyper-parameters that PNB and CBR are shown with.
 
     Returns:
         The figures of the three levels, warnings and advice. A notebook displays it as tables;
-        `as_json()` returns all of it.
+        `to_frame()` returns them as frames of pandas, `as_json()` all of it.
 
     Raises:
-        DataError: labels, clients or patients of a wrong shape or with values that are not allowed.
+        DataError: labels, clients or patients of a wrong shape or with values that are not allowed,
+            or a column that the frame does not have.
     """
-    known = labels if isinstance(labels, Labels) else from_array(labels, classes=classes)
+    given: Any = labels
+    if data is not None:
+        given = data if labels is None else _column(data, labels)
+        clients = _column(data, clients) if isinstance(clients, str) else clients
+        patients = _column(data, patients) if isinstance(patients, str) else patients
+    if given is None or isinstance(clients, str) or isinstance(patients, str):
+        raise DataError("name columns of a frame, which is the first argument; or give labels")
+    known = given if isinstance(given, Labels) else from_array(given, classes=classes)
     names, owners = _assign(known, clients)
     people = None if patients is None else _numbered(patients, len(known), "patients")[1]
     return examine(known, ClientAssignment(names, owners, people), settings, title="labels")
+
+
+def _column(frame: Any, names: Any) -> Any:
+    """Return a column of a frame by its name, or several as a frame."""
+    held = list(getattr(frame, "columns", ()))
+    wanted = [names] if isinstance(names, str) else list(names)
+    for name in wanted:
+        if name not in held:
+            what = f"no column {name!r}" if held else "no columns, so it can have no labels by name"
+            raise DataError(
+                f"{type(frame).__name__} has {what}" + nearest(str(name), map(str, held))
+            )
+    return frame[names if isinstance(names, str) else wanted]
 
 
 def examine(

@@ -29,11 +29,12 @@ from fedbb.analysis.label_statistics import (
     natural_order,
     no_patterns,
 )
+from fedbb.data.array_files import read_npz
 from fedbb.data.csv_table import Rows, each_value, find_line, open_csv
 from fedbb.data.download import Progress
 from fedbb.data.label_policy import CERTAIN, UNCERTAIN, Policy, explain_label, label_values
 from fedbb.data.sets.chexpert import CLASSES
-from fedbb.data.sets.npz import read_class_names, read_npz
+from fedbb.data.sets.npz import read_class_names
 from fedbb.errors import DataError
 from fedbb.records import MOST_CLASSES, IntArray, Task
 

@@ -12,11 +12,14 @@ from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import AllowCode, Json, Quiet, print_json, say
 from fedbb.errors import RecipeError
 from fedbb.evaluation.cost import price
-from fedbb.methods import BASES, Method, build_method
+from fedbb.methods import Method, build_method
 from fedbb.paper.tables import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
 from fedbb.runs.cost_estimate import Work, time_methods
 
-SHOWN = (*BASES, "fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb")
+SHOWN = (
+    *("fedavg", "fedprox", "moon", "fednova", "fedalign", "scaffold", "feddyn"),
+    *("fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb"),
+)
 
 
 def cost(
@@ -66,8 +69,9 @@ def cost(
             say(console, line)
         console.print(
             "M: millions. MACs are per image: of a whole training step, and, as the paper counts, "
-            "of forward passes only, parameters without batch norm. Sent: one state, each way and "
-            f"round. Seconds: a client's epoch of {images} images, measured here in turns.",
+            "of forward passes only, parameters without batch norm. Sent: in each direction "
+            "and round, down / up where they differ. Seconds: a client's epoch of "
+            f"{images} images, measured here in turns.",
             highlight=False,
         )
 
@@ -81,7 +85,7 @@ def _shape(image: str) -> tuple[int, int, int]:
 
 def _row(name: str, method: Method, work: Work, allow_code: bool) -> dict[str, Any]:
     setting = (work.model, work.classes, work.image_shape)
-    found = price(method.needs, *setting, allow_code=allow_code)
+    found = price(method.needs, *setting, method=method, allow_code=allow_code)
     same = setting == (PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE)
     printed = PAPER_TABLE.get(name) if same else None
     return {
@@ -89,11 +93,22 @@ def _row(name: str, method: Method, work: Work, allow_code: bool) -> dict[str, A
         "parameters": found.parameters,
         "training_macs": found.training_macs,
         "sent_bytes": found.sent_bytes,
+        "broadcast_bytes": found.broadcast_bytes,
+        "statistics_bytes": found.statistics_bytes,
         "extra_bytes": found.extra_bytes,
         "paper_convention": {"parameters": found.paper_parameters, "macs": found.paper_macs},
         "printed": printed and {"parameters": printed.parameters, "macs": printed.macs},
         "note": printed.note if printed else "",
     }
+
+
+def _sent(row: dict[str, Any]) -> str:
+    """Say what goes down and up in a round: one number if both are the same."""
+    down, up = (
+        f"{(row['sent_bytes'] + row[beside]) / 1e6:.2f}"
+        for beside in ("broadcast_bytes", "statistics_bytes")
+    )
+    return down if down == up else f"{down} / {up}"
 
 
 def _table(rows: list[dict[str, Any]], title: str, images: int) -> Table:
@@ -106,7 +121,7 @@ def _table(rows: list[dict[str, Any]], title: str, images: int) -> Table:
             row["method"],
             f"{row['parameters'] / 1e6:.2f}",
             f"{row['training_macs'] / 1e6:.1f}",
-            f"{row['sent_bytes'] / 1e6:.2f}",
+            _sent(row),
             f"{row['extra_bytes'] / 1e6:.2f}",
             *([f"{row['seconds']:.2f}"] if images else []),
             f"{paper['parameters'] / 1e6:.2f} / {paper['macs'] / 1e6:.1f}",

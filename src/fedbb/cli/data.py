@@ -62,12 +62,10 @@ def get(
 @app.command("check")
 def check(
     name: Name,
-    path: Annotated[
-        Path | None, typer.Option("--path", help="Your own file, for npz and table.")
-    ] = None,
+    path: Annotated[Path | None, typer.Option("--path", help="Your own file or folder.")] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="An option of npz or table data."),
+        typer.Option("--set", metavar="KEY=VALUE", help="An option of the data set."),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -85,6 +83,7 @@ def check(
         "classes": list(dataset.classes),
         "train": len(dataset.train),
         "test": len(dataset.test),
+        **({} if dataset.validation is None else {"validation": len(dataset.validation)}),
         "shape": list(dataset.train.inputs.shape[1:]),
         "columns": list(dataset.train.columns),
     }
@@ -94,6 +93,8 @@ def check(
         for key, value in facts.items():
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
             echo(f"{key}: {shown}")
+        for note in dataset.notes:
+            echo(f"note: {note}")
 
 
 def _row(name: str) -> dict[str, Any]:

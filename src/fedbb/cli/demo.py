@@ -39,7 +39,7 @@ def demo(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare FedAvg, its control fedavg-scaled and FedBB on two small embedded data sets.
+    """Compare FedAvg, its control fedavg-scaled and FedBB on three small embedded data sets.
 
     Writes the runs, a report page, and its tables as Markdown and JSON. It resumes after a stop.
     """
@@ -79,7 +79,7 @@ def _run(jobs: list[RunJob], workers: int | None, console: Console) -> None:
                 say(console, f"finished {path.name}")
 
 
-DATA = ("digits", "digit-mosaic")
+DATA = ("digits", "digit-mosaic", "breast-cancer")
 METHODS = ("fedavg", "fedavg-scaled", "fedbb")
 
 

@@ -45,8 +45,8 @@ def inspect(
     source: Annotated[
         str,
         typer.Argument(
-            help="A CSV of labels (.csv, .csv.gz), an .npz, a data set by name, a recipe, a "
-            "partition beside its recipe, or a run folder."
+            help="A table of labels (.csv, .csv.gz, .parquet), an .npz, a data set by name, a "
+            "recipe, a partition beside its recipe, or a run folder."
         ),
     ],
     label: Annotated[
@@ -167,10 +167,10 @@ class Found:
 
 
 def find(request: Request) -> Found:
-    """Return what a CSV or .npz file, a data set's name, a recipe, a run or a partition holds."""
+    """Return what a table, an .npz file, a data set's name, a recipe, run or partition holds."""
     path = request.path
     ending = path.name.lower().removesuffix(".gz").rpartition(".")[2]
-    if ending in ("csv", "npz") and not path.is_dir():
+    if ending in ("csv", "npz", "parquet") and not path.is_dir():
         return _from_table(request, ending)
     if path.is_dir():
         return _from_run(request, path)
@@ -180,8 +180,8 @@ def find(request: Request) -> Found:
         return _from_recipe(request, read_recipe(path, _dotted(request.values)))
     if request.source not in dataset_names():
         raise DataError(
-            f"{request.source!r} is no data set, nor a .csv, .npz, recipe, partition or run folder"
-            + nearest(request.source, dataset_names())
+            f"{request.source!r} is no data set, nor a .csv, .parquet, .npz, recipe, partition or "
+            "run folder" + nearest(request.source, dataset_names())
         )
     values = {"data": {"name": request.source}, "method": {"name": "fedbb"}}
     return _from_recipe(request, make_recipe(read_values(_dotted(request.values), values)))
@@ -229,7 +229,7 @@ def _table_data(table: LabelTable, request: Request, ending: str) -> dict[str, A
     layout, multiclass = table.layout, table.labels.task is Task.MULTICLASS
     if ending == "npz":
         data: dict[str, Any] = {"name": "npz", "path": str(request.path)}
-    elif request.path.suffix == ".gz" or not (multiclass or len(layout.labels) > 1):
+    elif request.path.suffix in (".gz", ".parquet") or not (multiclass or len(layout.labels) > 1):
         return None
     else:
         options: dict[str, Any] = {"image_column": layout.identity} if layout.identity else {}

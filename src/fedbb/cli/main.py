@@ -27,6 +27,7 @@ VERBS = {
     "report": "Write one self-contained HTML page that compares runs.",
     "compare": "Compare two runs or groups of runs by paired differences.",
     "personalize": "Evaluate a run's final model on each client, before and after fine-tuning.",
+    "refit": "Set the classifier of finished runs in closed form and score it.",
     "predict": "Predict with a run's model; scores if the data has labels.",
     "export": "Write a run's model as ONNX, PyTorch program or state_dict.",
     "card": "Write a model card: data, method, scores with intervals, limits.",

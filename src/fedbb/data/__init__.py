@@ -8,13 +8,19 @@ if TYPE_CHECKING:
     from fedbb.data.examples import Examples as Examples
     from fedbb.data.registry import CATALOGUE as CATALOGUE
     from fedbb.data.registry import load_dataset as load_dataset
+    from fedbb.data.statistics import ChannelSums as ChannelSums
+    from fedbb.data.statistics import channel_sums as channel_sums
+    from fedbb.data.statistics import federated_statistics as federated_statistics
     from fedbb.data.transforms import Augmentation as Augmentation
 
 _HOMES = {
     "Augmentation": "fedbb.data.transforms",
     "CATALOGUE": "fedbb.data.registry",
+    "ChannelSums": "fedbb.data.statistics",
     "Dataset": "fedbb.data.dataset",
     "Examples": "fedbb.data.examples",
+    "channel_sums": "fedbb.data.statistics",
+    "federated_statistics": "fedbb.data.statistics",
     "load_dataset": "fedbb.data.registry",
 }
 

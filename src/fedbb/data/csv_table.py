@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -71,8 +71,14 @@ def open_csv(
     """Yield the header and the rows, `PART_ROWS` at a time.
 
     The file is plain or .gz, in UTF-8 with or without a byte-order mark, with any line ends.
-    `progress` is called with the bytes read so far and the size of the file.
+    `progress` is called with the bytes read so far and the size of the file. A parquet file is
+    read as the CSV file of its texts.
     """
+    if path.suffix == ".parquet":
+        lines = _records(path)
+        _, names = next(lines)
+        yield tuple(names), _in_parts(row for _, row in lines)
+        return
     try:
         with _open_text(path, progress) as (file, advance):
             reader = csv.reader(file, strict=True)
@@ -93,6 +99,11 @@ def open_csv(
         raise DataError(f"cannot read {path} as CSV in UTF-8: {error}") from error
 
 
+def _in_parts(rows: Iterator[list[str]]) -> Iterator[Rows]:
+    while part := list(islice(rows, PART_ROWS)):
+        yield part
+
+
 def each_value(path: Path, column: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the value of each row; the file is read again."""
     records = _records(path)
@@ -107,8 +118,20 @@ def find_line(path: Path, column: str, matches: Callable[[str], bool]) -> int:
     return next((line for line, value in each_value(path, column) if matches(value)), 0)
 
 
+class LabelTable(Protocol):
+    """A table whose columns hold labels."""
+
+    def column(self, name: str) -> list[str]:
+        """Return the values of a column as texts."""
+        ...
+
+    def place(self, row: int, column: str) -> str:
+        """Return where a value is, for messages."""
+        ...
+
+
 def read_class_column(
-    table: CsvTable, column: str, classes: tuple[str, ...]
+    table: LabelTable, column: str, classes: tuple[str, ...]
 ) -> tuple[tuple[str, ...], IntArray]:
     """Return the classes, by default all that occur in alphabetical order, and labels (N,)."""
     values = table.column(column)
@@ -125,18 +148,18 @@ def read_class_column(
 
 
 def read_label_columns(
-    table: CsvTable, columns: tuple[str, ...], uncertain: Policy, blank: Policy
+    table: LabelTable, columns: tuple[str, ...], uncertain: Policy, blank: Policy
 ) -> npt.NDArray[np.float32]:
     """Return labels (N, C) of 0, 1 and, where a policy leaves a label unknown, NaN."""
     meaning = label_values(uncertain, blank)
-    labels = np.empty((len(table.rows), len(columns)), dtype=np.float32)
-    for place, column in enumerate(columns):
+    labels = []
+    for column in columns:
         values = table.column(column)
         for row, value in enumerate(values):
             if value not in meaning:
                 raise DataError(f"{table.place(row, column)}: {explain_label(value)}")
-        labels[:, place] = [meaning[value] for value in values]
-    return labels
+        labels.append([meaning[value] for value in values])
+    return np.array(labels, dtype=np.float32).T.copy()
 
 
 def _checked(reader: Any, path: Path) -> Iterator[list[str]]:
@@ -148,7 +171,19 @@ def _checked(reader: Any, path: Path) -> Iterator[list[str]]:
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line, values) of the header and of each row that is not blank."""
+    """Yield (line, values) of the header and of each row that is not blank.
+
+    Of a parquet file the lines are those of the CSV file that it would be.
+    """
+    if path.suffix == ".parquet":
+        # pyarrow is an extra.
+        from fedbb.data.parquet import read_parquet
+
+        table = read_parquet(path)
+        columns = [table.column(name) for name in table.header]
+        yield 1, list(table.header)
+        yield from ((line, list(row)) for line, row in enumerate(zip(*columns, strict=True), 2))
+        return
     with _open_text(path, None) as (file, _):
         reader = csv.reader(file, strict=True)
         for row in reader:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from fedbb.data.examples import Examples as Examples
 from fedbb.data.examples import check_examples
 from fedbb.data.longtail import long_tail
+from fedbb.data.mapped import stay_on_disk, take_rows
 from fedbb.data.rows import (
     MapStyle,
     RowFormat,
@@ -20,10 +23,12 @@ from fedbb.data.rows import (
     read_arrays,
     read_rows,
 )
+from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share
+from fedbb.data.statistics import channel_sums, federated_statistics
 from fedbb.data.transforms import Augmentation, channel_statistics
 from fedbb.errors import DataError
-from fedbb.records import Task
+from fedbb.records import IntArray, Task
 from fedbb.rng import stream
 
 
@@ -31,8 +36,8 @@ from fedbb.rng import stream
 class Dataset:
     """A data set ready to be divided among clients.
 
-    `from_torch` and `from_arrays` make one of data in memory, `fedbb.data.load_dataset` one of a
-    built-in set or of files.
+    The functions `from_…` make one of data in memory or of files, `fedbb.data.load_dataset` one of
+    a built-in set or of files, with the settings of a recipe.
 
     Attributes:
         name: name for logs and reports.
@@ -45,6 +50,9 @@ class Dataset:
         std: standard deviation per channel; empty with `mean`.
         augmentation: random changes to training images.
         notes: what the loader left out or decided, for the log of a run.
+        validation: validation examples, if the data set has a part of its own for them.
+        features: names of the entries of an input that is a vector; empty if they have none.
+        scaled: which of these entries `normalized` changes; empty for all of them.
     """
 
     name: str
@@ -56,6 +64,16 @@ class Dataset:
     std: tuple[float, ...] = ()
     augmentation: Augmentation = field(default_factory=Augmentation)
     notes: tuple[str, ...] = ()
+    validation: Examples | None = None
+    features: tuple[str, ...] = ()
+    scaled: tuple[bool, ...] = ()
+
+    def __repr__(self) -> str:
+        shape = "×".join(str(size) for size in self.input_shape)
+        return (
+            f"Dataset {self.name}: {self.task}, {len(self.classes)} classes, {len(self.train)} "
+            f"training and {len(self.test)} test examples, inputs {self.train.inputs.dtype} {shape}"
+        )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -80,6 +98,7 @@ class Dataset:
         input_key: str | None = None,
         label_key: str | None = None,
         channels_last: bool | None = None,
+        size: int | tuple[int, int] | None = None,
         normalize: bool = False,
         augmentation: Augmentation | None = None,
         test_share: float | None = None,
@@ -117,6 +136,7 @@ class Dataset:
             label_key: key of the label; by default "label", "labels", "target" or "y".
             channels_last: whether arrays and tensors have their channels on the last axis; they
                 are then moved to the first.
+            size: height and width that images are scaled to, or one number for both.
             normalize: whether inputs are shifted and scaled by the mean and standard deviation of
                 the training inputs, per channel, or per feature of a vector.
             augmentation: random changes to training images; by default none.
@@ -128,11 +148,11 @@ class Dataset:
             DataError: rows that cannot be read or do not fit together; the message names the row.
         """
         title = name or type(train_set).__name__
-        form = RowFormat(input_key, label_key, tuple(columns), channels_last)
+        form = RowFormat(input_key, label_key, tuple(columns), channels_last, _size(size, title))
         sets = {"train": train_set} | ({} if test_set is None else {"test": test_set})
         tables = {part: read_rows(rows, form, f"{title} {part}") for part, rows in sets.items()}
         known = classes or known_classes(train_set, label_key)
-        made = _from_tables(title, tables, task, known, _TestShare(test_share, group, seed))
+        made = from_tables(title, tables, task, known, TestShare(test_share, group, seed))
         return _finish(made, normalize, augmentation)
 
     @classmethod
@@ -148,6 +168,7 @@ class Dataset:
         classes: Sequence[str] | None = None,
         columns: Mapping[str, Any] | None = None,
         channels_last: bool | None = None,
+        size: int | tuple[int, int] | None = None,
         normalize: bool = False,
         augmentation: Augmentation | None = None,
         test_share: float | None = None,
@@ -170,6 +191,7 @@ class Dataset:
             classes: as in `from_torch`.
             columns: further facts of the training examples by name, each (N,).
             channels_last: as in `from_torch`.
+            size: as in `from_torch`.
             normalize: as in `from_torch`.
             augmentation: as in `from_torch`.
             test_share: as in `from_torch`.
@@ -179,14 +201,171 @@ class Dataset:
         Raises:
             DataError: arrays that cannot be used or do not fit together.
         """
+        form = RowFormat(channels_last=channels_last, size=_size(size, name))
         arrays = {"train": (x_train, y_train, columns or {})}
         if x_test is not None:
             arrays["test"] = (x_test, y_test, {})
         tables = {
-            part: read_arrays(*given, channels_last, f"{name} {part}")
-            for part, given in arrays.items()
+            part: read_arrays(*given, form, f"{name} {part}") for part, given in arrays.items()
         }
-        made = _from_tables(name, tables, task, classes, _TestShare(test_share, group, seed))
+        made = from_tables(name, tables, task, classes, TestShare(test_share, group, seed))
+        return _finish(made, normalize, augmentation)
+
+    @classmethod
+    def from_folder(
+        cls,
+        path: str | PathLike[str],
+        *,
+        size: int | tuple[int, int] | None = None,
+        channels: int = 3,
+        classes: Sequence[str] = (),
+        test_share: float = 0.2,
+        unreadable: str = "refuse",
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+    ) -> Dataset:
+        """Read images from one folder for each class, as torchvision's `ImageFolder` does.
+
+        The folder holds the class folders, or the folders train, test and val with class folders
+        in each. Without a folder test, val is the test part, or else a share is drawn. A .zip or
+        .tar archive of such a folder is read as well.
+
+        Args:
+            path: the folder.
+            size: height and width that images are scaled to, or one number for both; without it
+                all images must agree.
+            channels: 1 for grey, 3 for color.
+            classes: names of the classes in order; by default all folders in alphabetical order.
+            test_share: share of the images to hold out for testing, without a folder of them.
+            unreadable: "refuse" for an error that names an unreadable image, or "skip".
+            augmentation: random changes to training images; by default none.
+            seed: of the draw of `test_share`.
+
+        Returns:
+            The data set, normalized; its column `file` has the path of each image.
+
+        Raises:
+            DataError: the folder has another layout, or an image cannot be read.
+        """
+        from fedbb.data.sets import folder  # which imports this module
+
+        options = {
+            "size": size,
+            "channels": channels,
+            "classes": tuple(classes),
+            "test_share": test_share,
+            "unreadable": unreadable,
+        }
+        made = folder.load(Source("folder", path=Path(path), seed=seed, options=options))
+        return check_dataset(replace(made, augmentation=augmentation or Augmentation()))
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        labels: str | Sequence[str],
+        test: Any = None,
+        validation: Any = None,
+        *,
+        name: str = "frame",
+        seed: int = 0,
+        **options: Any,
+    ) -> Dataset:
+        """Return a table of features as a data set, for networks of vectors.
+
+        Numbers are standardized and categories become entries of 0 and 1, all by the training
+        rows alone. A category that no training row has is 0 in all of these entries.
+
+        >>> rows = {"age": [40, 60, 50, 70], "sex": ["f", "m", "f", "m"], "ill": [0, 1, 0, 1]}
+        >>> data = Dataset.from_frame(rows, "ill", rows)
+        >>> data.features, data.train.inputs.tolist()[0], data.mean
+        (('age', 'sex=f', 'sex=m'), [40.0, 1.0, 0.0], (55.0, 0.0, 0.0))
+
+        Args:
+            frame: the training rows, or all of them: a frame of pandas or Polars, or a mapping of
+                columns.
+            labels: the column of class names, or several columns of 0 and 1 (multi-label).
+            test: the test rows; else the options `test_share` or `split_column` tell them.
+            validation: validation rows, if there are any.
+            name: name of the data set.
+            seed: of the draw of a test share.
+            options: `columns` to keep (such as the site), `group`, `numeric`, `categorical`,
+                `ignore`, `missing`, `indicator` and the others of `data.name = "features"` in a
+                recipe.
+
+        Raises:
+            DataError: an unknown option or column, or a value that is not allowed; the message
+                names the row.
+        """
+        from fedbb.data.sets import features  # which imports this module
+
+        where = {"class_column": labels} if isinstance(labels, str) else {"label_columns": labels}
+        given = {key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
+        source = Source("frame", options={**given, **where})
+        chosen = read_options(features.FeatureOptions, source)
+        named = {"test": test, "validation": validation}
+        parts = {
+            part: features.table_of_frame(rows, f"{name} {part}")
+            for part, rows in named.items()
+            if rows is not None
+        }
+        if parts and "test" not in parts:
+            raise DataError(f"{name} has validation rows and no test rows")
+        table = features.table_of_frame(frame, name)
+        share = "test_share" in options
+        return features.make_dataset(name, table, chosen, seed, parts, share=share)
+
+    @classmethod
+    def from_hf(
+        cls,
+        data: Any,
+        test: Any = None,
+        *,
+        name: str = "hf",
+        classes: Sequence[str] | None = None,
+        input_key: str | None = None,
+        label_key: str | None = None,
+        columns: Sequence[str] = (),
+        size: int | tuple[int, int] | None = None,
+        normalize: bool = False,
+        augmentation: Augmentation | None = None,
+        test_share: float | None = None,
+        group: str | None = None,
+        seed: int = 0,
+    ) -> Dataset:
+        """Read a `Dataset` or `DatasetDict` of Hugging Face's library into memory.
+
+        Column names say what is what. Inputs are treated as in `from_torch`; the types of arrays
+        and the names of classes come from the features of the data set, and lists of classes are
+        multi-label. The splits train, test and validation of a `DatasetDict` are used as such.
+
+        Args:
+            data: the training rows, or all splits.
+            test: test rows; without them or a split of that name `test_share` is needed.
+            name: name of the data set.
+            classes: names of the classes by number; by default those of the features.
+            input_key: column of the inputs; by default "image", "input_ids" or another usual name.
+            label_key: column of the labels; by default "label", "labels", "target" or "y".
+            columns: further columns to keep, such as the site.
+            size: as in `from_torch`.
+            normalize: as in `from_torch`.
+            augmentation: as in `from_torch`.
+            test_share: as in `from_torch`.
+            group: as in `from_torch`.
+            seed: as in `from_torch`.
+
+        Raises:
+            DataError: rows that cannot be read or do not fit together; the message names the row.
+        """
+        from fedbb.data.sets import hugging_face  # which imports this module
+
+        splits = dict(data) if isinstance(data, Mapping) else {"train": data}
+        if test is not None:
+            splits["test"] = test
+        form = RowFormat(input_key, label_key, tuple(columns), size=_size(size, name))
+        known = None if classes is None else tuple(classes)
+        share = TestShare(test_share, group, seed)
+        made = hugging_face.make_dataset(name, splits, form, known, share)
         return _finish(made, normalize, augmentation)
 
     def subset(self, number: int, seed: int = 0) -> Dataset:
@@ -227,9 +406,36 @@ class Dataset:
         rng = stream(seed, "long tail")
         return replace(self, train=long_tail(self.train, len(self.classes), fraction, rng))
 
+    def normalized(self, clients: Iterable[IntArray] | None = None) -> Dataset:
+        """Return the data set with mean and standard deviation of its training inputs.
+
+        Inputs themselves stay as they are; they are shifted and scaled when a network gets them.
+        A recipe says this by `data.normalize`.
+
+        Args:
+            clients: the rows of each client, such as a `Partition`. The statistics are then
+                computed from sums of each client, which need not pool the data; without it, from
+                all training inputs at once. Both agree but for rounding.
+
+        Raises:
+            DataError: the inputs are whole numbers such as token ids.
+        """
+        inputs = self.train.inputs
+        if inputs.dtype.kind == "i":
+            raise DataError(f"{self.name} holds whole numbers, which normalize has no meaning for")
+        if clients is None:
+            mean, std = channel_statistics(inputs)
+        else:
+            sums = (channel_sums(take_rows(inputs, rows)) for rows in clients)
+            mean, std = federated_statistics(sums)
+        if self.scaled:
+            mean = tuple(m if s else 0.0 for m, s in zip(mean, self.scaled, strict=True))
+            std = tuple(m if s else 1.0 for m, s in zip(std, self.scaled, strict=True))
+        return replace(self, mean=mean, std=std)
+
 
 @dataclass(frozen=True)
-class _TestShare:
+class TestShare:
     """Which of the training examples to hold out where there are no test examples."""
 
     share: float | None
@@ -237,14 +443,22 @@ class _TestShare:
     seed: int
 
 
-def _from_tables(
+def _size(size: int | tuple[int, int] | None, name: str) -> tuple[int, int] | None:
+    if size is None:
+        return None
+    from fedbb.data.images.decode import as_size  # Pillow takes time to import
+
+    return as_size(size, name)
+
+
+def from_tables(
     name: str,
     tables: Mapping[str, Table],
     task: Task | str | None,
     classes: Sequence[str] | None,
-    held: _TestShare,
+    held: TestShare,
 ) -> Dataset:
-    """Return the data set of a table "train" and, unless a share is held out, a table "test"."""
+    """Return the data set of tables "train", "test" unless a share is held out, "validation"."""
     if ("test" in tables) == (held.share is not None):
         raise DataError(
             f"{name} needs test data, or test_share to hold out a share of the training data"
@@ -252,42 +466,50 @@ def _from_tables(
         )
     titles = {f"{name} {part}": table for part, table in tables.items()}
     kind, names, labels = encode_labels(titles, task, classes)
-    parts = [
-        Examples(table.inputs, encoded, table.columns)
-        for table, encoded in zip(tables.values(), labels, strict=True)
-    ]
-    train, test = parts[0], parts[-1]
-    if held.share is not None:
-        check_examples(train, kind, len(names), f"{name} train")
-        train, test = split_by_share(train, held.share, held.group, held.seed)
-    return Dataset(name, kind, names, train, test)
+    parts = {
+        part: Examples(stay_on_disk(table.inputs), encoded, table.columns)
+        for (part, table), encoded in zip(tables.items(), labels, strict=True)
+    }
+    validation = parts.get("validation")
+    if held.share is None:
+        return Dataset(name, kind, names, parts["train"], parts["test"], validation=validation)
+    check_examples(parts["train"], kind, len(names), f"{name} train")
+    train, test = split_by_share(parts["train"], held.share, held.group, held.seed)
+    return Dataset(name, kind, names, train, test, validation=validation)
 
 
 def _finish(dataset: Dataset, normalize: bool, augmentation: Augmentation | None) -> Dataset:
     """Return the data set, checked, with its statistics and augmentation where they are asked."""
     dataset = check_dataset(replace(dataset, augmentation=augmentation or Augmentation()))
-    if not normalize:
-        return dataset
-    if dataset.train.inputs.dtype.kind == "i":
-        raise DataError(f"{dataset.name} holds whole numbers, which normalize has no meaning for")
-    mean, std = channel_statistics(dataset.train.inputs)
-    return replace(dataset, mean=mean, std=std)
+    return dataset.normalized() if normalize else dataset
 
 
 def assemble(
-    name: str, task: Task, classes: tuple[str, ...], train: Examples, test: Examples
+    name: str,
+    task: Task,
+    classes: tuple[str, ...],
+    train: Examples,
+    test: Examples,
+    validation: Examples | None = None,
 ) -> Dataset:
-    """Return the data set with the statistics of its training images, if it is valid."""
-    # The statistics of invalid images would warn before the check could name the place.
-    check_examples(train, task, len(classes), f"{name} train")
-    mean, std = channel_statistics(train.inputs)
-    return check_dataset(Dataset(name, task, classes, train, test, mean, std))
+    """Return the data set with the statistics of its training inputs, if it is valid.
+
+    Token ids have no statistics.
+    """
+    train, test = (replace(part, inputs=stay_on_disk(part.inputs)) for part in (train, test))
+    if validation is not None:
+        validation = replace(validation, inputs=stay_on_disk(validation.inputs))
+    made = check_dataset(Dataset(name, task, classes, train, test, validation=validation))
+    return made if train.inputs.dtype.kind == "i" else made.normalized()
 
 
 def check_dataset(dataset: Dataset) -> Dataset:
     """Return the data set if its parts fit together; DataError names the first that does not."""
     _check_classes(dataset)
-    for part, examples in (("train", dataset.train), ("test", dataset.test)):
+    parts = {"train": dataset.train, "test": dataset.test}
+    if dataset.validation is not None:
+        parts["validation"] = dataset.validation
+    for part, examples in parts.items():
         check_examples(examples, dataset.task, len(dataset.classes), f"{dataset.name} {part}")
     _check_shapes(dataset)
     return dataset
@@ -303,13 +525,23 @@ def _check_classes(dataset: Dataset) -> None:
 
 
 def _check_shapes(dataset: Dataset) -> None:
-    train, test = dataset.train.inputs, dataset.test.inputs
-    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
-        raise DataError(
-            f"{dataset.name} trains on {train.dtype} inputs of shape {train.shape[1:]} "
-            f"but tests on {test.dtype} of {test.shape[1:]}"
-        )
-    if dataset.augmentation.active and (train.ndim != 4 or train.dtype.kind == "i"):
+    train = dataset.train.inputs
+    others = (
+        {"tests": dataset.test}
+        if dataset.validation is None
+        else {
+            "tests": dataset.test,
+            "validates": dataset.validation,
+        }
+    )
+    for verb, part in others.items():
+        inputs = part.inputs
+        if train.shape[1:] != inputs.shape[1:] or train.dtype != inputs.dtype:
+            raise DataError(
+                f"{dataset.name} trains on {train.dtype} inputs of shape {train.shape[1:]} "
+                f"but {verb} on {inputs.dtype} of {inputs.shape[1:]}"
+            )
+    if dataset.augmentation.moves and (train.ndim != 4 or train.dtype.kind == "i"):
         raise DataError(
             f"{dataset.name} cannot be cropped or flipped: its inputs are {train.dtype} of shape "
             f"{train.shape[1:]}, not images (channels, height, width)"

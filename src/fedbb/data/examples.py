@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedbb.data.mapped import Inputs, chunk_rows, take_rows
 from fedbb.errors import DataError
 from fedbb.records import MOST_CLASSES, IntArray, Task
 
 TYPES = (np.uint8, np.float32, np.int32, np.int64)
 """The types of inputs: pixels, numbers, and token ids."""
+
+
+_CHECKED = 2**24
+"""Numbers that are checked at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,17 +32,21 @@ class Examples:
         columns: further facts of each example as text (N,), such as its site or patient.
     """
 
-    inputs: npt.NDArray[Any]
+    inputs: Inputs
     labels: npt.NDArray[Any]
     columns: Mapping[str, npt.NDArray[np.str_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        form = f"inputs {self.inputs.dtype} {self.inputs.shape}"
+        return f"Examples: {form}, labels {self.labels.dtype} {self.labels.shape}"
+
     def take(self, indices: IntArray) -> Examples:
         """Return the examples at these places, in this order."""
         columns = {name: values[indices] for name, values in self.columns.items()}
-        return Examples(self.inputs[indices], self.labels[indices], columns)
+        return Examples(take_rows(self.inputs, indices), self.labels[indices], columns)
 
 
 def count_numbered_classes(labels: Mapping[str, npt.NDArray[Any]]) -> int:
@@ -90,12 +99,20 @@ def _check_inputs(examples: Examples, where: str) -> None:
         allowed = ", ".join(str(np.dtype(kind)) for kind in TYPES)
         raise DataError(f"{where} inputs are {inputs.dtype}; allowed are {allowed}")
     if inputs.dtype == np.float32:
-        finite = np.isfinite(inputs).all(axis=tuple(range(1, inputs.ndim)))
+        finite = _finite_rows(inputs)
         if not finite.all():
             raise DataError(
                 f"{where} input {int(np.argmin(finite))} holds NaN or infinity "
                 f"({int((~finite).sum())} such inputs)"
             )
+
+
+def _finite_rows(inputs: Inputs) -> npt.NDArray[np.bool_]:
+    """Return which inputs hold finite numbers only; a set on disk is read piece by piece."""
+    step = chunk_rows(inputs, _CHECKED, len(inputs))
+    axes = tuple(range(1, inputs.ndim))
+    pieces = (inputs[start : start + step] for start in range(0, len(inputs), step))
+    return np.concatenate([np.isfinite(piece).all(axis=axes) for piece in pieces])
 
 
 def _check_class_numbers(examples: Examples, classes: int, where: str) -> None:

@@ -12,11 +12,17 @@ from fedbb._util.plugins import load_plugin, plugin_names
 from fedbb.data.dataset import Dataset, check_dataset
 from fedbb.data.download import Downloader, Progress
 from fedbb.data.sets import (
+    breast_cancer,
     chexpert,
     cifar,
+    dicom,
     digit_mosaic,
     digits,
     fashion_mnist,
+    features,
+    folder,
+    hugging_face,
+    medmnist,
     nih_cxr14,
     npz,
     table,
@@ -50,6 +56,12 @@ CATALOGUE: Mapping[str, Entry] = {
         "4,000 mosaics of up to four digits, some common and some rare",
         "embedded",
         digit_mosaic.load,
+    ),
+    "breast-cancer": Entry(
+        Task.MULTICLASS,
+        "30 measurements of 569 tumors, from scikit-learn",
+        "embedded",
+        breast_cancer.load,
     ),
     "fashion-mnist": Entry(
         Task.MULTICLASS,
@@ -91,7 +103,20 @@ CATALOGUE: Mapping[str, Entry] = {
         "your files",
         chexpert.load,
     ),
-    "npz": Entry(None, "arrays of your own in an .npz file", "your files", npz.load),
+    "npz": Entry(None, "arrays of your own in an .npz file or .npy files", "your files", npz.load),
+    "folder": Entry(
+        Task.MULTICLASS, "images of your own, one folder per class", "your files", folder.load
+    ),
+    "dicom": Entry(
+        None, "DICOM images of your own, with a CSV file of their labels", "your files", dicom.load
+    ),
+    "hf": Entry(
+        None, "a data set that Hugging Face's library saved", "your files", hugging_face.load
+    ),
+    "features": Entry(
+        None, "a table of features of your own: CSV, parquet or .npz", "your files", features.load
+    ),
+    "medmnist": Entry(None, "an .npz file of MedMNIST", "your files", medmnist.load),
     "table": Entry(
         None, "images of your own, with a CSV file of their labels", "your files", table.load
     ),
@@ -180,8 +205,8 @@ def load_dataset(
         DataError: an unknown name or option, or files that are missing or damaged.
     """
     if isinstance(source, str):
-        folder, file = (None if place is None else Path(place) for place in (root, path))
-        source = Source(source, folder, file, seed, options or {}, progress)
+        downloads, file = (None if place is None else Path(place) for place in (root, path))
+        source = Source(source, downloads, file, seed, options or {}, progress)
     entry = find_entry(source.name)
     if source.path is not None and entry.origin == "embedded":
         raise DataError(f"{source.name} is embedded and takes no path; got {source.path}")

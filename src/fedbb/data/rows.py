@@ -50,12 +50,14 @@ class RowFormat:
             label in a tuple.
         channels_last: whether channels are the last axis of an array or tensor; None: they are
             not, and what looks as if they were is refused.
+        size: height and width that images are scaled to; None to keep them.
     """
 
     input_key: str | None = None
     label_key: str | None = None
     columns: tuple[str, ...] = ()
     channels_last: bool | None = None
+    size: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +83,13 @@ def read_rows(part: MapStyle, form: RowFormat, where: str) -> Table:
     if len(part) == 0:
         raise DataError(f"{where} set is empty")
     if type(part) is TensorDataset and len(part.tensors) == 2 and not form.columns:
-        return read_arrays(*part.tensors, {}, form.channels_last, where)
+        return read_arrays(*part.tensors, {}, form, where)
     inputs, labels = [], []
     columns: dict[str, list[str]] = {name: [] for name in form.columns}
     for index in range(len(part)):
         place = f"{where} row {index}"
         given, label, *facts = _fields(part[index], form, place)
-        inputs.append(_input(given, form.channels_last, place))
+        inputs.append(_input(given, form, place))
         labels.append(_label(label, place))
         for values, fact in zip(columns.values(), facts, strict=True):
             values.append(str(fact))
@@ -96,12 +98,13 @@ def read_rows(part: MapStyle, form: RowFormat, where: str) -> Table:
 
 
 def read_arrays(
-    inputs: Any, labels: Any, columns: Mapping[str, Any], channels_last: bool | None, where: str
+    inputs: Any, labels: Any, columns: Mapping[str, Any], form: RowFormat, where: str
 ) -> Table:
     """Return arrays, tensors or lists of all inputs and labels as a table."""
     array = as_inputs(_array(inputs), where)
     if array.ndim > 1:
-        array = _channels_first(array, channels_last, f"{where} inputs", skip=1)
+        array = _channels_first(array, form.channels_last, f"{where} inputs", skip=1)
+    array = _resized(array, form.size, f"{where} inputs")
     found = _array(labels)
     if found.dtype.kind == "O" and all(isinstance(label, str) for label in found.flat):
         found = found.astype(np.str_)
@@ -229,21 +232,34 @@ def _array(given: Any) -> Array:
         given = given.detach().cpu()
         return np.asarray(given.float() if given.dtype == torch.bfloat16 else given)
     try:
-        return np.asarray(given)
+        # A memory-mapped array stays one.
+        return given if isinstance(given, np.memmap) else np.asarray(given)
     except ValueError as error:  # lists of different lengths
         raise DataError(f"inputs and labels must be arrays: {error}") from error
 
 
-def _input(given: Any, channels_last: bool | None, place: str) -> Array:
+def _resized(array: Array, size: tuple[int, int] | None, where: str) -> Array:
+    """Return images (N, channels, height, width) in another size."""
+    if size is None:
+        return array
+    # Pillow takes time to import, and few need it.
+    from fedbb.data.images.decode import resize_arrays
+
+    return resize_arrays(array, size, where)
+
+
+def _input(given: Any, form: RowFormat, place: str) -> Array:
     """Return one input; an image of Pillow as (channels, height, width)."""
+    where = f"{place}: the input"
     if not (hasattr(given, "mode") and hasattr(given, "convert")):
-        array = as_inputs(_array(given), f"{place}: the input")
-        return _channels_first(array, channels_last, f"{place}: the input")
+        array = _channels_first(as_inputs(_array(given), where), form.channels_last, where)
+        return np.asarray(_resized(array[None], form.size, where)[0])
     array = np.asarray(given.convert("RGB") if given.mode in _COLOR_MODES else given)
     if array.dtype.kind in "iu" and array.dtype != np.uint8:
         array = array.astype(np.float32)  # 16 or 32 bits deep; whole numbers would be token ids
     array = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
-    return as_inputs(array, f"{place}: the image")
+    image = as_inputs(array, f"{place}: the image")
+    return np.asarray(_resized(image[None], form.size, where)[0])
 
 
 def _channels_first(array: Array, last: bool | None, where: str, skip: int = 0) -> Array:

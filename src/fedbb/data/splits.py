@@ -33,6 +33,9 @@ class Splittable(Protocol):
 
 Rows = TypeVar("Rows", bound=Splittable)
 
+VALIDATION = ("val", "valid", "validation")
+"""What users call the part of a data set that is neither trained on nor tested on."""
+
 
 def hold_out(
     examples: Rows, share: float, rng: np.random.Generator, by: str | None = None
@@ -84,20 +87,24 @@ def split_by_values(
     values: Sequence[str],
     leave_out: Sequence[str],
     place: Callable[[int], str],
-) -> tuple[Rows, Rows]:
-    """Return (train, test) as `values` say; rows with a value of `leave_out` go to neither.
+) -> tuple[Rows, Rows, Rows | None]:
+    """Return (train, test, validation) as `values` say; validation is None if no row has it.
 
-    `place` returns where a row is in the user's file, for messages.
+    Rows with a value of `leave_out` are in no part. `place` returns where a row is in the user's
+    file, for messages.
     """
-    sides = [value.strip().lower() for value in values]
     out = {value.strip().lower() for value in leave_out}
+    sides = [value.strip().lower() for value in values]
+    sides = ["validation" if side in VALIDATION and side not in out else side for side in sides]
     for row, side in enumerate(sides):
-        if side not in {"train", "test"} | out:
+        if side not in {"train", "test", "validation"} | out:
             raise DataError(
-                f"{place(row)}: the split is {values[row]!r}; allowed are train and test, "
+                f"{place(row)}: the split is {values[row]!r}; allowed are train, test and val, "
                 "and what leave_out names"
             )
-    return examples.take(_where(sides, "train")), examples.take(_where(sides, "test"))
+    held = _where(sides, "validation")
+    validation = examples.take(held) if len(held) else None
+    return examples.take(_where(sides, "train")), examples.take(_where(sides, "test")), validation
 
 
 def _where(sides: list[str], side: str) -> IntArray:

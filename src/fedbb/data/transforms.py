@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedbb.data.mapped import Inputs, chunk_rows
 from fedbb.errors import DataError
 from fedbb.records import FloatArray, IntArray
 
@@ -19,23 +20,30 @@ Layout = Literal["auto", "channels-first", "channels-last"]
 
 _CHANNELS = (1, 3)
 _CHUNK = 512
+_NUMBERS = 2**25
+"""Numbers that are converted to float64 at once; only very large inputs make chunks shorter."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes to a training image.
+    """Random changes to training inputs.
 
     Attributes:
         crop: pixels of zero padding before a random crop to the old size; 0 for none.
         flip: whether half of the images are mirrored.
+        function: a function of your own, called with the inputs of a batch as they are stored,
+            (B, …), and one seed for each of them, int64 (B,); it returns inputs of the same shape
+            and type. A result that depends on an input and its seed alone is the same for every
+            size of the batch and number of workers.
     """
 
     crop: int = 0
     flip: bool = False
+    function: Callable[[Tensor, Tensor], Tensor] | None = None
 
     @property
-    def active(self) -> bool:
-        """Whether there is any change to make."""
+    def moves(self) -> bool:
+        """Whether it crops or flips, which needs images."""
         return self.crop > 0 or self.flip
 
 
@@ -44,33 +52,60 @@ class Draws:
     """How each sample is changed: where in the padded image its crop begins, and if it is mirrored.
 
     Entry i belongs to sample i of the client, so a change depends neither on the size of the batch
-    nor on the order of samples. `top` and `left` run from 0 to twice the padding.
+    nor on the order of samples. `top` and `left` run from 0 to twice the padding; `seeds` are for
+    a function of the user's.
     """
 
-    padding: int
+    augmentation: Augmentation
     top: IntArray
     left: IntArray
     mirrored: npt.NDArray[np.bool_]
+    seeds: IntArray
 
     def take(self, samples: IntArray) -> Draws:
         """Return the changes of these samples, in this order."""
-        return Draws(self.padding, self.top[samples], self.left[samples], self.mirrored[samples])
+        return Draws(
+            self.augmentation,
+            self.top[samples],
+            self.left[samples],
+            self.mirrored[samples],
+            self.seeds[samples],
+        )
 
 
 def draw(augmentation: Augmentation, samples: int, rng: np.random.Generator) -> Draws:
     """Draw the changes of all samples for one epoch."""
     top, left = rng.integers(0, 2 * augmentation.crop + 1, size=(2, samples))
     mirrored = (rng.random(samples) < 0.5) & augmentation.flip
-    return Draws(augmentation.crop, top, left, mirrored)
+    seeds = rng.integers(0, 2**63, size=samples)
+    return Draws(augmentation, top, left, mirrored, seeds)
 
 
-def apply(images: Tensor, draws: Draws) -> Tensor:
-    """Change images (B, channels, height, width), each as its draw says.
+def apply(inputs: Tensor, draws: Draws) -> Tensor:
+    """Change the inputs of a batch, each as its draw says.
 
-    They are padded with zero, so pixels go in as they are stored and are normalized after.
+    Inputs go in as they are stored and are normalized after.
     """
+    if draws.augmentation.moves:
+        inputs = _move(inputs, draws)
+    function = draws.augmentation.function
+    if function is None:
+        return inputs
+    changed = function(inputs, torch.from_numpy(draws.seeds))
+    if not isinstance(changed, Tensor):
+        raise DataError(f"the augmentation returns a {type(changed).__name__}, not a tensor")
+    if changed.shape != inputs.shape or changed.dtype != inputs.dtype:
+        raise DataError(
+            f"the augmentation returns {changed.dtype} of shape {tuple(changed.shape)} for inputs "
+            f"of {inputs.dtype} of shape {tuple(inputs.shape)}; both must stay"
+        )
+    return changed
+
+
+def _move(images: Tensor, draws: Draws) -> Tensor:
+    """Crop and mirror images (B, channels, height, width), which are padded with zero."""
     number, channels, height, width = images.shape
-    padded = F.pad(images, (draws.padding,) * 4).flatten(2)
+    padded = F.pad(images, (draws.augmentation.crop,) * 4).flatten(2)
     spots = _spots(draws, height, width).to(images.device)
     # One gather over flat pixels takes a third of the time of indexing by row and column.
     chosen = padded.gather(2, spots[:, None].expand(number, channels, height * width))
@@ -85,7 +120,7 @@ def _spots(draws: Draws, height: int, width: int) -> Tensor:
     columns = torch.from_numpy(draws.left)[:, None] + torch.where(
         mirrored, width - 1 - column, column
     )
-    spots = rows[:, :, None] * (width + 2 * draws.padding) + columns[:, None, :]
+    spots = rows[:, :, None] * (width + 2 * draws.augmentation.crop) + columns[:, None, :]
     return spots.flatten(1)
 
 
@@ -112,12 +147,12 @@ def normalize(
     return values.sub_(center).div_(spread)
 
 
-def zero_batch(inputs: npt.NDArray[Any]) -> Tensor:
+def zero_batch(inputs: Inputs) -> Tensor:
     """Return one input of zeros in the shape and type in which a network gets these inputs."""
     return normalize(np.zeros((1, *inputs.shape[1:]), inputs.dtype), (), ())
 
 
-def channel_statistics(inputs: npt.NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_statistics(inputs: Inputs) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and population standard deviation per channel (the second axis of inputs).
 
     uint8 pixels are taken as 0 to 1. A channel that never changes gets the spread 1, so that
@@ -125,19 +160,20 @@ def channel_statistics(inputs: npt.NDArray[Any]) -> tuple[tuple[float, ...], tup
     """
     pixels = inputs.size / inputs.shape[1]
     others = (0, *range(2, inputs.ndim))
-    mean = sum((chunk.sum(axis=others) for chunk in _chunks(inputs)), np.zeros(1)) / pixels
+    mean = sum((chunk.sum(axis=others) for chunk in chunks(inputs)), np.zeros(1)) / pixels
     middle = mean.reshape(-1, *(1,) * (inputs.ndim - 2))
-    centered = ((chunk - middle) ** 2 for chunk in _chunks(inputs))
+    centered = ((chunk - middle) ** 2 for chunk in chunks(inputs))
     std = np.sqrt(sum((chunk.sum(axis=others) for chunk in centered), np.zeros(1)) / pixels)
     std[std < 1e-12] = 1.0
     return tuple(mean.tolist()), tuple(std.tolist())
 
 
-def _chunks(images: npt.NDArray[Any]) -> Iterator[FloatArray]:
+def chunks(inputs: Inputs) -> Iterator[FloatArray]:
     """Yield float64 pieces, so that a large set is never held in float64 as a whole."""
-    scale = 255.0 if images.dtype == np.uint8 else 1.0
-    for start in range(0, len(images), _CHUNK):
-        yield images[start : start + _CHUNK].astype(np.float64) / scale
+    scale = 255.0 if inputs.dtype == np.uint8 else 1.0
+    step = chunk_rows(inputs, _NUMBERS, _CHUNK)
+    for start in range(0, len(inputs), step):
+        yield np.asarray(inputs[start : start + step]).astype(np.float64) / scale
 
 
 def as_images(array: npt.NDArray[Any], layout: Layout, where: str) -> npt.NDArray[Any]:
@@ -179,7 +215,8 @@ def as_pixels(array: npt.NDArray[Any], where: str) -> npt.NDArray[Any]:
             array = array.astype(np.float32)
     elif kind not in "iuf":
         raise DataError(f"{where} holds {array.dtype}; images must be numbers")
-    return np.ascontiguousarray(array)
+    # An array that is mapped from disk stays one.
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
 def _whole_numbers(array: npt.NDArray[Any], where: str) -> npt.NDArray[np.uint8]:

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedbb._util.plugins import AllowedCode
-from fedbb.models.base import check_tail, leading, run_network, run_tail
+from fedbb.methods import Method
+from fedbb.models.base import check_tail, classifier_name, leading, run_network, run_tail
 from fedbb.models.registry import MODELS, build_model, materialize
 from fedbb.penalties.alignment import top_singular_value, transmitting_matrix
 from fedbb.penalties.base import Needs
+from fedbb.records import LabelCounts, RunFacts, Task
 from fedbb.rng import torch_stream
+from fedbb.state import snapshot
+from fedbb.statistics.base import statistic_shapes
 
 Result = TypeVar("Result")
 
@@ -57,8 +62,9 @@ class NetworkCost:
 class MethodCost:
     """What training by a method costs a client; MACs are per image of a training step.
 
-    `sent_bytes` is one state, per client and round and way. `extra_bytes` are the models held
-    beside the trained one, without activations. `paper_...` count as the paper does.
+    `sent_bytes` is one state, per client and round and way; `broadcast_bytes` go down beside it and
+    `statistics_bytes` up, in a round in which all is due. `extra_bytes` are the models held beside
+    the trained one, without activations. `paper_...` count as the paper does.
     """
 
     parameters: int
@@ -68,6 +74,8 @@ class MethodCost:
     extra_bytes: int
     paper_parameters: int
     paper_macs: int
+    broadcast_bytes: int = 0
+    statistics_bytes: int = 0
 
 
 def price(
@@ -76,9 +84,13 @@ def price(
     classes: int,
     image_shape: tuple[int, int, int],
     *,
+    method: Method | None = None,
     allow_code: AllowedCode = False,
 ) -> MethodCost:
-    """Return the cost of a method with a network by name, for images (channels, height, width)."""
+    """Return the cost of a method with a network by name, for images (channels, height, width).
+
+    Without the method itself, what it exchanges beside models is not counted.
+    """
     # No number depends on the weights; the stream only leaves torch's own generator alone.
     with torch_stream(0, "cost"):
         network = build_model(
@@ -92,7 +104,23 @@ def price(
         materialize(network, torch.zeros(1, *image_shape))
     if needs.tail_width is not None:
         check_tail(network, "FedAlign")
-    return cost_of(needs, measure_network(network, image_shape, needs.tail_width))
+    cost = cost_of(needs, measure_network(network, image_shape, needs.tail_width))
+    if method is None:
+        return cost
+    down, up = _exchanged(method, network, classes)
+    return replace(cost, broadcast_bytes=down, statistics_bytes=up)
+
+
+def _exchanged(method: Method, network: nn.Module, classes: int) -> tuple[int, int]:
+    """Return the bytes that a client gets and sends beside models in a round."""
+    facts = RunFacts(Task.MULTICLASS, classes, classifier_name(network), clients=1, seed=0)
+    first = snapshot(network)
+    even = LabelCounts(np.ones(classes), np.full(classes, classes - 1.0), classes)
+    down: list[Tensor] = []
+    for step in method.server:
+        state = step.begin(first, facts, step.measure(even))
+        down.extend(step.broadcast(state, 1).values())
+    return _bytes(down), _bytes(statistic_shapes(method.statistics, first, facts).values())
 
 
 def cost_of(needs: Needs, network: NetworkCost) -> MethodCost:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import expit, softmax  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from fedbb._util.files import parse_json
-from fedbb.data.transforms import zero_batch
+from fedbb.data.transforms import as_pixels, zero_batch
 from fedbb.errors import DataError, RunError
+from fedbb.evaluation.metrics import one_hot
+from fedbb.evaluation.score_report import predict_by_thresholds, probabilities_of
 from fedbb.models.base import run_network
 from fedbb.models.registry import MODELS, build_model, materialize
 from fedbb.records import FloatArray, ModelState, Task
@@ -40,6 +41,7 @@ class InferenceModel(nn.Module):
 
     mean: Tensor
     std: Tensor
+    shift: Tensor
 
     def __init__(self, network: nn.Module, info: ModelInfo) -> None:
         super().__init__()
@@ -48,6 +50,8 @@ class InferenceModel(nn.Module):
         for name, values in (("mean", info.mean), ("std", info.std)):
             statistics = torch.tensor(values, dtype=torch.float32).view(shape)
             self.register_buffer(name, statistics, persistent=False)
+        shift = torch.tensor(info.logit_shift or (), dtype=torch.float32)
+        self.register_buffer("shift", shift, persistent=False)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -60,12 +64,13 @@ class InferenceModel(nn.Module):
         return Task(self.info.task)
 
     def logits(self, inputs: Tensor) -> Tensor:
-        """Return the logits (N, C) of raw inputs."""
+        """Return the logits (N, C) of raw inputs, adjusted if the model is (`info.logit_shift`)."""
         if inputs.dtype == torch.uint8:
             inputs = inputs.to(torch.float32) / 255
         if len(self.info.mean):
             inputs = (inputs.to(torch.float32) - self.mean) / self.std
-        return run_network(self.network, inputs).logits
+        logits = run_network(self.network, inputs).logits
+        return logits if self.info.logit_shift is None else logits + self.shift
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the probabilities (N, C) of raw inputs.
@@ -84,31 +89,52 @@ class InferenceModel(nn.Module):
             batch_size: Inputs per forward pass.
 
         Raises:
-            DataError: The inputs have another shape than the model takes.
+            DataError: The inputs have another shape or type than the model takes.
         """
         return self.probabilities(self.predict_logits(inputs, batch_size=batch_size))
 
     def probabilities(self, logits: FloatArray) -> FloatArray:
         """Return the probabilities of logits (N, C)."""
-        return np.asarray(expit(logits) if self.task is Task.MULTILABEL else softmax(logits, 1))
+        return probabilities_of(logits, self.task)
+
+    def decide(self, probabilities: FloatArray) -> npt.NDArray[np.bool_]:
+        """Return which classes the model predicts, (N, C): by its thresholds if it has some.
+
+        Otherwise the most probable class, or each label with a probability above one half.
+
+        Args:
+            probabilities: What `predict` returned, (N, C).
+        """
+        if self.info.thresholds is not None:
+            return predict_by_thresholds(self.task, probabilities, self.info.thresholds)
+        if self.task is Task.MULTILABEL:
+            return np.asarray(probabilities > 0.5)
+        return one_hot(probabilities.argmax(axis=1), len(self.classes))
 
     @torch.inference_mode()
     def predict_logits(self, inputs: npt.ArrayLike, *, batch_size: int = BATCH) -> FloatArray:
         """Return the logits (N, C) of an array of raw inputs in float64; see `predict`."""
         array = check_inputs(np.asarray(inputs), self.info)
         self.eval()
-        parts = [
-            self.logits(torch.tensor(array[start : start + batch_size])).double().numpy()
-            for start in range(0, len(array), batch_size)
-        ]
+        try:
+            parts = [
+                self.logits(torch.tensor(array[start : start + batch_size])).double().numpy()
+                for start in range(0, len(array), batch_size)
+            ]
+        except IndexError as error:
+            if array.dtype.kind != "i":
+                raise
+            raise DataError(
+                f"the model does not know all token ids from {array.min()} to {array.max()}"
+            ) from error
         return np.concatenate(parts)
 
 
 def check_inputs(array: npt.NDArray[Any], info: ModelInfo) -> npt.NDArray[Any]:
-    """Return inputs as the model takes them.
+    """Return inputs in the shape and type that the model takes.
 
     Raises:
-        DataError: There are none, or their shape is another.
+        DataError: There are none, they have another shape, or their values cannot be meant.
     """
     if array.ndim == 0 or len(array) == 0:
         raise DataError("there are no inputs to predict")
@@ -117,7 +143,30 @@ def check_inputs(array: npt.NDArray[Any], info: ModelInfo) -> npt.NDArray[Any]:
             f"the inputs have shape {_shape(array.shape[1:])}, and the model takes "
             f"{_shape(info.input_shape)}"
         )
-    return array.astype(np.float32) if array.dtype == np.float64 else array
+    kind, takes = array.dtype.kind, info.input_dtype
+    if kind not in "biuf" or (takes.startswith("int") and kind not in "iu"):
+        wanted = "whole numbers (token ids)" if takes.startswith("int") else "numbers"
+        raise DataError(f"the inputs are {array.dtype}, and the model takes {wanted}")
+    if takes.startswith("int"):
+        return array.astype(takes)
+    if kind == "f":
+        return _check_floats(array.astype(np.float32), takes)
+    if takes == "uint8":
+        return as_pixels(array, "the inputs")
+    return array if array.dtype == np.uint8 else array.astype(np.float32)
+
+
+def _check_floats(array: npt.NDArray[np.float32], takes: str) -> npt.NDArray[np.float32]:
+    if not np.isfinite(array).all():
+        row = int(np.argwhere(~np.isfinite(array))[0][0])
+        raise DataError(f"input {row} holds a value that is not finite")
+    # Sharpening or resizing may leave values a little above 1; a range up to 255 is another scale.
+    if takes == "uint8" and array.max() > 2:
+        raise DataError(
+            f"the inputs are floats up to {array.max():g}, and the model takes pixels: uint8 from "
+            "0 to 255, or floats from 0 to 1"
+        )
+    return array
 
 
 def load_model(
@@ -162,8 +211,9 @@ def read_info(path: Path) -> ModelInfo:
     held = read_model_metadata(path)
     if held is None:
         raise RunError(
-            f"{path} does not describe its network: it was written by an older fedbb, or is a "
-            "checkpoint; use final.safetensors of a run of this version"
+            f"{path} does not describe its network: it was written by an older fedbb, is a "
+            "checkpoint, or is of a run on Flower whose sites do not tell how they normalize "
+            "inputs; use final.safetensors of another run, or load_state_dict"
         )
     try:
         return ModelInfo.from_json(parse_json(held), str(path))
@@ -193,9 +243,12 @@ def _build(
     if model is not None:
         return deepcopy(model) if isinstance(model, nn.Module) else model()
     if info.recipe.get("python") and info.network not in MODELS and not allow_code:
+        # A class of a script, or one inside a function, cannot be imported elsewhere.
+        inner = info.network.startswith("__main__:") or "<" in info.network
+        more = "" if inner else ", or let it be imported by allow_code=True (--allow-code)"
         raise RunError(
-            f"the network was made in Python by {info.network}; give it as model=, or let it be "
-            "imported by allow_code=True (--allow-code)"
+            f"the network was made in Python by {info.network}; give it in Python: "
+            f"fedbb.load_model(path, model=…){more}"
         )
     return build_model(
         info.network,

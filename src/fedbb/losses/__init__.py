@@ -9,9 +9,11 @@ from fedbb.losses.class_balanced import CBLoss, ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
 from fedbb.losses.fedbb_plus import FedBBPlusLoss
 from fedbb.losses.focal import Focal, FocalLoss
+from fedbb.losses.importance import ImportanceWeighted
 from fedbb.losses.logit_adjusted import LogitAdjusted, LogitAdjustedLoss
 from fedbb.losses.logit_calibrated import Calibrated, Calibration, FedLCLoss, LogitCalibrated
 from fedbb.losses.pnb import PNB, PNBLoss
+from fedbb.losses.restricted_softmax import RestrictedSoftmax
 from fedbb.losses.weights import class_weights
 
 __all__ = [
@@ -25,11 +27,13 @@ __all__ = [
     "FedLCLoss",
     "Focal",
     "FocalLoss",
+    "ImportanceWeighted",
     "LogitAdjusted",
     "LogitAdjustedLoss",
     "LogitCalibrated",
     "Loss",
     "PNBLoss",
+    "RestrictedSoftmax",
     "ScaledCrossEntropy",
     "class_weights",
 ]

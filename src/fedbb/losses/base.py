@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fedbb._util.names import nearest
 from fedbb._util.plugins import (
@@ -102,6 +104,41 @@ def as_loss(loss: LossLike) -> Loss:
     )
 
 
+def check_loss(loss: Loss, classes: int, task: Task) -> None:
+    """Check that a loss of the user's own takes logits and targets, by two made-up examples.
+
+    Args:
+        loss: any loss; those of this package pass without a trial.
+        classes: number of classes.
+        task: the task, which says what targets are.
+
+    Raises:
+        RecipeError: it cannot be made or computed, or is not one number.
+    """
+    if not isinstance(loss, OwnLoss):
+        return
+    cases = np.ones(classes)
+    module = loss.bind(LabelCounts(cases, cases, samples=2), task)
+    multiclass = task is Task.MULTICLASS
+    targets = torch.zeros(2, dtype=torch.int64) if multiclass else torch.zeros(2, classes)
+    name = type(module).__name__
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's on shapes; the error below says more
+            value = module(torch.zeros(2, classes, requires_grad=True), targets)
+    except Exception as error:
+        wanted = "class numbers (N,)" if multiclass else "labels (N, C) of 0 and 1"
+        raise RecipeError(
+            f"the loss {name} cannot take logits (N, C) and {wanted}: {type(error).__name__}: "
+            f"{str(error).partition(chr(10))[0]}"
+        ) from error
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise RecipeError(
+            f"the loss {name} returns {shape}; it must return one number that depends on the logits"
+        )
+
+
 def named_loss(name: str, allow_code: AllowedCode = False) -> Loss:
     """Return the loss that a recipe names.
 
@@ -167,7 +204,13 @@ class OwnLoss(Loss):
         """Return the module for a client with these counts, which no other client shares."""
         if isinstance(self.source, nn.Module):
             return deepcopy(self.source)
-        made = self.source.bind(counts, task) if self._has("bind") else self.source(counts)
+        try:
+            made = self.source.bind(counts, task) if self._has("bind") else self.source(counts)
+        except Exception as error:
+            raise RecipeError(
+                f"the loss {self.source!r} cannot be made from the label counts of a client: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         if not isinstance(made, nn.Module):
             raise RecipeError(f"the loss {self.source!r} returns {made!r}, which is no nn.Module")
         return made

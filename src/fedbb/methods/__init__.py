@@ -19,6 +19,18 @@ from fedbb.methods.balancing import (
     pnb,
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
+from fedbb.methods.heads import HEADS, lda_head, means_head, ridge_head
+from fedbb.methods.imbalance import (
+    bsm,
+    ccvr,
+    climb,
+    creff,
+    fed_rod,
+    feddecorr,
+    fedir,
+    fedrs,
+    fedvc,
+)
 from fedbb.methods.record import Method, harmonize
 from fedbb.methods.record import with_robust_merge as with_robust_merge
 from fedbb.methods.registry import BALANCING as BALANCING
@@ -32,6 +44,7 @@ from fedbb.sampling import Sampling
 from fedbb.statistics.base import Statistic
 
 __all__ = [
+    "HEADS",
     "METHODS",
     "Alignment",
     "BySamples",
@@ -43,9 +56,14 @@ __all__ = [
     "ServerStep",
     "Statistic",
     "average",
+    "bsm",
     "build_method",
     "cbr",
+    "ccvr",
     "class_balanced",
+    "climb",
+    "creff",
+    "fed_rod",
     "fedadagrad",
     "fedadam",
     "fedalign",
@@ -55,16 +73,23 @@ __all__ = [
     "fedbb",
     "fedbb_plus",
     "fedbb_printed",
+    "feddecorr",
     "feddyn",
+    "fedir",
     "fedlc",
     "fednova",
     "fedprox",
+    "fedrs",
+    "fedvc",
     "fedyogi",
     "focal",
     "harmonize",
     "hyper_parameters",
+    "lda_head",
+    "means_head",
     "moon",
     "normalized_average",
     "pnb",
+    "ridge_head",
     "scaffold",
 ]

@@ -17,7 +17,7 @@ from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss, LossLike, as_loss
 from fedbb.losses.cross_entropy import CrossEntropy
 from fedbb.penalties.base import Needs, Penalty
-from fedbb.records import Visibility
+from fedbb.records import Task, Visibility
 from fedbb.sampling import ALL_SAMPLES, Sampling
 from fedbb.statistics.base import Statistic
 
@@ -103,11 +103,17 @@ class Method:
             tail_width=max((n.tail_width for n in parts if n.tail_width is not None), default=None),
             projection=any(needs.projection for needs in parts),
             embedding=any(needs.projection or needs.embedding for needs in parts),
+            linear_classifier=any(needs.linear_classifier for needs in parts)
+            or any(statistic.linear_classifier for statistic in self.statistics),
             client_state=any(needs.client_state for needs in parts),
             keeps=", ".join(needs.keeps for needs in parts if needs.keeps),
             clip=min((needs.clip for needs in parts if needs.clip is not None), default=None),
             sgd=any(n.sgd for n in parts) or getattr(self.merge, "needs_sgd", False),
         )
+
+    def supports(self, task: Task) -> bool:
+        """Return whether the method is defined for this task."""
+        return self.loss.supports(task) and all(step.supports(task) for step in self.server)
 
     def needs_to_see(self, more_than: Visibility) -> str | None:
         """Name a part for which the server must see more than this of the clients, if there is one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,18 @@ from fedbb.methods.balancing import (
     pnb,
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
+from fedbb.methods.heads import HEADS
+from fedbb.methods.imbalance import (
+    bsm,
+    ccvr,
+    climb,
+    creff,
+    fed_rod,
+    feddecorr,
+    fedir,
+    fedrs,
+    fedvc,
+)
 from fedbb.methods.record import Method, harmonize
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, feddyn, fedyogi, scaffold
 
@@ -37,6 +49,12 @@ BASES: dict[str, Callable[..., Method]] = {
     "fedadagrad": fedadagrad,
     "scaffold": scaffold,
     "feddyn": feddyn,
+    "fedvc": fedvc,
+    "feddecorr": feddecorr,
+    "fed-rod": fed_rod,
+    "climb": climb,
+    "creff": creff,
+    "ccvr": ccvr,
 }
 
 BALANCING: dict[str, Callable[..., Method]] = {
@@ -49,6 +67,9 @@ BALANCING: dict[str, Callable[..., Method]] = {
     "fedbb-plus": fedbb_plus,
     "pnb": pnb,
     "cbr": cbr,
+    "bsm": bsm,
+    "fedrs": fedrs,
+    "fedir": fedir,
 }
 
 METHODS: dict[str, Callable[..., Method]] = {**BASES, **BALANCING}
@@ -64,8 +85,9 @@ def build_method(
     """Return the method of a name with these hyper-parameters.
 
     Args:
-        name: one of `METHODS`, or "base+balancing" for two that are harmonized.
-        options: its hyper-parameters by name; of two, a table of them by the name of each.
+        name: one of `METHODS`, or "base+balancing" for two that are harmonized; either may end in
+            "+" and one of `HEADS`, the classifiers in closed form.
+        options: its hyper-parameters by name; of several, a table of them by the name of each.
         loss: the loss that takes the place of the method's own: one that an installed package
             registers as `fedbb.losses`, or "package.module:function".
         allow_code: whether the latter may be imported; otherwise training by the method is refused.
@@ -78,47 +100,63 @@ def build_method(
 
 
 def _build_named(name: str, options: Mapping[str, Any]) -> Method:
-    if "+" not in name:
+    parts = name.split("+")
+    if len(parts) == 1:
         return _build(name, options, "method.options")
-    base, _, balancing = name.partition("+")
-    if base not in BASES or balancing not in BALANCING:
+    head = parts.pop() if parts[-1] in HEADS else None
+    is_known = parts[0] in METHODS if len(parts) == 1 else _is_pair(parts)
+    if not is_known:
         raise RecipeError(
             f"method.name {name!r} is unknown; allowed before the + are {', '.join(BASES)}, "
-            f"after it are {', '.join(BALANCING)}"
+            f"after it are {', '.join(BALANCING)}; a further + may add {', '.join(HEADS)}"
         )
+    every = [*parts, head] if head else parts
     for key in options:
-        if key not in (base, balancing):
-            raise RecipeError(
-                f"method.options.{key} is unknown to {name}{nearest(key, (base, balancing))}"
-            )
-    parts = [
-        _build(part, _table(options.get(part, {}), part), f"method.options.{part}")
-        for part in (base, balancing)
-    ]
-    return harmonize(*parts)
+        if key not in every:
+            raise RecipeError(f"method.options.{key} is unknown to {name}{nearest(key, every)}")
+    tables = {part: _table(options.get(part, {}), part) for part in every}
+    built = [_build(part, tables[part], f"method.options.{part}") for part in parts]
+    method = harmonize(*built) if len(built) == 2 else built[0]
+    if head is None:
+        return method
+    add = _call(HEADS, head, tables[head], f"method.options.{head}")
+    return add(method)  # type: ignore[no-any-return]
+
+
+def _is_pair(parts: Sequence[str]) -> bool:
+    return len(parts) == 2 and parts[0] in BASES and parts[1] in BALANCING
 
 
 def hyper_parameters(name: str) -> dict[str, Any]:
-    """Return the hyper-parameters of a method with their default values.
+    """Return the hyper-parameters of a method, or of a head, with their default values.
 
     >>> hyper_parameters("moon")
     {'mu': 1.0, 'temperature': 0.5}
     """
-    return dict(METHODS[name].__kwdefaults__ or {})
+    return dict({**METHODS, **HEADS}[name].__kwdefaults__ or {})
 
 
 def _build(name: str, options: Mapping[str, Any], where: str) -> Method:
+    if name in HEADS:
+        raise RecipeError(f"method.name {name!r} is added to a method, as in fedavg+{name}")
     if name not in METHODS:
         raise RecipeError(f"method.name {name!r} is unknown{nearest(name, METHODS)}")
-    known = hyper_parameters(name)
-    if "alpha" in options and "tau" in known:
+    if "alpha" in options and "tau" in hyper_parameters(name):
         # The paper calls τ α in places; everywhere else α is a weight (docs/paper-notes.md, 11).
         raise RecipeError(f"{where}.alpha is an older name in the paper; write tau")
+    return _call(METHODS, name, options, where)  # type: ignore[no-any-return]
+
+
+def _call(
+    builders: Mapping[str, Callable[..., Any]], name: str, options: Mapping[str, Any], where: str
+) -> Any:
+    """Return what a builder makes of options; RecipeError says what is wrong with them."""
+    known = hyper_parameters(name)
     for option in options:
         if option not in known:
             raise RecipeError(f"{where}.{option} is unknown to {name}{nearest(option, known)}")
     try:
-        return METHODS[name](**options)
+        return builders[name](**options)
     except ValueError as error:
         raise RecipeError(f"{where} of {name}: {error}") from error
     except TypeError as error:

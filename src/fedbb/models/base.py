@@ -139,6 +139,34 @@ def classifier_name(network: nn.Module) -> str | None:
     return linear[-1] if linear else None
 
 
+def linear_classifier(network: nn.Module, classes: int | None = None) -> str:
+    """Return the name of a network's classifier, which must be a linear layer with a bias.
+
+    Args:
+        network: the network.
+        classes: the number of its outputs; None for any.
+
+    Raises:
+        RecipeError: it is something else.
+    """
+    name = classifier_name(network)
+    layer = None if name is None else network.get_submodule(name)
+    if isinstance(layer, nn.Linear) and layer.bias is not None:  # noqa: SIM102
+        if classes is None or layer.out_features == classes:
+            return str(name)
+    found = "none" if name is None else f"{name!r}, {layer}"
+    raise RecipeError(
+        "the classifier must be an nn.Linear with a bias and one output for each class; that of "
+        f"{name_of(network)} is {found}"
+    )
+
+
+def classifier_parameters(name: str) -> tuple[str, str]:
+    """Return the names of a linear classifier's weight and bias in the state of its network."""
+    prefix = f"{name}." if name else ""  # the network may be the classifier itself
+    return f"{prefix}weight", f"{prefix}bias"
+
+
 @contextmanager
 def _classifier_inputs(network: nn.Module) -> Iterator[list[Tensor]]:
     """Collect what the classifier is given in the block."""

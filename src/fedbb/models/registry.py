@@ -41,11 +41,11 @@ def _for_images(name: str, builder: Callable[[int, int, bool], nn.Module]) -> Bu
     """Return a builder that takes the shape of images, of which only the channels matter."""
 
     def build(classes: int, shape: Sequence[int], projection: bool = False) -> nn.Module:
-        if len(shape) not in (1, 3):
+        if len(shape) != 3:
             sizes = "×".join(str(length) for length in shape)
             raise RecipeError(
                 f"model {name} takes images (channels × height × width), and an input of the data "
-                f"is {sizes}"
+                f"is {sizes}; mlp and linear take inputs of any shape"
             )
         return builder(classes, shape[0], projection)
 

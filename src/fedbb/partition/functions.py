@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike, fspath
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -177,6 +178,62 @@ def from_owners(data: Dataset, owners: npt.ArrayLike) -> Partition:
             + "; clients are numbered from 0 without gaps"
         )
     return measured(array.astype(np.int64), data.train.labels, {"kind": "owners"})
+
+
+def from_flwr(data: Dataset, partitioner: Any, row: str | None = None) -> Partition:
+    """Return the division that a partitioner of flwr-datasets makes of the training examples.
+
+    A partitioner without a data set gets one of a row for each training example, with its class
+    as `label`, the columns of the data, and its number. Of one with a data set of its own, `row`
+    names the column that has the number of each training example. The partitioner may be of any
+    kind: `num_partitions` and `load_partition(client)` are what it needs.
+
+    Args:
+        data: the data set, whose training examples are divided.
+        partitioner: the partitioner.
+        row: column of the partitions with the place of each training example, from 0.
+
+    Returns:
+        The partition.
+
+    Raises:
+        DataError: the partitions are no division of the training examples, or the partitioner has
+            no data set and Hugging Face's library is not installed.
+    """
+    if row is None:
+        row = "fedbb row"
+        partitioner.dataset = _rows_to_divide(data, row)
+    owners = np.full(len(data.train), -1, dtype=np.int64)
+    for client in range(int(partitioner.num_partitions)):
+        rows = np.asarray(partitioner.load_partition(client)[row], dtype=np.int64)
+        if len(rows) == 0:
+            raise DataError(f"partition {client} is empty; every client needs an example")
+        if rows.min() < 0 or rows.max() >= len(owners):
+            raise DataError(
+                f"partition {client} has rows {rows.min()} to {rows.max()}; the data has "
+                f"{len(owners)} training examples"
+            )
+        if (owners[rows] >= 0).any() or len(np.unique(rows)) < len(rows):
+            raise DataError(f"partition {client} has a row that is in a partition already")
+        owners[rows] = client
+    if (owners < 0).any():
+        raise DataError(f"row {int(np.argmin(owners))} is in no partition")
+    kind = type(partitioner).__name__
+    return measured(owners, data.train.labels, {"kind": "flwr", "partitioner": kind})
+
+
+def _rows_to_divide(data: Dataset, row: str) -> Any:
+    """Return labels, columns and numbers of the training examples for a partitioner."""
+    try:
+        from datasets import Dataset as HuggingFaceDataset
+    except ImportError as error:
+        raise DataError(
+            "partitioners of flwr-datasets need its library: pip install flwr-datasets"
+        ) from error
+    labels = data.train.labels.tolist()
+    columns = {name: values.tolist() for name, values in data.train.columns.items()}
+    numbers = list(range(len(labels)))
+    return HuggingFaceDataset.from_dict({**columns, "label": labels, row: numbers})
 
 
 def from_file(data: Dataset, path: str | PathLike[str]) -> Partition:

@@ -100,6 +100,7 @@ class Needs:
         tail_width: the share of channels on which the last stage runs again, if it does.
         projection: whether the network needs MOON's projection head.
         embedding: whether the embedding is needed, with or without that head.
+        linear_classifier: whether the classifier must be a linear layer with a bias.
         client_state: whether the client must keep its trained model for its next round.
         keeps: the name under which the client keeps tensors of the penalty for its next round;
             empty if it keeps none. A penalty that owns parameters must have one.
@@ -112,6 +113,7 @@ class Needs:
     tail_width: float | None = None
     projection: bool = False
     embedding: bool = False
+    linear_classifier: bool = False
     client_state: bool = False
     keeps: str = ""
     clip: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedbb._util.plugins import AllowedCode, check_code
 from fedbb.data.dataset import Dataset
-from fedbb.data.registry import find_entry
+from fedbb.data.registry import CATALOGUE, find_entry
 from fedbb.errors import RecipeError
 from fedbb.methods import Method, build_method, with_robust_merge
 from fedbb.models.registry import MODELS, check_name
@@ -76,6 +76,7 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
     """
     check_optimizer(method, recipe.local)
     _check_stopping(recipe)
+    _check_scores(recipe)
     _check_defense(recipe)
     if recipe.data.partition.clients is not None:
         _check_clients(recipe, recipe.data.partition.clients)
@@ -101,7 +102,7 @@ def check_data(recipe: Recipe, method: Method, dataset: Dataset, clients: int | 
 
 
 def _check_task(method: Method, task: Task) -> None:
-    if not method.loss.supports(task):
+    if not method.supports(task):
         raise RecipeError(f"{method.name} is not defined for {task} data")
 
 
@@ -129,11 +130,45 @@ def _check_partition(recipe: Recipe) -> None:
 
 
 def _check_stopping(recipe: Recipe) -> None:
-    if recipe.rounds.stops_early and recipe.data.validation == 0:
+    """Check that a run which stops early has validation data, as far as the recipe tells it.
+
+    Data of the user's may have a validation part; whether it has one is known once it is loaded.
+    """
+    entry = CATALOGUE.get(recipe.data.name)
+    has_own = entry is None or entry.origin == "your files"
+    check_stopping(recipe, has_own or recipe.data.validation > 0)
+
+
+def check_stopping(recipe: Recipe, has_validation: bool) -> None:
+    """Refuse to stop a run early by its test score.
+
+    Raises:
+        RecipeError: The run may stop early and has no validation data.
+    """
+    if recipe.rounds.stops_early and not has_validation:
         key = "patience" if recipe.rounds.patience is not None else "target"
         raise RecipeError(
             f"rounds.{key} needs data.validation above 0: a run that stops by its score on test "
             "data would have no unbiased score left"
+        )
+
+
+def _check_scores(recipe: Recipe) -> None:
+    """Refuse scores that would reveal more than a private run may, or that nobody could compute."""
+    if recipe.data.own_test > 0:
+        if recipe.engine == "central":
+            raise RecipeError(
+                'data.own_test has no place in engine = "central", which has no clients'
+            )
+        if recipe.privacy != "none":
+            raise RecipeError(
+                f'data.own_test and privacy = "{recipe.privacy}" exclude each other: nobody may '
+                "see how the model performs for a single client"
+            )
+    if recipe.evaluation.logit_adjustment and recipe.privacy != "none":
+        raise RecipeError(
+            f'evaluation.logit_adjustment and privacy = "{recipe.privacy}" exclude each other: the '
+            "sum of the clients' label counts is not part of what they agreed to sum"
         )
 
 

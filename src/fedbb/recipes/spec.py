@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Le, Lt
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core.core_schema import no_info_before_validator_function
 
-from fedbb._util.constraints import Count, Fraction, Seed
+from fedbb._util.constraints import Count, Fraction, NotNegative, Seed
 from fedbb.partition.registry import Rule
 from fedbb.rounds.loop import Schedule
 from fedbb.rounds.round import RoundPolicy
@@ -66,11 +66,13 @@ TABLE = GetPydanticSchema(_read_table)
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "data": ("normalize", "crop", "flip", "own_test"),
     "data.partition": ("classes_per_client", "shards_per_client", "options"),
     "model": ("options", "weights", "freeze", "classifier"),
     "method": ("loss",),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
     "rounds": ("patience", "target"),
+    "evaluation": ("min_cases", "bootstrap", "threshold", "logit_adjustment"),
     "": ("dp",),
 }
 """Keys of sections that are younger than run folders. A recipe is written without them as long as
@@ -101,6 +103,13 @@ class DataSpec(Section):
         long_tail: Size of the rarest class as a fraction of the most frequent; as it is if None.
         validation: Fraction of the training data held out to choose the best round.
         validation_by: Column whose values are held out whole, such as the patient.
+        normalize: How inputs are shifted and scaled: "training" by mean and deviation of all
+            training inputs, "federated" by the same from sums of each client, "none" not at all;
+            if None, as the data set does by itself.
+        crop: Pixels of padding before a random crop of training images; if None, as the data set
+            does by itself.
+        flip: Whether training images are mirrored at random; likewise.
+        own_test: Fraction of each client's data that it keeps to test the shared model on.
         partition: How the training data is divided among clients.
     """
 
@@ -111,6 +120,10 @@ class DataSpec(Section):
     long_tail: Fraction | None = None
     validation: Annotated[float, Ge(0), Lt(1)] = 0.0
     validation_by: str | None = None
+    normalize: Literal["training", "federated", "none"] | None = None
+    crop: Annotated[int, Ge(0)] | None = None
+    flip: bool | None = None
+    own_test: Annotated[float, Ge(0), Lt(1)] = 0.0
     partition: Annotated[Rule, TABLE] = Rule()
 
 
@@ -151,19 +164,39 @@ class MethodSpec(Section):
     loss: str | None = None
 
 
+class SensitivitySpec(Section):
+    """A threshold that reaches a sensitivity.
+
+    Attributes:
+        sensitivity: Share of the positive validation cases that must be found.
+    """
+
+    sensitivity: Fraction
+
+
 class EvaluationSpec(Section):
-    """How rounds are scored.
+    """How rounds are scored, and how the trained model decides.
 
     Attributes:
         metric: Macro metric that the best round is chosen by; if None, balanced accuracy for
             multi-class and AUROC for multi-label data.
         batch_size: Images that are scored at once.
+        min_cases: Test cases of a class below which it is left out of the second macro mean.
+        bootstrap: Replicates for the intervals of the final and the best model; 0 for none.
+        threshold: How a threshold for each class is chosen on validation data: "youden", "f1", or
+            a table with the `sensitivity` to reach; None for one half.
+        logit_adjustment: Strength of the post-hoc adjustment of the final and the best model by the
+            class shares of all clients; true for 1.
     """
 
     metric: Literal["accuracy", "balanced_accuracy", "f1", "auroc", "average_precision"] | None = (
         None
     )
     batch_size: Count = 256
+    min_cases: Count = 10
+    bootstrap: Annotated[int, Ge(0), Le(100_000)] = 1000
+    threshold: Literal["youden", "f1"] | SensitivitySpec | None = None
+    logit_adjustment: bool | NotNegative = False
 
 
 class Recipe(Section):

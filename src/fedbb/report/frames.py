@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from fedbb._util.table import make_frame
 from fedbb.errors import RunError
 from fedbb.inference.model import InferenceModel, load_model
 from fedbb.recipes.check import check_recipe
@@ -19,7 +20,7 @@ from fedbb.runs.checkpoint import load_checkpoint, read_model_metadata
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import model_info_of
-from fedbb.runs.result import Result, RoundRecord, make_frame
+from fedbb.runs.result import Result, RoundRecord
 from fedbb.runs.runner import DEFAULT_METRIC, best_record, judged_on
 from fedbb.runs.runtime import network_of
 from fedbb.runs.simulate import fill
@@ -71,6 +72,7 @@ def read_run(
         sha256=None if found.summary is None else found.summary.sha256,
         folder=found.path,
         _load=load,
+        _scores=found.scores,
     )
 
 

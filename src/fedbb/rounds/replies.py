@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from fedbb._util.text import quote, quote_some
 from fedbb.aggregation.merging import validate_update
 from fedbb.errors import ReplyError
-from fedbb.records import ClientInfo, ClientUpdate, ModelState
-from fedbb.state import Arrays, state_from_arrays, state_to_arrays
+from fedbb.records import ClientInfo, ClientUpdate, IntArray, ModelFacts, ModelState
+from fedbb.sampling import ALL_SAMPLES, Sampling
+from fedbb.state import Arrays, select, state_from_arrays, state_to_arrays
+from fedbb.statistics.base import Statistic, statistic_shapes
 from fedbb.training.config import LocalConfig
+from fedbb.training.local import NO_MODEL
 from fedbb.training.optimizer import effective_steps
 
 MOST_SAMPLES = 10**9
@@ -37,6 +42,8 @@ class Expected:
     """What a client was asked to do, which determines what a valid reply looks like.
 
     `max_norm` bounds the L2 norm of the client's change of the model, as `defense.max_norm` does.
+    `statistics` are those that are due, and `facts` what their shapes follow from. A client that
+    was asked to `measure` sends statistics and no model.
     """
 
     state: ModelState
@@ -45,6 +52,10 @@ class Expected:
     round: int
     attempt: int = 1
     max_norm: float | None = None
+    sampling: Sampling = ALL_SAMPLES
+    statistics: tuple[Statistic, ...] = ()
+    facts: ModelFacts | None = None
+    measure: bool = False
 
     @property
     def where(self) -> str:
@@ -63,6 +74,7 @@ class Reply:
     steps: object
     train_loss: object
     seconds: object = 0.0
+    statistics: Mapping[str, object] = field(default_factory=dict)
 
 
 class Inbox:
@@ -91,24 +103,50 @@ def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
     """
     where, info = expected.where, expected.info
     _check_sender(reply, expected)
-    steps = expected_steps(info.samples, expected.config)
+    samples = 0 if expected.measure else expected.sampling.size(info.samples)
+    steps = expected_steps(samples, expected.config)
     if not _is_integer(reply.steps) or reply.steps != steps:
         raise ReplyError(
-            f"{where}: steps is {quote(reply.steps)}, not {steps} as {info.samples} samples make"
+            f"{where}: steps is {quote(reply.steps)}, not {steps} as {samples} samples make"
         )
     loss = _finite(reply.train_loss, f"{where}: train_loss")
     seconds = _finite(reply.seconds, f"{where}: seconds")
     if seconds < 0:
         raise ReplyError(f"{where}: seconds is {seconds}, below 0")
-    arrays = check_arrays(reply.arrays, state_to_arrays(expected.state), where)
+    model = NO_MODEL if expected.measure else expected.state
+    arrays = check_arrays(reply.arrays, state_to_arrays(model), where)
     for name, array in arrays.items():
         if array.dtype.kind in "iu" and np.any(np.abs(array.astype(np.float64)) >= EXACT_INTEGERS):
             raise ReplyError(f"{where}: {name} counts to {EXACT_INTEGERS} and beyond")
     state = state_from_arrays(arrays)
-    check_update(expected.state, state, expected.max_norm, where)
-    return ClientUpdate(
-        info.client, state, steps, effective_steps(steps, expected.config), loss, seconds
-    )
+    check_update(model, state, expected.max_norm, where)
+    found = check_statistics(reply.statistics, expected)
+    effective = effective_steps(steps, expected.config)
+    return ClientUpdate(info.client, state, steps, effective, loss, seconds, found)
+
+
+def check_statistics(arrays: Mapping[str, object], expected: Expected) -> dict[str, Tensor]:
+    """Return the statistics in a reply: exactly those that are due, as declared and possible.
+
+    Raises:
+        ReplyError: names the client, the round and the statistic that is wrong.
+    """
+    if not expected.statistics:
+        if arrays:
+            raise ReplyError(f"{expected.where}: adds {quote_some(set(arrays))}")
+        return {}
+    assert expected.facts is not None
+    shapes = statistic_shapes(expected.statistics, expected.state, expected.facts)
+    # Expanded from one number: a tensor of the shape without its memory.
+    zeros = {n: torch.zeros((), dtype=t.dtype).expand(t.shape) for n, t in shapes.items()}
+    like = state_to_arrays(ModelState(zeros, {}))
+    checked = check_arrays(arrays, like, f"{expected.where}: statistics")
+    found = dict(state_from_arrays(checked).params)
+    for statistic in expected.statistics:
+        fault = statistic.fault(select(found, f"{statistic.name}."))
+        if fault is not None:
+            raise ReplyError(f"{expected.where}: statistic {statistic.name}: {fault}")
+    return found
 
 
 def check_arrays(arrays: Mapping[str, object], like: Arrays, where: str) -> Arrays:
@@ -188,8 +226,25 @@ def check_client_info(
     return ClientInfo(client, samples, spread)
 
 
+def check_measured(
+    arrays: Mapping[str, object], like: Mapping[str, IntArray], where: str
+) -> dict[str, IntArray]:
+    """Return what a client measured of its labels for the server steps, once, if it is possible.
+
+    Args:
+        arrays: what was received.
+        like: integers of the expected names and shapes.
+        where: begins the message of the ReplyError.
+    """
+    checked = check_arrays(arrays, like, f"{where}: measured counts")
+    for name, array in checked.items():
+        if np.any(array < 0) or np.any(array > MOST_SAMPLES):
+            raise ReplyError(f"{where}: measured counts {name} are not from 0 to {MOST_SAMPLES}")
+    return dict(checked)
+
+
 def expected_steps(samples: int, config: LocalConfig) -> int:
-    """Return how many optimizer steps a client of this size takes in a round.
+    """Return how many optimizer steps a client takes in a round with this many samples.
 
     >>> expected_steps(70, LocalConfig(epochs=2, batch_size=32))
     6
@@ -202,9 +257,9 @@ def expected_steps(samples: int, config: LocalConfig) -> int:
 
 def _check_sender(reply: Reply, expected: Expected) -> None:
     where = expected.where
-    for field in ("client", "round", "attempt"):
-        if not _is_integer(getattr(reply, field)):
-            raise ReplyError(f"{where}: {field} is {quote(getattr(reply, field))}, not an integer")
+    for name in ("client", "round", "attempt"):
+        if not _is_integer(getattr(reply, name)):
+            raise ReplyError(f"{where}: {name} is {quote(getattr(reply, name))}, not an integer")
     if reply.client != expected.info.client:
         raise ReplyError(f"{where}: client is {quote(reply.client)}, the number of another")
     if (reply.round, reply.attempt) != (expected.round, expected.attempt):

@@ -319,6 +319,10 @@ class PlainRound:
     validate: UpdateFilter | None = None
     server_steps: ServerSteps = NO_SERVER_STEPS
 
+    def __post_init__(self) -> None:
+        if self.server_steps.steps != self.method.server:
+            raise ValueError(f"the server steps are not those of {self.method.name}")
+
     @property
     def clients(self) -> int:
         """The number of clients to choose from."""

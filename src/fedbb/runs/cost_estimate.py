@@ -23,10 +23,12 @@ from fedbb.recipes.grid import Cell, Grid
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ClientState, Task
 from fedbb.rng import stream
+from fedbb.rounds.server_steps import open_server_steps
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.runtime import make_network
 from fedbb.runs.scheduler import ENDINGS, EventKind, RunEvent
 from fedbb.runs.sweep import CellStatus, State, statuses
+from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from fedbb.training.checks import check_device, check_network
 from fedbb.training.config import CONSTANT, LocalConfig, TrainJob
@@ -268,11 +270,14 @@ def _training(
     network: nn.Module, dataset: Dataset, method: Method, local: LocalConfig
 ) -> Callable[[int], None]:
     start = snapshot(network)
+    whole = ClientDataset(dataset, np.arange(len(dataset.train)))
+    steps = open_server_steps(Inline(network, [whole], method, local), seed=0)
+    job = TrainJob(0, 1, 0, start, steps.broadcast(steps.begin(start), 1))
 
     def train(images: int) -> None:
         # With a client state, so that a method such as MOON does all its work.
         client = ClientDataset(dataset, _spread(len(dataset.train), images))
-        train_client(network, client, TrainJob(0, 1, 0, start), method, local, ClientState(start))
+        train_client(network, client, job, method, local, ClientState(start))
 
     return train
 

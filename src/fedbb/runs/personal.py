@@ -14,7 +14,7 @@ from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer, Scores, own_accuracy
 from fedbb.methods import fedavg
 from fedbb.recipes.check import method_of
-from fedbb.recipes.spec import Recipe
+from fedbb.recipes.spec import PythonRecipe, Recipe
 from fedbb.records import FloatArray, ModelState, Task
 from fedbb.rounds.loop import Score
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint
@@ -89,7 +89,9 @@ def personalize(
         allow_code: Whether model.name may be "package.module:function", which runs that code.
 
     Raises:
-        RunError: The run is unfinished, private, central or multi-label, or its data changed.
+        RunError: The run is unfinished, private, central or multi-label, was made from Python, or
+            its data changed.
+        RecipeError: Code that the recipe names may not run.
     """
     folder = RunFolder(path)
     recipe, last = _finished(folder)
@@ -131,6 +133,11 @@ def personalize(
 
 def _finished(folder: RunFolder) -> tuple[Recipe, Checkpoint]:
     recipe = read_run_recipe(folder)
+    if isinstance(recipe, PythonRecipe):
+        raise RunError(
+            f"{folder.path} was made from Python, where alone its data is known; personalization "
+            'needs a run of a recipe, which may name a network of your own: model.name = "module:f"'
+        )
     if recipe.privacy != "none":
         raise RunError(
             f"{folder.path} is private: nobody may see how its model performs for a single client"

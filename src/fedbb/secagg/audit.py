@@ -45,6 +45,7 @@ class RoundAudit:
         change: the norm of the model's change.
         sha256: the digest of the resulting model.
         false_shares: clients that gave a false share of a secret, which was not used.
+        statistics: the names of the statistics whose sums over these clients it saw besides.
     """
 
     round: int
@@ -56,12 +57,14 @@ class RoundAudit:
     change: float
     sha256: str
     false_shares: tuple[ClientFailure, ...] = ()
+    statistics: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the round as plain values."""
         liars = _plain_failures(self.false_shares)
         return {
             **({"false_shares": liars} if liars else {}),
+            **({"statistics": list(self.statistics)} if self.statistics else {}),
             "round": self.round,
             "clients": list(self.clients),
             "absent": _plain_failures(self.failures),

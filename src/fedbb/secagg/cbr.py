@@ -25,8 +25,16 @@ from fedbb.aggregation.merging import (
     clip_update,
     normalized_average,
 )
+from fedbb.aggregation.robust import Uniform
 from fedbb.errors import PrivacyError
-from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState
+from fedbb.records import (
+    ClientInfo,
+    ClientUpdate,
+    FloatArray,
+    IntArray,
+    ModelState,
+    Tensors,
+)
 from fedbb.secagg.dp import NoiseTerms, add_noise, clip_change
 
 BITS = 40
@@ -48,7 +56,9 @@ DrawNoise = Callable[[int, float], FloatArray]
 """Returns this number of Gaussian numbers with this standard deviation, from a client's secret."""
 
 SCALARS = 3
-"""Numbers after the changes: W·a, W and 1."""
+"""Numbers after the changes and the statistics: W·a, W and 1."""
+
+NO_STATISTICS: Tensors = {}
 
 
 @dataclass(frozen=True)
@@ -59,11 +69,13 @@ class Terms:
         gamma: the share of evenness in a weight.
         floor: a lower dispersion R is raised to this value.
         bits: fractional bits of R⁻¹ in the sum.
+        uniform: whether R⁻¹ is 1 for every client that has samples, so that all weigh alike.
     """
 
     gamma: float
     floor: float
     bits: int = BITS
+    uniform: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,26 +142,38 @@ class Contributor:
         current: ModelState,
         update: ClientUpdate | None,
         sums: Sums,
+        shapes: Tensors = NO_STATISTICS,
         draw_noise: DrawNoise | None = None,
     ) -> FloatArray:
         """Return what it adds to a round's sum; without an update, only that it took part.
 
         Under differential privacy every client adds noise, also one without an update.
+
+        Args:
+            current: the model that it received.
+            update: its update, with the statistics that are due.
+            sums: the sums from which its weight follows.
+            shapes: the names and shapes of the statistics that are due. They are not weighted.
+            draw_noise: draws the noise of differential privacy.
         """
-        agreed, weight = self.agreement, 0.0
-        if update is None:
-            vector = abstain(current)
-        else:
-            weight = self.weight(sums)
-            vector = contribute(current, update, weight, agreed.merge, agreed.bounds)
+        agreed = self.agreement
+        weight = 0.0 if update is None else self.weight(sums)
+        vector = (
+            abstain(current)
+            if update is None
+            else contribute(current, update, weight, agreed.merge, agreed.bounds)
+        )
         if agreed.noise is not None:
-            if draw_noise is None:
-                raise PrivacyError("differential privacy needs noise, and there is none")
+            if draw_noise is None or shapes:
+                raise PrivacyError("differential privacy needs noise, and covers no statistics")
             terms, change = agreed.noise, vector[:-SCALARS]
             clipped = clip_change(change, min(weight, agreed.bounds.max_weight) * terms.clip)
             noise = draw_noise(len(change), terms.deviation)
             vector[:-SCALARS] = add_noise(clipped, noise, terms.sensitivity)
-        return vector
+        if not shapes:
+            return vector
+        found = flatten_statistics({} if update is None else update.statistics, shapes)
+        return np.concatenate([vector[:-SCALARS], found, vector[-SCALARS:]])
 
 
 def terms_of(weighting: Weighting, clients: int) -> Terms:
@@ -170,9 +194,11 @@ def terms_of(weighting: Weighting, clients: int) -> Terms:
             return Terms(0.0, 1.0)
         case ClientBalanced(gamma=gamma, floor=floor):
             return Terms(gamma, floor, fitting_bits(clients, floor))
+        case Uniform():
+            return Terms(1.0, 1.0, fitting_bits(clients, 1.0), uniform=True)
     raise PrivacyError(
         f"clients cannot weigh themselves by {type(weighting).__name__} from sums alone; secure "
-        "aggregation works with BySamples and ClientBalanced"
+        "aggregation works with BySamples, ClientBalanced and Uniform"
     )
 
 
@@ -197,6 +223,8 @@ def evenness(info: ClientInfo, terms: Terms) -> float:
     """Return R⁻¹ with R raised to the floor; 0 without samples, or if evenness has no weight."""
     if info.samples == 0 or terms.gamma == 0.0:
         return 0.0
+    if terms.uniform:
+        return 1.0
     if info.dispersion is None or not math.isfinite(info.dispersion) or info.dispersion < 0:
         raise PrivacyError(f"client {info.client} has no valid dispersion for its weight")
     return 1.0 / max(info.dispersion, terms.floor)
@@ -278,6 +306,28 @@ def abstain(current: ModelState) -> FloatArray:
     nothing = np.zeros(sum(tensor.numel() for tensor in entries) + SCALARS)
     nothing[-1] = 1.0
     return nothing
+
+
+def flatten_statistics(found: Tensors, shapes: Tensors) -> FloatArray:
+    """Return statistics in one vector, ordered by name; those that are missing are zero."""
+    parts = [
+        found[name].double().reshape(-1).numpy() if name in found else np.zeros(shape.numel())
+        for name, shape in sorted(shapes.items())
+    ]
+    return np.concatenate([np.empty(0), *parts])
+
+
+def split_statistics(totals: FloatArray, shapes: Tensors) -> tuple[FloatArray, dict[str, Tensor]]:
+    """Return the part of a sum that `combine` takes, and the sums of the statistics by name."""
+    length = sum(shape.numel() for shape in shapes.values())
+    start = len(totals) - SCALARS - length
+    found: dict[str, Tensor] = {}
+    place = start
+    for name, shape in sorted(shapes.items()):
+        part = totals[place : place + shape.numel()].copy()
+        found[name] = torch.from_numpy(part).reshape(shape.shape)
+        place += shape.numel()
+    return np.concatenate([totals[:start], totals[len(totals) - SCALARS :]]), found
 
 
 def combine(current: ModelState, totals: FloatArray) -> ModelState:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedbb.aggregation.merging import update_norm
+from fedbb.aggregation.server_step import Turn
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
 from fedbb.records import (
     ClientFailure,
@@ -42,6 +43,7 @@ from fedbb.secagg.cbr import (
     combine,
     commitment,
     read_sums,
+    split_statistics,
 )
 from fedbb.secagg.client_secrets import ClientSecrets, RosterKeys
 from fedbb.secagg.masked.client import MaskedSumClient
@@ -67,6 +69,7 @@ from fedbb.secagg.protocol.secure_aggregation import (
 )
 from fedbb.secagg.view import view_digest
 from fedbb.state import digest
+from fedbb.statistics.base import Statistic, due, statistic_shapes
 
 MASKED = "masked"
 """The scheme of every sum but the statistics, for which a recipe may choose `bfv`."""
@@ -234,8 +237,8 @@ def _totals(value: Any) -> IntArray:
     return np.array([read_integer(entry, "a sum", most=2**62) for entry in value], dtype=np.int64)
 
 
-OpenTransport = Callable[[int, ModelState], Transport]
-"""Opens the transport to the clients of a round, who start from this state."""
+OpenTransport = Callable[[int, ModelState, Tensors], Transport]
+"""Opens the transport to the clients of a round, who receive this state and this broadcast."""
 
 _ROUNDING = 2.0**-30
 """A generous bound of the rounding error of a sum of weights in fixed point."""
@@ -243,7 +246,7 @@ _ROUNDING = 2.0**-30
 
 @dataclass(frozen=True, eq=False)
 class SecureRound:
-    """A round in which the server learns who took part, ΣW·Δ and ΣW, and nothing else.
+    """A round in which the server learns who took part, ΣW·Δ, ΣW and sums of statistics.
 
     Args:
         aggregation: the scheme that sums the clients' vectors.
@@ -253,8 +256,9 @@ class SecureRound:
         members: those that confirmed the sums of the statistics.
         policy: the quorum of a round and the number of its attempts.
         record: stores what the server saw.
-        view: returns the view of a round that starts from this state.
+        view: returns the view of a round that starts from this state, with this broadcast.
         server_steps: the method's server steps in this run.
+        statistics: the method's statistics, all of which are summed.
     """
 
     aggregation: SecureAggregation
@@ -264,8 +268,9 @@ class SecureRound:
     members: frozenset[int]
     policy: RoundPolicy
     record: Callable[[RoundAudit], None]
-    view: Callable[[ModelState], str]
+    view: Callable[[ModelState, Tensors], str]
     server_steps: ServerSteps = NO_SERVER_STEPS
+    statistics: tuple[Statistic, ...] = ()
 
     @property
     def shares(self) -> None:
@@ -288,19 +293,32 @@ class SecureRound:
                 f"round {number}: {len(able)} clients can take part, and a secure sum needs "
                 f"{least} here; over two, each would learn the other's change"
             )
-        length, view = len(abstain(state)), self.view(state)
-        total = self._sum(SumRequest(self.run, number, length, view=view), able, state)
-        values = np.asarray(total.values, dtype=np.float64)
+        broadcast = self.server_steps.broadcast(server, number)
+        shapes = self._shapes(number, state)
+        length = len(abstain(state)) + sum(shape.numel() for shape in shapes.values())
+        request = SumRequest(self.run, number, length, view=self.view(state, broadcast))
+        total = self._sum(request, able, state, broadcast)
+        values, sums = split_statistics(np.asarray(total.values, dtype=np.float64), shapes)
         self._check(number, values, len(total.clients))
         merged = combine(state, values)
+        if self.server_steps.steps:
+            turn = Turn(number, state, merged, total.clients, self.server_steps.run, sums)
+            server, merged = self.server_steps.step(server, turn)
         failures = tuple(sorted((*unconfirmed, *total.failures), key=lambda gone: gone.client))
-        self.record(_audit(number, total, failures, (state, merged)))
-        return RoundResult(
-            merged, tuple(ClientReport(client) for client in total.clients), failures
-        )
+        audit = _audit(number, total, failures, (state, merged))
+        self.record(replace(audit, statistics=tuple(sorted(shapes))))
+        reports = tuple(ClientReport(client) for client in total.clients)
+        return RoundResult(merged, reports, failures, server)
 
-    def _sum(self, request: SumRequest, clients: list[int], state: ModelState) -> SumResult:
-        transport = self.open_transport(request.round, state)
+    def _shapes(self, number: int, state: ModelState) -> Tensors:
+        """Return the shapes of the statistics that are due in a round."""
+        wanted = due(self.statistics, number, "start", "end")
+        return statistic_shapes(wanted, state, self.server_steps.run) if wanted else {}
+
+    def _sum(
+        self, request: SumRequest, clients: list[int], state: ModelState, broadcast: Tensors
+    ) -> SumResult:
+        transport = self.open_transport(request.round, state, broadcast)
         return repeat_until_quorum(
             lambda _: self.aggregation(request, clients, transport),
             self.policy.attempts,

@@ -9,14 +9,15 @@ import hashlib
 import logging
 import secrets as random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
 from fedbb.errors import DivergedError, PrivacyError
-from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState, Tensors
 from fedbb.rounds.round import RoundPolicy
+from fedbb.rounds.server_steps import open_server_steps
 from fedbb.secagg.audit import AuditFile, begin_audit
 from fedbb.secagg.cbr import Agreement, Contributor
 from fedbb.secagg.client_secrets import (
@@ -52,8 +53,9 @@ from fedbb.secagg.round import (
     sum_server,
 )
 from fedbb.secagg.view import view_digest
-from fedbb.simulation.inline import Engine
+from fedbb.simulation.inline import SimulationEngine
 from fedbb.state import digest
+from fedbb.statistics.base import due, statistic_shapes
 from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb.parties")
@@ -62,7 +64,7 @@ CLIENTS = "parties"
 """The folder of the clients' files in a run folder."""
 
 
-class StatefulEngine(Engine, Protocol):
+class StatefulEngine(SimulationEngine, Protocol):
     """An engine that knows the round of each client's state."""
 
     @property
@@ -97,12 +99,17 @@ class SimulatedClient:
 
 @dataclass(eq=False)
 class RoundTraining:
-    """The training of a round, in which every attempt starts from the same client states."""
+    """The training of a round, in which every attempt starts from the same client states.
+
+    `shapes` are those of the statistics that are due in the round.
+    """
 
     engine: StatefulEngine
     state: ModelState
     number: int
     seed: int
+    broadcast: Tensors = field(default_factory=dict)
+    shapes: Tensors = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.first_state_rounds = dict(self.engine.state_rounds)
@@ -117,7 +124,10 @@ class RoundTraining:
         # A repeated attempt must not start from the client states that the first one left.
         self.engine.state_rounds.clear()
         self.engine.state_rounds.update(self.first_state_rounds)
-        jobs = [TrainJob(client, self.number, self.seed, self.state) for client in clients]
+        jobs = [
+            TrainJob(client, self.number, self.seed, self.state, self.broadcast)
+            for client in clients
+        ]
         try:
             yield from self.engine.train(jobs) if jobs else ()
         except DivergedError as error:
@@ -161,7 +171,11 @@ class SimulatedTransport:
         if training is None:
             return view_digest(agreement)
         return view_digest(
-            agreement, client.secrets.sums, training.model_digest, training.first_state_rounds
+            agreement,
+            client.secrets.sums,
+            training.model_digest,
+            training.first_state_rounds,
+            training.broadcast,
         )
 
     def _updates(self, clients: Sequence[int]) -> _StageUpdates:
@@ -175,11 +189,13 @@ class SimulatedTransport:
         sums, info = client.secrets.sums, client.contributor.info
         assert sums is not None
         update = updates.take(info.client) if info.samples > 0 else None
+        training = self.training
         # A simulation protects nobody: its noise follows from the seed, so that it can be repeated.
-        seeded = f"fedbb simulated noise {self.training.seed} {info.client}"
+        seeded = f"fedbb simulated noise {training.seed} {info.client}"
         secret = hashlib.sha256(seeded.encode()).digest()
-        draw_noise = partial(gaussian_noise, secret, self.training.number)
-        return client.contributor.vector(self.training.state, update, sums, draw_noise)
+        draw_noise = partial(gaussian_noise, secret, training.number)
+        contributor = client.contributor
+        return contributor.vector(training.state, update, sums, training.shapes, draw_noise)
 
 
 class _StageUpdates:
@@ -268,12 +284,16 @@ def open_round(
     contributors = [Contributor(info, agreement) for info in infos]
     clients = _make_clients(MASKED, run, keys.roster, (contributors, secrets), place)
 
-    def open_transport(number: int, state: ModelState) -> Transport:
-        training = RoundTraining(engine, state, number, seed)
+    steps, statistics = open_server_steps(engine, seed), engine.method.statistics
+
+    def open_transport(number: int, state: ModelState, broadcast: Tensors) -> Transport:
+        wanted = due(statistics, number, "start", "end")
+        shapes = statistic_shapes(wanted, state, steps.run) if wanted else {}
+        training = RoundTraining(engine, state, number, seed, broadcast, shapes)
         return _recorded(SimulatedTransport(clients, training), recorder)
 
-    def view(state: ModelState) -> str:
-        return view_digest(agreement, audit.sums, digest(state), engine.state_rounds)
+    def view(state: ModelState, broadcast: Tensors) -> str:
+        return view_digest(agreement, audit.sums, digest(state), engine.state_rounds, broadcast)
 
     return SecureRound(
         sum_server(MASKED, keys),
@@ -284,6 +304,8 @@ def open_round(
         policy,
         audit.add_round,
         view,
+        steps,
+        statistics,
     )
 
 

@@ -51,11 +51,13 @@ class Statistic:
             clients of the round a second time ("merged").
         join: what the server gets: the "sum" over clients, or "each" client's own. Secure
             aggregation supports sums only.
+        linear_classifier: whether the network's classifier must be a linear layer with a bias.
     """
 
     name: ClassVar[str]
     moment: ClassVar[Moment] = "start"
     join: ClassVar[Join] = "sum"
+    linear_classifier: ClassVar[bool] = False
 
     @property
     def visibility(self) -> Visibility:

@@ -6,10 +6,20 @@ import torch
 from torch import nn
 
 from fedbb.data.dataset import Dataset
+from fedbb.data.mapped import value_range
 from fedbb.data.transforms import zero_batch
 from fedbb.errors import RecipeError
+from fedbb.losses.base import check_loss
 from fedbb.methods import Method
-from fedbb.models.base import Outputs, check_tail, leading, name_of, run_network, run_tail
+from fedbb.models.base import (
+    Outputs,
+    check_tail,
+    leading,
+    linear_classifier,
+    name_of,
+    run_network,
+    run_tail,
+)
 from fedbb.penalties.base import Needs
 
 DEVICES = "cpu, cuda, cuda:0, cuda:1, …, or another device that this torch can compute on"
@@ -54,9 +64,10 @@ def check_device(name: str) -> None:
 
 
 def check_network(network: nn.Module, dataset: Dataset, method: Method | None = None) -> None:
-    """Check that a network takes the inputs of a data set, and has what a method needs.
+    """Check that a network takes the inputs of a data set, and that a method can train it.
 
-    One input of zeros is passed through it; its weights stay as they are.
+    One input of zeros is passed through it; its weights stay as they are. A loss of the user's own
+    is computed on two made-up examples.
 
     Args:
         network: the network that the clients are to train.
@@ -65,8 +76,8 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
 
     Raises:
         RecipeError: the inputs are too small or otherwise unfit, the logits are not one for each
-            class, nothing would be trained, or the network lacks what the method needs: stages
-            and a tail (FedAlign), an embedding (MOON).
+            class, nothing would be trained, the loss cannot be computed, or the network lacks what
+            the method needs: stages and a tail (FedAlign), an embedding (MOON).
     """
     name = name_of(network)
     if not any(parameter.requires_grad for parameter in network.parameters()):
@@ -86,34 +97,66 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
             f"{follows} has no effect on model {name}: no trained parameter comes before its "
             "classifier, so the embedding never changes"
         )
+    if needs.linear_classifier:
+        _check_linear(network, outputs, follows)
     expected = (1, len(dataset.classes))
     if tuple(outputs.logits.shape) != expected:
         raise RecipeError(
             f"model {name} gives logits of shape {tuple(outputs.logits.shape)} for one example of "
             f"{dataset.name}, not {expected}: one for each class"
         )
+    if method is not None:
+        check_loss(method.loss, len(dataset.classes), dataset.task)
+
+
+def _check_linear(network: nn.Module, outputs: Outputs, follows: str) -> None:
+    """Check that the logits are those of a linear classifier on the embedding."""
+    try:
+        layer = network.get_submodule(linear_classifier(network, outputs.logits.shape[1]))
+    except RecipeError as error:
+        raise RecipeError(f"{follows}: {error}") from error
+    embedding = outputs.embedding
+    assert embedding is not None  # asked for
+    if embedding.shape[1] == layer.in_features:
+        with torch.no_grad():
+            if torch.allclose(layer(embedding), outputs.logits, rtol=1e-3, atol=1e-4):
+                return
+    raise RecipeError(
+        f"{follows} needs a network whose logits are its classifier's of the embedding, and those "
+        f"of {name_of(network)} are not"
+    )
 
 
 def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: str) -> Outputs:
-    """Return what a network makes of zeros; RecipeError if it cannot take them."""
+    """Return what a network makes of one input; RecipeError if it cannot take it."""
     inputs = dataset.train.inputs
     device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
-    zeros = zero_batch(inputs).to(device)
+    trial, what = zero_batch(inputs), "images" if inputs.ndim == 4 else "inputs"
+    if inputs.dtype.kind == "i" and len(inputs):
+        # An embedding that is too small would fail in the middle of a round.
+        least, most = value_range(inputs)
+        trial.fill_(most).view(-1)[0] = least
+        what = f"token ids from {least} to {most}"
     modes = {part: part.training for part in network.modules()}
     network.eval()
     try:
         with torch.set_grad_enabled(needs.projection):
-            outputs = run_network(network, zeros, embed=needs.projection)
+            embed = needs.embedding or needs.linear_classifier
+            outputs = run_network(network, trial.to(device), embed=embed)
             if needs.tail_width is not None and len(outputs.stages) >= 2:
                 run_tail(network, leading(outputs.stages[-2], needs.tail_width), needs.tail_width)
     except RecipeError as error:
-        raise RecipeError(f"{follows}: {error}" if needs.projection else str(error)) from error
+        asks = needs.embedding or needs.linear_classifier
+        raise RecipeError(f"{follows}: {error}" if asks else str(error)) from error
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         sizes = "×".join(str(size) for size in inputs.shape[1:])
-        what = "images (channels × height × width)" if inputs.ndim == 4 else "inputs"
+        hint = "; larger ones, or another model, may help" if what == "images" else ""
+        if inputs.dtype.kind == "i" and not isinstance(error, IndexError):
+            hint = "; whole numbers are token ids of an nn.Embedding, so give features as floats"
+        form = " (channels × height × width)" if what == "images" else ""
         raise RecipeError(
-            f"model {name_of(network)} cannot take the {sizes} {what} of {dataset.name}: "
-            f"{_first_line(error)}; larger ones, or another model, may help"
+            f"model {name_of(network)} cannot take the {sizes} {what}{form} of {dataset.name}: "
+            f"{_first_line(error)}{hint}"
         ) from error
     finally:
         for part, mode in modes.items():

@@ -39,4 +39,4 @@ def test_pixels_are_whole_sixteenths_over_the_full_range() -> None:
     pixels = dataset.train.inputs / 255
     assert np.isclose(dataset.mean[0], pixels.mean())
     assert np.isclose(dataset.std[0], pixels.std())
-    assert not dataset.augmentation.active
+    assert not dataset.augmentation.moves

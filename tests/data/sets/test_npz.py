@@ -95,8 +95,11 @@ def test_a_split_array_says_which_are_for_testing(load) -> None:
     dataset = load({"leave_out": ["val"]}, split=split)
     assert len(dataset.train) == 10
     assert len(dataset.test) == 5
-    with pytest.raises(DataError, match=r"mine\.npz: split\[2\]: the split is 'val'"):
-        load(split=split)
+    assert dataset.validation is None
+    dataset = load(split=split)
+    assert len(dataset.validation) == 5
+    with pytest.raises(DataError, match=r"mine\.npz: split\[1\]: the split is 'other'"):
+        load(split=np.where(split == "test", "other", split))
 
 
 @pytest.mark.parametrize(

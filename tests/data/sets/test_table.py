@@ -61,8 +61,20 @@ def test_a_column_may_say_which_rows_are_for_testing(folder) -> None:
     dataset = load(folder, class_column="animal", split_column="part", leave_out=["val"])
     assert (dataset.train.inputs[:, 0, 0, 0] // 20).tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert (dataset.test.inputs[:, 0, 0, 0] // 20).tolist() == [8, 9, 10, 11]
-    with pytest.raises(DataError, match=r"mine\.csv: line 9, column part: the split is 'val'"):
-        load(folder, class_column="animal", split_column="part")
+    assert dataset.validation is None
+    dataset = load(folder, class_column="animal", split_column="part")
+    assert (dataset.validation.inputs[:, 0, 0, 0] // 20).tolist() == [7]
+
+
+def test_a_file_outside_of_the_folder_is_refused(folder) -> None:
+    table = folder / "mine.csv"
+    text = table.read_text("utf-8")
+    for name in ("../3.png", "/etc/passwd", "a/../../3.png"):
+        table.write_text(text.replace("3.png", name, 1), "utf-8")
+        with pytest.raises(DataError, match=r"mine\.csv: line 5, column image: .* is outside of"):
+            load(folder, class_column="animal")
+    table.write_text(text.replace("3.png", str(folder / "pictures" / "3.png"), 1), "utf-8")
+    assert len(load(folder, class_column="animal").train) == 10
 
 
 def test_no_patient_is_on_both_sides(folder) -> None:
@@ -90,7 +102,9 @@ def test_skipped_images_are_missing_everywhere_and_noted(folder) -> None:
     assert [f"p{number // 2}" for number in numbers] == dataset.train.columns["patient"].tolist()
     assert np.array_equal(dataset.train.labels, 1 - numbers % 2)
     assert dataset.notes == ("1 unreadable images skipped: 3.png",)
-    with pytest.raises(DataError, match="line 9, column part: the split is 'val'"):
+    table = folder / "mine.csv"
+    table.write_text(table.read_text("utf-8").replace("val", "other"), "utf-8")
+    with pytest.raises(DataError, match="line 9, column part: the split is 'other'"):
         load(folder, class_column="animal", split_column="part", unreadable="skip")
 
 

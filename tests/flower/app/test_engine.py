@@ -15,6 +15,10 @@ from hypothesis import strategies as st
 from fedbb.errors import QuorumError
 from fedbb.evaluation.metrics import score_multiclass, score_multilabel
 from fedbb.flower.app.engine import IN_MEMORY, pool_scores, weighted_mean
+from fedbb.flower.app.server import serve
+from fedbb.flower.app.settings import RunSettings
+from fedbb.flower.app.transport import GridTransport
+from fedbb.methods import registry
 from fedbb.recipes.check import check_recipe
 from fedbb.records import Task
 from fedbb.runs.checkpoint import load_checkpoint
@@ -35,14 +39,19 @@ from helpers.flower_loopback import (
     take_identity,
     with_defense,
 )
+from helpers.slot_method import slot_method
 from helpers.small_run import finish, small_recipe, without_seconds
 
-METHODS = ["fedavg", "fedbb", "moon+fedbb", "fednova"]
+SLOTS = "all-slots"
+"""The name of a method that fills every slot, for the time of a test."""
+
+METHODS = ["fedavg", "fedbb", "moon+fedbb", "fednova", "scaffold", "fedadam", "feddyn", SLOTS]
 
 
 @pytest.fixture(autouse=True)
 def _identity(monkeypatch):
     take_identity(monkeypatch)
+    monkeypatch.setitem(registry.METHODS, SLOTS, slot_method)
 
 
 @pytest.fixture
@@ -74,6 +83,66 @@ def test_a_part_of_the_clients_and_unequal_sizes_give_the_inline_engines_bits(tm
     inline, _ = finish(recipe, tmp_path / "inline")
     flower, _ = flower_run(recipe, tmp_path / "flower", open_loopback(recipe, 4))
     assert flower["sha256"] == inline["sha256"]
+
+
+def set_statistic(name, array):
+    def change(content):
+        content["statistics"] = ArrayRecord({**content["statistics"], name: Array(array)})
+
+    return change
+
+
+def drop_statistics(content):
+    del content["statistics"]
+
+
+LOSS = "params.start-loss.loss"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (set_statistic("params.other.loss", np.zeros(())), "statistics: adds 'params.other.loss'"),
+        (drop_statistics, "statistics: misses 'params.head-change.weight', "),
+        (set_statistic(LOSS, np.zeros(2)), "has shape (2,), not ()"),
+        (set_statistic(LOSS, np.zeros((), np.float32)), "has type <f4, not <f8"),
+        (set_statistic(LOSS, np.array(np.nan)), "holds values that are not finite"),
+        (set_statistic(LOSS, np.array(-1.0)), "statistic start-loss: a loss is below 0"),
+    ],
+)
+def test_a_reply_with_bad_statistics_is_left_out_and_the_round_goes_on(tmp_path, change, reason):
+    recipe = named(tmp_path, SLOTS, rounds=1)
+    grid = open_loopback(recipe)
+    grid.faults[1, 1] = changing(change)
+    (record,) = flower_run(recipe, tmp_path / "flower", grid)[1]
+    assert [client["client"] for client in record["clients"]] == [0, 2]
+    (absent,) = record["absent"]
+    assert absent["client"] == 1
+    assert reason in absent["reason"]
+
+
+def test_a_statistic_that_nobody_asked_for_is_refused(tmp_path):
+    recipe = named(tmp_path, "fedavg", rounds=1)
+    grid = open_loopback(recipe)
+
+    def add(content):
+        content["statistics"] = ArrayRecord({"params.x.y": Array(np.zeros(1))})
+
+    grid.faults[0, 1] = changing(add)
+    (record,) = flower_run(recipe, tmp_path / "flower", grid)[1]
+    assert record["absent"][0]["reason"].endswith("adds 'params.x.y'")
+
+
+def test_a_run_with_every_slot_resumes_on_flower_to_the_bit(tmp_path):
+    recipe = named(tmp_path, SLOTS)
+    whole, _ = finish(recipe, tmp_path / "inline")
+    grid = open_loopback(recipe, state=str(tmp_path / "state"))
+    settings = RunSettings(recipe, tmp_path / "flower", wait=5.0)
+    records = serve(GridTransport(grid, poll=0.01), settings)
+    next(records)
+    records.close()
+    resumed, _ = flower_run(recipe, tmp_path / "flower", grid, resume=True)
+    assert resumed["sha256"] == whole["sha256"]
 
 
 def without(recipe, folder, grid, missing, **settings):

@@ -2,8 +2,10 @@
 
 import contextlib
 import io
+import json
 import math
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -153,12 +155,31 @@ def test_a_card_comes_back(dispersion):
     assert outline == OUTLINE
 
 
+@pytest.mark.parametrize(("mean", "std"), [(None, None), ((), ()), ((0.1, 0.5), (1.0, 0.2))])
+def test_an_outline_with_its_inputs_comes_back(mean, std):
+    given = replace(OUTLINE, channels=2, shape=(2, 4, 4), dtype="uint8", mean=mean, std=std)
+    assert unpack_client_info(pack_client_info(ClientInfo(2, 30), given))[1] == given
+    assert Outline.from_json(json.loads(json.dumps(given.to_json()))) == given
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("classes", "a"), ("classes", [1, 2]), ("channels", 1.0), ("channels", True), ("task", "x")],
+    [
+        ("classes", "a"),
+        ("classes", [1, 2]),
+        ("channels", 1.0),
+        ("channels", True),
+        ("task", "x"),
+        ("dtype", "object"),
+        ("mean", [math.nan]),
+        ("mean", [0.1, 0.2]),
+        ("mean", ["a"]),
+        ("mean", []),
+        ("std", [0.0]),
+    ],
 )
 def test_an_outline_that_makes_no_sense_is_refused(key, value):
-    content = pack_client_info(ClientInfo(0, 1), OUTLINE)
+    content = pack_client_info(ClientInfo(0, 1), replace(OUTLINE, mean=(0.1,), std=(1.0,)))
     content["outline"] = ConfigRecord({**content["outline"], key: value})
     with pytest.raises(ReplyError, match="outline cannot be read"):
         unpack_client_info(content)

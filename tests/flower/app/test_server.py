@@ -10,11 +10,13 @@ from flwr.app import Context, MetricRecord, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 
 from fedbb.cli.main import main as fedbb
+from fedbb.data.transforms import channel_statistics
 from fedbb.errors import RecipeError, RunError
 from fedbb.flower.app import server
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
 from fedbb.flower.app.transport import GridTransport
+from fedbb.inference.model import load_model
 from fedbb.partition.registry import Rule
 from fedbb.recipes.reader import make_recipe
 from fedbb.report.results import read_run
@@ -307,10 +309,10 @@ def write_site(path, samples, seed):
     return str(path)
 
 
-def own_data(tmp_path):
+def own_data(tmp_path, **changes):
     """Return a recipe without any data of its own, and sites that have each their own file."""
     values = {
-        "data": {"name": "npz"},
+        "data": {"name": "npz", **changes},
         "method": {"name": "fedbb"},
         "local": {"batch_size": 8, "lr": 0.05},
         "rounds": {"number": 2},
@@ -333,6 +335,77 @@ def test_sites_with_data_of_their_own_train_and_score_without_any_at_the_server(
     assert 0 <= scores["macro"]["accuracy"] <= 1
     assert len(scores["per_class"]["recall"]) == 3
     assert read_run(tmp_path / "flower").summary is not None
+
+
+def test_sites_score_on_their_own_test_data_as_the_simulation_does(tmp_path):
+    recipe = small_recipe(tmp_path, rounds={"number": 2}, evaluation={"bootstrap": 20})
+    data = recipe.data.model_copy(update={"own_test": 0.25})
+    recipe = recipe.model_copy(update={"data": data})
+    finish(recipe, tmp_path / "inline")
+    flower_run(recipe, tmp_path / "flower")
+    expected, found = (RunFolder(tmp_path / name) for name in ("inline", "flower"))
+    assert found.read_json("scores.json") == expected.read_json("scores.json")
+    assert len(found.read_json("scores.json")["final"]["sites"]) == 3
+
+
+def test_sites_report_scores_of_their_own_tests_to_a_server_without_data(tmp_path):
+    recipe, grid = own_data(tmp_path, own_test=0.25)
+    flower_run(recipe, tmp_path / "flower", grid, score="sites")
+    final = read_run(tmp_path / "flower").scores["final"]
+    assert final.test is None
+    assert [site.samples for site in final.sites] == pytest.approx([4, 6, 7], abs=1)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"logit_adjustment": True}, "on Flower they never leave a site"),
+        ({"threshold": "f1"}, "needs validation data at the server"),
+    ],
+)
+def test_what_needs_labels_of_all_is_refused_on_flower(tmp_path, section, message):
+    recipe = small_recipe(tmp_path, evaluation=section)
+    with pytest.raises(RunError, match=message):
+        flower_run(recipe, tmp_path / "flower", score="sites")
+    assert not (tmp_path / "flower").exists()
+
+
+def test_the_model_of_a_run_without_any_data_at_the_server_is_loaded_and_predicts(tmp_path):
+    recipe, grid = own_data(tmp_path)
+    flower_run(recipe, tmp_path / "flower", grid, score="sites")
+    parts = [np.load(tmp_path / f"site{client}.npz") for client in range(3)]
+    images = np.concatenate([part["images"][part["split"] == "train"] for part in parts])[:, None]
+    # Each site normalizes by its own statistics; outside, those of all training images hold.
+    mean, std = channel_statistics(images)
+    model = load_model(tmp_path / "flower")
+    assert model.info.mean == pytest.approx(mean, rel=1e-12)
+    assert model.info.std == pytest.approx(std, rel=1e-12)
+    assert (model.info.input_shape, model.info.input_dtype) == ((1, 8, 8), "uint8")
+    assert model.predict(images).sum(axis=1) == pytest.approx(np.ones(len(images)))
+
+
+def test_a_run_scored_by_sites_describes_its_model_as_any_other(tmp_path):
+    recipe = small_recipe(tmp_path, rounds={"number": 1})
+    finish(recipe, tmp_path / "inline")
+    flower_run(recipe, tmp_path / "flower", score="sites")
+    inline, flower = (RunFolder(tmp_path / name) for name in ("inline", "flower"))
+    # Sites do not tell the names of their files.
+    assert flower.read_json("model.json") == inline.read_json("model.json") | {"data": "npz"}
+    images = np.load(tmp_path / "small.npz")["images"][:, None]
+    expected = load_model(inline.path).predict(images)
+    np.testing.assert_array_equal(load_model(flower.path).predict(images), expected)
+
+
+def test_sites_with_another_type_of_inputs_are_refused(tmp_path):
+    recipe, grid = own_data(tmp_path)
+    path = tmp_path / "site1.npz"
+    with np.load(path) as whole:
+        arrays = dict(whole)
+    arrays["images"] = arrays["images"].astype(np.float32)
+    np.savez(path, **arrays)
+    reason = "client 1 has other data.*the type of inputs is 'float32' there and 'uint8' elsewhere"
+    with pytest.raises(RunError, match=reason):
+        flower_run(recipe, tmp_path / "flower", grid, score="sites")
 
 
 def test_a_run_scored_by_sites_trains_the_same_model(tmp_path):
@@ -371,11 +444,18 @@ def test_a_site_with_images_of_another_size_is_named_before_anything_is_trained(
 
 
 def test_sites_that_tell_no_shape_are_taken_as_before(tmp_path):
+    """Reports of sites of an older version are accepted."""
     recipe, grid = own_data(tmp_path)
-    # As a site of an older version reports it.
-    grid.faults[1, 0] = changing(lambda content: content["outline"].pop("shape"))
+
+    def older(content):
+        for name in ("shape", "dtype", "mean", "std"):
+            del content["outline"][name]
+
+    grid.faults[1, 0] = changing(older)
     _, records = flower_run(recipe, tmp_path / "flower", grid, score="sites")
     assert len(records) == 2
+    with pytest.raises(RunError, match=r"does not describe its network.*sites"):
+        load_model(tmp_path / "flower")
 
 
 def test_scores_need_a_quorum_of_sites(tmp_path):

@@ -176,5 +176,5 @@ def test_nothing_but_the_card_is_told_before_the_first_round(recipe, monkeypatch
     reply = grid._answer(1000, grid.nodes[1000], Message(RecordDict(), 1000, "query.info"))
     assert set(reply.content) == {"facts", "outline"}
     assert set(reply.content["facts"]) == {"client", "samples", "dispersion"}
-    form = {"data", "task", "classes", "channels", "versions", "shape", "tokens"}
+    form = {"data", "task", "classes", "channels", "versions", "shape", "dtype", "mean", "std"}
     assert set(reply.content["outline"]) == form

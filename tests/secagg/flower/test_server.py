@@ -1,6 +1,7 @@
 """Private runs on Flower: the bits of the simulated ones, whoever goes away and comes back."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,10 +10,12 @@ from fedbb.errors import QuorumError, RunError
 from fedbb.flower.app.engine import pool_scores
 from fedbb.flower.app.settings import read_site_settings
 from fedbb.flower.app.site import open_site
+from fedbb.inference.model import load_model
 from fedbb.report.audit import audit_run
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.secagg.flower import server as secure_run
+from fedbb.secagg.flower.site import report_number
 from helpers.flower_loopback import changing, inline_without, take_identity, with_defense
 from helpers.secagg_grid import enrolled, open_grid, private_recipe, private_run, start
 from helpers.small_run import finish, without_seconds
@@ -42,7 +45,7 @@ def is_close(one, two):
     )
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedbb", "fednova", "moon+fedbb"])
+@pytest.mark.parametrize("method", ["fedavg", "fedbb", "fednova", "moon+fedbb", "scaffold"])
 def test_a_private_run_gives_the_bits_of_the_simulated_one(method, tmp_path):
     recipe = private_recipe(tmp_path, method={"name": method})
     simulated, records = finish(recipe, tmp_path / "simulated")
@@ -228,6 +231,16 @@ def test_sites_score_on_their_own_data_and_the_server_sees_what_is_pooled(valida
     assert seen[0]["samples"]["test"] == 60  # all three have the whole test data here
     told = [value for value in audit_run(tmp_path / "flower").seen if "scores" in value.what]
     assert {value.whose for value in told} == {"3 clients together"}
+    # The sites hold parts of one data set, so its statistics tell nothing of any of them.
+    assert load_model(tmp_path / "flower").info.mean == open_site(recipe, settings[0]).dataset.mean
+
+
+def test_a_site_with_data_of_its_own_does_not_tell_its_statistics(tmp_path):
+    recipe = private_recipe(tmp_path)
+    settings = read_site_settings(enrolled(recipe, tmp_path).sites()[0].node_config())
+    for whole, told in ((False, {"mean", "std"}), (True, set())):
+        form = report_number(recipe, replace(settings, whole=whole))["outline"]
+        assert {"mean", "std"} & set(form) == told
 
 
 def test_a_run_scored_by_sites_goes_on_to_the_same_bits(tmp_path):

@@ -17,7 +17,7 @@ from functools import partial
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +38,12 @@ IMAGE_FORMATS: Mapping[str, tuple[str, ...]] = {
 """The formats that image files may have, with their endings; Pillow's other readers stay shut."""
 
 Unreadable = Literal["refuse", "skip"]
+Size = int | tuple[int, int] | None
+"""Height and width, one number for both, or None to keep them."""
+
 Pixels = npt.NDArray[np.uint8]
 
-_FAULTS = (
+FAULTS = (
     OSError,
     SyntaxError,
     ValueError,
@@ -69,13 +72,27 @@ class ImageFormat:
     size: tuple[int, int] | None
     scaling: Literal["bilinear", "box"] = "bilinear"
 
+    def decode(self, content: Path | bytes, name: Path) -> Pixels:
+        """Return an image file, or the content of one, in this format."""
+        return decode_image(content, name, self)
+
+
+class Decoder(Protocol):
+    """A format that image files are converted to; a dataclass, whose fields are a cache key."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def decode(self, content: Path | bytes, name: Path) -> Pixels:
+        """Return an image file, or the content of one, as (channels, height, width)."""
+        ...
+
 
 @dataclass(frozen=True)
 class ImageSource:
     """An archive of images, the format to convert them to, and the policy for unreadable ones."""
 
     archive: Archive
-    format: ImageFormat
+    format: Decoder
     unreadable: Unreadable = "refuse"
 
 
@@ -127,7 +144,9 @@ def decode_images(request: Request, skipped: list[int]) -> Iterator[tuple[int, P
     shape: tuple[int, ...] | None = None
     for done, (row, outcome) in enumerate(_outcomes(request), start=1):
         if shape is not None and isinstance(outcome, np.ndarray) and outcome.shape != shape:
-            outcome = _misfit(request.names[row], outcome.shape, shape)
+            outcome = _misfit(
+                request.source.archive.path / request.names[row], outcome.shape, shape
+            )
         if isinstance(outcome, DataError):
             _refuse_or_skip(request, row, outcome, skipped)
         else:
@@ -163,7 +182,7 @@ def _attempt(request: Request, item: tuple[int, Path | bytes]) -> Pixels | DataE
     row, content = item
     source = request.source
     try:
-        return decode_image(content, source.archive.path / request.names[row], source.format)
+        return source.format.decode(content, source.archive.path / request.names[row])
     except DataError as error:
         return error
 
@@ -176,7 +195,7 @@ def _refuse_or_skip(request: Request, row: int, error: DataError, skipped: list[
     raise DataError(f"{prefix}{error}") from error
 
 
-def _misfit(name: str, shape: tuple[int, ...], first: tuple[int, ...]) -> DataError:
+def _misfit(name: Path, shape: tuple[int, ...], first: tuple[int, ...]) -> DataError:
     return DataError(
         f"image {name} has {shape[1]} × {shape[2]} pixels, the first one {first[1]} × {first[2]}; "
         "set the option size to scale all to one size"
@@ -200,8 +219,8 @@ def decode_image(content: Path | bytes, name: Path, wanted: ImageFormat) -> Pixe
     try:
         source = BytesIO(content) if isinstance(content, bytes) else content
         with Image.open(source, formats=tuple(IMAGE_FORMATS)) as image:
-            return _pixels(image, wanted)
-    except _FAULTS as error:
+            return convert_image(image, wanted)
+    except FAULTS as error:
         # Pillow would name a buffer in memory, which helps nobody.
         is_buffer = isinstance(content, bytes) and isinstance(error, UnidentifiedImageError)
         reason = "it is no image" if is_buffer else error
@@ -211,10 +230,37 @@ def decode_image(content: Path | bytes, name: Path, wanted: ImageFormat) -> Pixe
 def resize(images: Pixels, wanted: ImageFormat) -> Pixels:
     """Return images (N, 1, height, width) in another format."""
     with tolerance():
-        return np.stack([_pixels(Image.fromarray(image[0]), wanted) for image in images])
+        return np.stack([convert_image(Image.fromarray(image[0]), wanted) for image in images])
 
 
-def _pixels(image: Image.Image, wanted: ImageFormat) -> Pixels:
+def resize_arrays(images: npt.NDArray[Any], size: tuple[int, int], where: str) -> npt.NDArray[Any]:
+    """Return images (N, channels, height, width) of pixels or fractions in another size."""
+    if images.ndim != 4 or images.dtype not in (np.uint8, np.float32):
+        raise DataError(
+            f"{where} holds {images.dtype} of shape {images.shape[1:]}; size scales images "
+            "(channels, height, width)"
+        )
+    if images.shape[2:] == size:
+        return images
+    scaled = np.empty((*images.shape[:2], *size), images.dtype)
+    for place in np.ndindex(*images.shape[:2]):
+        band = Image.fromarray(images[place])
+        scaled[place] = np.asarray(band.resize(size[::-1], Image.Resampling.BILINEAR))
+    return scaled
+
+
+def as_size(size: Size, name: str) -> tuple[int, int] | None:
+    """Return an option `size` as height and width; DataError if one of them is below 1."""
+    if size is None:
+        return None
+    height, width = (size, size) if isinstance(size, int) else size
+    if min(height, width) < 1:
+        raise DataError(f"{name} data: size is {size}; height and width are at least 1")
+    return height, width
+
+
+def convert_image(image: Image.Image, wanted: ImageFormat) -> Pixels:
+    """Return an image of Pillow in another format."""
     plain = _eight_bit(image).convert("L" if wanted.channels == 1 else "RGB")
     if wanted.size is not None and plain.size != wanted.size[::-1]:
         plain = plain.resize(wanted.size[::-1], Image.Resampling[wanted.scaling.upper()])

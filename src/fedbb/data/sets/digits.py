@@ -7,7 +7,7 @@ import numpy as np
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.source import NoOptions, Source, read_options
 from fedbb.data.transforms import channel_statistics
-from fedbb.records import IntArray, Task
+from fedbb.records import Task
 from fedbb.rng import stream
 
 CLASSES = tuple("0123456789")
@@ -30,14 +30,15 @@ def split_digits() -> tuple[Examples, Examples]:
 
     bunch = load_digits()
     images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
-    digits = Examples(images, bunch.target.astype(np.int64))
-    is_test = np.zeros(len(digits), dtype=bool)
-    is_test[_test_places(digits.labels)] = True
-    return digits.take(np.flatnonzero(~is_test)), digits.take(np.flatnonzero(is_test))
+    return hold_out_each_class(Examples(images, bunch.target.astype(np.int64)), "digits")
 
 
-def _test_places(labels: IntArray) -> IntArray:
-    """Return where the test digits stand: the same share of each class."""
-    rng = stream(0, "digits", "split")
-    places = [rng.permutation(np.flatnonzero(labels == label)) for label in range(len(CLASSES))]
-    return np.concatenate([place[: round(_TEST_SHARE * len(place))] for place in places])
+def hold_out_each_class(examples: Examples, name: str) -> tuple[Examples, Examples]:
+    """Return (train, test): the same share of each class is held out, for every seed of a run."""
+    rng = stream(0, name, "split")
+    labels = examples.labels
+    places = [rng.permutation(np.flatnonzero(labels == label)) for label in range(labels.max() + 1)]
+    is_test = np.zeros(len(examples), dtype=bool)
+    for place in places:
+        is_test[place[: round(_TEST_SHARE * len(place))]] = True
+    return examples.take(np.flatnonzero(~is_test)), examples.take(np.flatnonzero(is_test))

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.names import nearest
+from fedbb.data.array_files import read_npz
 from fedbb.data.csv_table import CsvTable, read_csv
 from fedbb.data.dataset import Dataset, Examples, assemble
 from fedbb.data.images.archive import Folder
 from fedbb.data.images.decode import ImageFormat, ImageSource, Unreadable, resize
 from fedbb.data.images.loader import NamedExamples, NamedSplit, cap, load_split, name_examples
-from fedbb.data.sets.npz import read_npz
 from fedbb.data.source import Source, read_options
 from fedbb.data.splits import Rows, refuse_shared_patients, split_by_share
 from fedbb.data.transforms import as_images
@@ -103,7 +103,9 @@ def load_arrays(source: Source, path: Path, options: NihOptions) -> Dataset:
     names = arrays["names"].astype(str).tolist()
     train, test, notes = split_films(films, names, None, options, source)
     wanted = _array_format(images, options, path)
-    train, test = (replace(part, inputs=_convert(part.inputs, wanted)) for part in (train, test))
+    train, test = (
+        replace(part, inputs=_convert(np.asarray(part.inputs), wanted)) for part in (train, test)
+    )
     dataset = assemble(source.name, Task.MULTILABEL, CLASSES, train, test)
     return replace(dataset, notes=notes)
 

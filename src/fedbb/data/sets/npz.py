@@ -1,12 +1,10 @@
-"""A user's own arrays: an .npz file with images, labels and, if there are any, further facts."""
+"""A user's own arrays: an .npz file, or a folder of .npy files, with inputs, labels and columns."""
 
 from __future__ import annotations
 
-import struct
-import zipfile
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +12,33 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.names import nearest
+from fedbb.data.array_files import StoredArray, find_arrays, missing_array, read_inputs
 from fedbb.data.dataset import Dataset, assemble
 from fedbb.data.examples import Examples, check_examples, count_numbered_classes
+from fedbb.data.images.decode import Size, as_size, resize_arrays
 from fedbb.data.label_policy import REPLACEMENT, Policy
+from fedbb.data.rows import as_inputs
 from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share, split_by_values
 from fedbb.data.transforms import Layout, as_images
 from fedbb.errors import DataError
 from fedbb.records import Task
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Array = npt.NDArray[Any]
 
-_FAULTS = (
-    OSError,
-    ValueError,
-    LookupError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,  # an encrypted or otherwise unusual zip file
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-_RESERVED = {"images", "labels", "classes", "split", "test_images", "test_labels"}
+_RESERVED = {"images", "inputs", "labels", "classes", "split"}
+
+PREFIXES = ("", "test_", "val_")
+"""What the names of the arrays of training, test and validation examples begin with."""
 
 
 @dataclass(frozen=True)
 class NpzOptions:
     """How to read the arrays.
 
-    Test examples are `test_images` and `test_labels` if the file has them; else those that its
-    array `split` marks as test; else a random share.
+    Test examples are `test_images` (or `test_inputs`) and `test_labels` if the file has them; else
+    those that its array `split` marks as test; else a random share. Validation examples likewise
+    begin with `val_`, or are marked val.
 
     Attributes:
         layout: where the channels are; "auto" looks for an axis of size 1 or 3.
@@ -53,6 +46,7 @@ class NpzOptions:
         group: array of which no value is in both parts, such as the patient.
         leave_out: values of `split` whose examples are not used.
         uncertain: what a multi-label −1 means.
+        size: height and width that images are scaled to, or one number for both.
     """
 
     layout: Layout = "auto"
@@ -60,57 +54,91 @@ class NpzOptions:
     group: str | None = None
     leave_out: tuple[str, ...] = ()
     uncertain: Policy = "refuse"
+    size: Size = None
 
 
 def load(source: Source) -> Dataset:
-    """Return the data set of an .npz file."""
+    """Return the data set of an .npz file or a folder of .npy files."""
     options = read_options(NpzOptions, source)
     if source.path is None:
         raise DataError(f"{source.name} data needs a path: the .npz file to read")
-    arrays = read_npz(source.path, ("images", "labels"))
-    if ("test_images" in arrays) != ("test_labels" in arrays):
-        raise DataError(f"{source.path}: test_images and test_labels must come together")
-    task, classes = _describe(arrays, source.path)
-    whole = _examples(arrays, "", options, classes, source.path)
-    check_examples(whole, task, len(classes), str(source.path))
-    if "test_images" in arrays:
-        train, test = whole, _examples(arrays, "test_", options, classes, source.path)
-    elif "split" in arrays:
-        sides = _texts(arrays["split"], len(whole), f"{source.path}: split")
-        train, test = split_by_values(
-            whole, sides, options.leave_out, lambda row: f"{source.path}: split[{row}]"
+    path = source.path
+    stored = find_arrays(path)
+    inputs = _input_name(stored, path)
+    labels = {f"{prefix}labels" for prefix in PREFIXES}
+    small = {
+        name: array.read()
+        for name, array in stored.items()
+        if name in labels or name in ("classes", "split") or len(array.shape) <= 1
+    }
+    task, classes = _describe(small, path)
+    parts = {}
+    for prefix in PREFIXES:
+        if f"{prefix}{inputs}" in stored:
+            given = read_array(stored[f"{prefix}{inputs}"], inputs == "images", options, source)
+            parts[prefix] = _examples(small, given, prefix, options, classes, path)
+    whole = parts[""]
+    check_examples(whole, task, len(classes), str(path))
+    validation = parts.get("val_")
+    if "test_" in parts:
+        return assemble(path.stem, task, classes, whole, parts["test_"], validation)
+    if "split" in small:
+        sides = _texts(small["split"], len(whole), f"{path}: split")
+        train, test, marked = split_by_values(
+            whole, sides, options.leave_out, lambda row: f"{path}: split[{row}]"
         )
-    else:
-        train, test = split_by_share(whole, options.test_share, options.group, source.seed)
-    return assemble(source.path.stem, task, classes, train, test)
+        if marked is not None and validation is not None:
+            raise DataError(f"{path}: validation examples are both in val_{inputs} and in split")
+        return assemble(path.stem, task, classes, train, test, validation or marked)
+    train, test = split_by_share(whole, options.test_share, options.group, source.seed)
+    return assemble(path.stem, task, classes, train, test, validation)
 
 
-def read_npz(
-    path: Path, needed: Sequence[str], optional: Sequence[str] | None = None
-) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays `needed`, and those of `optional` that the file has; None means all.
+def _input_name(stored: Mapping[str, StoredArray], path: Path) -> str:
+    """Return whether a file has images or other inputs, if all of its parts agree."""
+    name = "inputs" if "inputs" in stored and "images" not in stored else "images"
+    for needed in (name, "labels"):
+        if needed not in stored:
+            raise missing_array(path, needed, stored)
+    for prefix in PREFIXES[1:]:
+        if (f"{prefix}{name}" in stored) != (f"{prefix}labels" in stored):
+            raise DataError(f"{path}: {prefix}{name} and {prefix}labels must come together")
+    return name
 
-    Pickled arrays are refused, since reading them runs code.
+
+def read_array(
+    array: StoredArray, is_image: bool, options: NpzOptions, source: Source
+) -> npt.NDArray[Any]:
+    """Return the inputs of an array, converted; a large one memory-mapped.
+
+    Images get an axis of channels and are pixels from 0 to 255 or fractions. Other inputs keep
+    their shape and type, so that whole numbers are token ids.
     """
-    try:
-        # Given an open file, numpy cannot leave it open where the archive is damaged.
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array, not named ones")
-            with archive:
-                held = archive.files
-                wanted = held if optional is None else {*needed, *optional}
-                arrays = {name: archive[name] for name in held if name in wanted}
-    except _FAULTS as error:
-        raise DataError(f"cannot read {path} as .npz: {error}") from error
-    for name in needed:
-        if name not in arrays:
-            raise DataError(f"{path}: no array {name!r}" + nearest(name, held))
-    return arrays
+    where = f"{array.path}: {array.name}"
+    size = as_size(options.size, source.name)
+    if is_image:
+        convert = partial(_images, layout=options.layout, size=size, where=where)
+    else:
+        convert = partial(_plain, layout=options.layout, size=size, where=where)
+    settings = (is_image, options.layout, size)
+    return read_inputs(array, convert, settings, source.image_cache)
 
 
-def _describe(arrays: Arrays, path: Path) -> tuple[Task, tuple[str, ...]]:
+def _images(array: Array, layout: Layout, size: tuple[int, int] | None, where: str) -> Array:
+    images = as_images(array, layout, where)
+    return images if size is None else resize_arrays(images, size, where)
+
+
+def _plain(array: Array, layout: Layout, size: tuple[int, int] | None, where: str) -> Array:
+    inputs = as_inputs(array, where)
+    if layout == "channels-last":
+        if inputs.ndim < 3:
+            raise DataError(f"{where} of shape {inputs.shape} has no axis of channels to move")
+        inputs = np.ascontiguousarray(np.moveaxis(inputs, -1, 1))
+    return inputs if size is None else resize_arrays(inputs, size, where)
+
+
+def _describe(arrays: Mapping[str, Array], path: Path) -> tuple[Task, tuple[str, ...]]:
     """Return the task, by the shape of the labels, and the names of the classes."""
     labels = arrays["labels"]
     if labels.ndim not in (1, 2):
@@ -144,9 +172,10 @@ def _texts(array: npt.NDArray[Any], length: int | None, where: str) -> list[str]
     return texts
 
 
-def _count_classes(arrays: Arrays, path: Path) -> int:
+def _count_classes(arrays: Mapping[str, Array], path: Path) -> int:
     """Return the number of classes by the highest class number in any of the label arrays."""
-    parts = {name: arrays[name] for name in ("labels", "test_labels") if name in arrays}
+    names = [f"{prefix}labels" for prefix in PREFIXES]
+    parts = {name: arrays[name] for name in names if name in arrays}
     for name, labels in parts.items():
         if labels.dtype.kind not in "iu" or not labels.size:
             raise DataError(
@@ -157,21 +186,25 @@ def _count_classes(arrays: Arrays, path: Path) -> int:
 
 
 def _examples(
-    arrays: Arrays, prefix: str, options: NpzOptions, classes: tuple[str, ...], path: Path
+    arrays: Mapping[str, Array],
+    inputs: Array,
+    prefix: str,
+    options: NpzOptions,
+    classes: tuple[str, ...],
+    path: Path,
 ) -> Examples:
     """Return the examples of this prefix; other 1-D arrays of their length are columns."""
-    where = f"{path}: {prefix}images"
-    images = as_images(arrays[f"{prefix}images"], options.layout, where)
     labels = _labels(arrays[f"{prefix}labels"], options, classes, f"{path}: {prefix}labels")
     columns = {
         name.removeprefix(prefix): values.astype(str)
         for name, values in arrays.items()
         if name.startswith(prefix)
-        and name not in _RESERVED
-        and values.shape == (len(images),)
+        and name.removeprefix(prefix) not in _RESERVED
+        and not (prefix == "" and name.startswith(PREFIXES[1:]))
+        and values.shape == (len(inputs),)
         and values.dtype.kind in "iuU"
     }
-    return Examples(images, labels, columns)
+    return Examples(inputs, labels, columns)
 
 
 def _labels(

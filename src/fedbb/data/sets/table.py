@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +14,14 @@ import numpy.typing as npt
 from fedbb.data.csv_table import CsvTable, read_class_column, read_csv, read_label_columns
 from fedbb.data.dataset import Dataset, Examples, assemble
 from fedbb.data.images.archive import Folder
-from fedbb.data.images.decode import ImageFormat, ImageSource, Request, Unreadable
+from fedbb.data.images.decode import (
+    ImageFormat,
+    ImageSource,
+    Request,
+    Size,
+    Unreadable,
+    as_size,
+)
 from fedbb.data.images.loader import load_images
 from fedbb.data.label_policy import Policy
 from fedbb.data.source import Source, read_options
@@ -53,7 +62,7 @@ class TableOptions:
     leave_out: tuple[str, ...] = ()
     test_share: float = 0.2
     group: str | None = None
-    size: int | tuple[int, int] | None = None
+    size: Size = None
     channels: Literal[1, 3] = 3
     unreadable: Unreadable = "refuse"
     uncertain: Policy = "refuse"
@@ -66,14 +75,36 @@ def load(source: Source) -> Dataset:
     if source.path is None:
         raise DataError(f"{source.name} data needs a path: the CSV file to read")
     table = read_csv(source.path)
+    return load_rows(source, table, options, request_images(table, options))
+
+
+def load_rows(
+    source: Source,
+    table: CsvTable,
+    options: TableOptions,
+    request: Request,
+    more: Callable[[list[int]], Mapping[str, npt.NDArray[np.str_]]] | None = None,
+) -> Dataset:
+    """Return the data set of a table and the images of a request.
+
+    Args:
+        source: the data set.
+        table: the table.
+        options: what its columns mean.
+        request: the image of each row.
+        more: returns further columns, those of the files, for the rows whose image was read.
+    """
     task, classes, labels = _labels(table, options)
-    columns = {name: np.array(table.column(name)) for name in _column_names(options)}
-    decoded = load_images(request_images(table, options), source)
+    of_table = [name for name in _column_names(options) if more is None or name in table.header]
+    columns = {name: np.array(table.column(name)) for name in of_table}
+    decoded = load_images(request, source)
     rows = decoded.rows
     kept = {name: values[rows] for name, values in columns.items()}
+    if more is not None:
+        kept = {**more(rows.tolist()), **kept}
     examples = Examples(decoded.images, labels[rows], kept)
-    train, test = _split(examples, rows, table, options, source.seed)
-    dataset = assemble(source.path.stem, task, classes, train, test)
+    parts = _split(examples, rows, table, options, source.seed)
+    dataset = assemble(table.path.stem, task, classes, *parts)
     return replace(dataset, notes=decoded.notes())
 
 
@@ -97,21 +128,16 @@ def _column_names(options: TableOptions) -> list[str]:
 
 
 def _image_format(options: TableOptions) -> ImageFormat:
-    size = options.size
-    if isinstance(size, int):
-        size = (size, size)
-    if size is not None and min(size) < 1:
-        raise DataError(f"table data: size is {options.size}; height and width are at least 1")
-    return ImageFormat(options.channels, size)
+    return ImageFormat(options.channels, as_size(options.size, "table"))
 
 
 def _split(
     examples: Examples, rows: IntArray, table: CsvTable, options: TableOptions, seed: int
-) -> tuple[Examples, Examples]:
-    """Return (train, test) of the examples of these rows of the table."""
+) -> tuple[Examples, Examples, Examples | None]:
+    """Return (train, test, validation) of the examples of these rows of the table."""
     column = options.split_column
     if column is None:
-        return split_by_share(examples, options.test_share, options.group, seed)
+        return *split_by_share(examples, options.test_share, options.group, seed), None
     values = table.column(column)
     return split_by_values(
         examples,
@@ -126,14 +152,15 @@ def request_images(table: CsvTable, options: TableOptions) -> Request:
     column = options.image_column
     archive = Folder(options.images or table.path.parent)
     images = ImageSource(archive, _image_format(options), options.unreadable)
-    names = tuple(_file_names(table, column))
+    names = tuple(read_file_names(table, column, archive.path))
     return Request(images, names, lambda row: table.place(row, column))
 
 
-def _file_names(table: CsvTable, column: str) -> list[str]:
-    """Return the file names; a blank or repeated one is refused."""
+def read_file_names(table: CsvTable, column: str, folder: Path) -> list[str]:
+    """Return the file names; one that is blank, repeated or outside of the folder is refused."""
     names = table.column(column)
     first: dict[str, int] = {}
+    whole = os.path.abspath(folder)  # noqa: PTH100 - links within the folder may lead anywhere
     for row, name in enumerate(names):
         if not name:
             raise DataError(f"{table.place(row, column)}: there is no file name")
@@ -141,5 +168,7 @@ def _file_names(table: CsvTable, column: str) -> list[str]:
             raise DataError(
                 f"{table.place(row, column)}: {name} is on line {table.line(first[name])} too"
             )
+        if not PurePath(os.path.normpath(os.path.join(whole, name))).is_relative_to(whole):  # noqa: PTH118
+            raise DataError(f"{table.place(row, column)}: {name} is outside of the folder {folder}")
         first[name] = row
     return names

@@ -32,7 +32,7 @@ def info(message: Message, context: Context) -> Message:
     """Report this site's client info: its number, its size and how uneven its labels are."""
 
     def report(site: Site) -> RecordDict:
-        return pack_client_info(site.info(), site.outline())
+        return pack_client_info(site.info(), site.outline(), site.measured())
 
     return _reply(message, context, report)
 
@@ -69,6 +69,16 @@ def evaluate(message: Message, context: Context) -> Message:
 
     def work(site: Site) -> RecordDict:
         return pack_scores(site.score(unpack_state(message.content)))
+
+    return _reply(message, context, work)
+
+
+@app.evaluate("own")
+def evaluate_own(message: Message, context: Context) -> Message:
+    """Score the state in the message on what this site keeps of its own data for tests."""
+
+    def work(site: Site) -> RecordDict:
+        return pack_scores(site.score_own(unpack_state(message.content)))
 
     return _reply(message, context, work)
 

@@ -14,25 +14,41 @@ from flwr.app import RecordDict
 
 from fedbb.errors import QuorumError, ReplyError
 from fedbb.evaluation.metrics import Scores
-from fedbb.flower.app.node_registry import NodeRegistry
+from fedbb.evaluation.sites import SiteScores
+from fedbb.flower.app.node_registry import PLAIN_METHOD, NodeRegistry
 from fedbb.flower.app.serde import (
+    SCORED,
     STATE,
     TrainRequest,
     TrainResponse,
     pack_state,
+    pack_tensors,
     pack_train_request,
     unpack_scores,
     unpack_update,
 )
 from fedbb.flower.app.transport import Failure, GridTransport
-from fedbb.records import ClientFailure, ClientUpdate, FloatArray, ModelState, Task
+from fedbb.methods import Method
+from fedbb.records import (
+    ClientFailure,
+    ClientUpdate,
+    FloatArray,
+    ModelFacts,
+    ModelState,
+    Task,
+)
 from fedbb.rounds.replies import Expected, Inbox
 from fedbb.rounds.round import RoundPolicy, RoundReplies, repeat_until_quorum
+from fedbb.runs.federation import OWN_TEST
 from fedbb.simulation.pool.protocol import SpillBuffer
-from fedbb.state import flatten_state, unflatten_state
+from fedbb.state import add_prefix, flatten_state, select, unflatten_state
+from fedbb.statistics.base import Moment, due
 from fedbb.training.config import LocalConfig, TrainJob
 
 log = logging.getLogger("fedbb")
+
+STATISTICS = "statistics."
+"""Prefix of the statistics of an update that waits on disk."""
 
 ON_DISK = ModelState({}, {})
 """Stands for a model that waits on disk."""
@@ -53,6 +69,8 @@ class FlowerEngine:
         run: the run's name at the sites, under which they keep their client's state.
         patience: seconds that a repeated round waits for clients that are not connected.
         state_rounds: the round of each client's state, as far as the server accepted its reply.
+        method: its sampling and statistics, by which replies are checked.
+        facts: the task and the network, from which the shapes of statistics follow.
     """
 
     transport: GridTransport
@@ -62,11 +80,14 @@ class FlowerEngine:
     run: str
     patience: float = 60.0
     state_rounds: dict[int, int] = field(default_factory=dict)
+    method: Method = PLAIN_METHOD
+    facts: ModelFacts | None = None
     _before: tuple[int, dict[int, int]] = (0, {})
 
     def train(self, jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
         """Return the updates for these jobs that arrived in time and are valid."""
-        self._reset_state_rounds(jobs[0].round)
+        if not jobs[0].measure:
+            self._reset_state_rounds(jobs[0].round)
         wait = self.patience if attempt > 1 else 0.0
         nodes = self.registry.find([job.client for job in jobs], wait)
         failed = {job.client: "not connected" for job in jobs if job.client not in nodes}
@@ -98,6 +119,12 @@ class FlowerEngine:
         )
         return pool_scores([found[client] for client in sorted(found)], outline.task)
 
+    def score_sites(self, state: ModelState) -> list[SiteScores]:
+        """Return the scores of a model on the own test data of each site that replies."""
+        nodes = self.registry.find(sorted(self.registry.infos), self.patience)
+        found = {c: scores[OWN_TEST] for c, scores in self._scores(state, nodes, (OWN_TEST,))}
+        return [SiteScores.of(client, found[client]) for client in sorted(found)]
+
     def _reset_state_rounds(self, number: int) -> None:
         """Let every attempt at a round start from the client states that the round began with."""
         if self._before[0] != number:
@@ -109,22 +136,40 @@ class FlowerEngine:
         # The rule "clip" shortens a change that is too long instead of rejecting it.
         bound = None if self.defense.rule == "clip" else self.defense.max_norm
         info = self.registry.infos[job.client]
-        return Expected(job.state, info, self.config, job.round, attempt, bound)
+        moments: tuple[Moment, ...] = ("merged",) if job.measure else ("start", "end")
+        return Expected(
+            job.state,
+            info,
+            self.config,
+            job.round,
+            attempt,
+            bound,
+            self.method.sampling,
+            due(self.method.statistics, job.round, *moments),
+            self.facts,
+            job.measure,
+        )
 
     def _send(
         self, jobs: Sequence[TrainJob], nodes: dict[int, int], attempt: int
     ) -> Iterator[tuple[int, RecordDict | Failure]]:
         if not jobs:
             return
-        state, number = pack_state(jobs[0].state), jobs[0].round
+        first = jobs[0]
+        state, number = pack_state(first.state), first.round
+        broadcast = pack_tensors(first.broadcast) if first.broadcast else None
         contents = {
             nodes[job.client]: pack_train_request(
-                TrainRequest(job, attempt, self.run, self.state_rounds.get(job.client)), state
+                TrainRequest(job, attempt, self.run, self.state_rounds.get(job.client)),
+                state,
+                broadcast,
             )
             for job in jobs
         }
         clients = {node: client for client, node in nodes.items()}
         subject = f"round {number}" if attempt == 1 else f"round {number}, attempt {attempt}"
+        if first.measure:
+            subject = f"statistics of {subject}"
         for node, outcome in self.transport.send_and_receive(
             "train", contents, self.defense.deadline, subject
         ):
@@ -165,19 +210,22 @@ class FlowerEngine:
         return found
 
     def _scores(
-        self, state: ModelState, nodes: dict[int, int]
+        self, state: ModelState, nodes: dict[int, int], expected: Sequence[str] = SCORED
     ) -> Iterator[tuple[int, dict[str, Scores]]]:
         assert self.registry.outline is not None
         classes = len(self.registry.outline.classes)
         contents = dict.fromkeys(nodes.values(), RecordDict({STATE: pack_state(state)}))
         clients = {node: client for client, node in nodes.items()}
         for node, outcome in self.transport.send_and_receive(
-            "evaluate", contents, self.defense.deadline, "scoring"
+            "evaluate" if expected is SCORED else "evaluate.own",
+            contents,
+            self.defense.deadline,
+            "scoring",
         ):
             try:
                 if isinstance(outcome, Failure):
                     raise ReplyError(outcome.reason)
-                yield clients[node], unpack_scores(outcome, classes)
+                yield clients[node], unpack_scores(outcome, classes, expected)
             except ReplyError as error:
                 log.warning("scores of client %d are left out: %s", clients[node], error)
 
@@ -196,8 +244,10 @@ class _Updates:
         """Keep an update, its model as safetensors bytes if there are many."""
         if len(self._updates) >= IN_MEMORY:
             self._models = self._models or SpillBuffer(limit=0)
-            self._models.put(update.client, safetensors.torch.save(flatten_state(update.state)))
-            update = replace(update, state=ON_DISK)
+            found = add_prefix(STATISTICS, update.statistics)
+            content = safetensors.torch.save(flatten_state(update.state) | found)
+            self._models.put(update.client, content)
+            update = replace(update, state=ON_DISK, statistics={})
         self._updates[update.client] = update
 
     def take(self, clients: Sequence[int]) -> Iterator[ClientUpdate]:
@@ -207,8 +257,9 @@ class _Updates:
                 update = self._updates.pop(client)
                 if update.state is ON_DISK:
                     assert self._models is not None
-                    state = unflatten_state(safetensors.torch.load(self._models.take(client)))
-                    update = replace(update, state=state)
+                    tensors = safetensors.torch.load(self._models.take(client))
+                    found = select(tensors, STATISTICS)
+                    update = replace(update, state=unflatten_state(tensors), statistics=found)
                 yield update
 
 

@@ -7,15 +7,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from flwr.app import RecordDict
 
 from fedbb.errors import ReplyError, RunError
-from fedbb.flower.app.serde import VERSIONS, Outline, unpack_client_info
+from fedbb.flower.app.serde import VERSIONS, Outline, unpack_client_info, unpack_measured
 from fedbb.flower.app.transport import Failure, GridTransport
-from fedbb.records import ClientInfo
-from fedbb.rounds.replies import check_client_info
+from fedbb.methods import Method, fedavg
+from fedbb.records import ClientInfo, IntArray, LabelCounts
+from fedbb.rounds.replies import check_client_info, check_measured
+from fedbb.rounds.server_steps import measure_counts, sum_measured
 
 log = logging.getLogger("fedbb")
+
+PLAIN_METHOD = fedavg()
 
 POLL_SECONDS = 0.5
 """Seconds between two searches for nodes that are still missing."""
@@ -28,7 +33,7 @@ COMPARED = {
     "classes": "classes",
     "channels": "channels",
     "shape": "the shape of an input",
-    "tokens": "whether inputs are whole numbers (token ids)",
+    "dtype": "the type of inputs",
 }
 """What must be the same in the outlines of all sites, and its name in messages."""
 
@@ -55,6 +60,7 @@ class NodeRegistry:
         key_clients: the client of each registered node key, by the SHA-256 of the key. A node with
             one of these keys can be that client only, and that client no other node. Empty if the
             keys of sites are not known.
+        method: its server steps may measure the labels of every client.
     """
 
     transport: GridTransport
@@ -63,8 +69,11 @@ class NodeRegistry:
     patience: float = 60.0
     key_clients: Mapping[str, int] = field(default_factory=dict)
     infos: dict[int, ClientInfo] = field(default_factory=dict)
+    outlines: dict[int, Outline] = field(default_factory=dict)
     outline: Outline | None = None
     fixed: bool = False
+    method: Method = PLAIN_METHOD
+    _counts: dict[int, dict[str, IntArray]] = field(default_factory=dict)
     _number: int = 0
     _nodes: dict[int, int] = field(default_factory=dict)
     _connected_at: dict[int, str] = field(default_factory=dict)
@@ -93,6 +102,10 @@ class NodeRegistry:
             time.sleep(POLL_SECONDS)
         self.fixed = True
         return [self.infos[client] for client in range(wanted)]
+
+    def measured_sums(self) -> dict[str, IntArray]:
+        """Return the sums over all clients of what the method's server steps measure."""
+        return sum_measured(self._counts[client] for client in sorted(self._counts))
 
     def await_clients(self, wait: float) -> None:
         """Wait for the clients of a resumed run, and continue without those that stay away."""
@@ -167,6 +180,7 @@ class NodeRegistry:
             figures, outline = unpack_client_info(reply)
             info = self._read_info(figures)
             self._check_claim(node, info.client, key)
+            counts = self._read_counts(reply, info, outline)
             try:
                 self._check(node, info, outline)
             except RunError as error:
@@ -179,7 +193,8 @@ class NodeRegistry:
             return
         self._rejected.pop(node, None)
         self._nodes[info.client], self._connected_at[node] = node, connected_at
-        self.infos[info.client] = info
+        self.infos[info.client], self.outlines[info.client] = info, outline
+        self._counts[info.client] = counts
         self.outline = self.outline or outline
         self.transport.names[node] = f"client {info.client}"
         log.info("client %d is node %d", info.client, node)
@@ -198,6 +213,16 @@ class NodeRegistry:
                 raise ReplyError("it tells a size, which a private run must not know")
             return check_client_info(figures["client"], 0, figures["dispersion"], measured=False)
         return check_client_info(**figures, measured=self.measured)
+
+    def _read_counts(
+        self, reply: RecordDict, info: ClientInfo, outline: Outline
+    ) -> dict[str, IntArray]:
+        """Return what a client measured for the server steps; a private run takes it in a sum."""
+        if self.hidden:
+            return {}
+        ones = np.ones(len(outline.classes))
+        like = measure_counts(self.method, LabelCounts(ones, ones, len(ones)))
+        return check_measured(unpack_measured(reply), like, f"info of client {info.client}")
 
     def _check_claim(self, node: int, client: int, key: str) -> None:
         """Reject a node that says it is a client that it is not; the others go on."""
@@ -230,8 +255,9 @@ class NodeRegistry:
         known = self.outline or outline
         for field_name, title in COMPARED.items():
             here, there = getattr(known, field_name), getattr(outline, field_name)
-            # Runs and sites of older versions tell no shape.
-            if here != there and not (field_name == "shape" and () in (here, there)):
+            # Runs and sites of older versions tell no shape and no type.
+            untold = field_name in ("shape", "dtype") and not (here and there)
+            if here != there and not untold:
                 raise RunError(
                     f"client {client} has other data than the rest: {title} is {there!r} there "
                     f"and {here!r} elsewhere"

@@ -28,14 +28,14 @@ from fedbb._util.files import sync_folder
 from fedbb._util.plugins import plugin_version
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.transforms import Augmentation
-from fedbb.errors import RunError
+from fedbb.errors import RecipeError, RunError
 from fedbb.flower.app.serde import VERSIONS
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.partition.registry import Rule
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import ClientInfo, Task
-from fedbb.runs.federation import prepare
+from fedbb.runs.federation import OWN_TEST, prepare
 from fedbb.training.local import ClientDataset
 
 log = logging.getLogger("fedbb")
@@ -54,7 +54,10 @@ ABANDONED_SECONDS = 3600.0
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """One client's training data, the examples on which it scores models, and its client info."""
+    """One client's training data, the examples on which it scores models, and its client info.
+
+    `scored` has its own test data too, if it keeps some.
+    """
 
     train: ClientDataset
     scored: Mapping[str, Examples]
@@ -98,10 +101,19 @@ def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
     train = ClientDataset(federation.dataset, parts[place])
     counts = train.counts
     info = ClientInfo(settings.client, counts.samples, method.weighting.measure(counts))
-    return ClientData(train, federation.scored, info)
+    scored = dict(federation.scored)
+    if federation.own_test is not None:
+        rows = np.flatnonzero(federation.own_test.owners == place)
+        scored[OWN_TEST] = federation.own_test.examples.take(rows)
+    return ClientData(train, scored, info)
 
 
 def _undivided(recipe: Recipe) -> Recipe:
+    if recipe.data.normalize == "federated":
+        raise RecipeError(
+            'data.normalize = "federated" needs sums of all clients, and a site with whole=true '
+            "has its own data only; compute the sums by fedbb.data.channel_sums, or choose training"
+        )
     everything = Rule(kind="even", clients=1)
     data = recipe.data.model_copy(update={"partition": everything})
     return recipe.model_copy(update={"data": data})
@@ -175,7 +187,7 @@ def _save(data: ClientData, cache: Path, key: str) -> None:
         train, rows = data.train.dataset.train, data.train.indices
         parts = {"train": Examples(train.inputs[rows], train.labels[rows]), **data.scored}
         for name, examples in parts.items():
-            _write(temporary / f"{name}.images.npy", examples.inputs)
+            _write(temporary / f"{name}.images.npy", np.asarray(examples.inputs))
             _write(temporary / f"{name}.labels.npy", examples.labels)
         _write(temporary / FACTS, json.dumps(_facts(data)).encode())
         shutil.rmtree(cache / key, ignore_errors=True)  # damaged, or it would have been used

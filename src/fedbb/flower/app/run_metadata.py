@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from fedbb.errors import RunError
 from fedbb.flower.app.serde import Outline
 from fedbb.flower.app.settings import Scoring
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, LabelCounts, Task
+from fedbb.records import ClientInfo, IntArray, LabelCounts
 from fedbb.runs.folder import CLIENTS_FILE, RunFolder
 from fedbb.runs.metadata import (
     ClientRecord,
@@ -27,7 +29,8 @@ from fedbb.runs.model_info import ModelInfo
 class RunMetadata:
     """A run on Flower: its name at the sites, who scores, the form of the data, the clients.
 
-    The infos of `hidden` clients, those of a private run, hold nothing but their number.
+    The infos of `hidden` clients, those of a private run, hold nothing but their number. `measured`
+    are the sums over all clients of what the method's server steps measure of labels.
     """
 
     run: str
@@ -35,6 +38,7 @@ class RunMetadata:
     outline: Outline
     infos: tuple[ClientInfo, ...]
     hidden: bool = False
+    measured: Mapping[str, IntArray] = field(default_factory=dict)
 
 
 def name_run(recipe: Recipe) -> str:
@@ -45,22 +49,15 @@ def name_run(recipe: Recipe) -> str:
 
 def save_run_metadata(folder: RunFolder, metadata: RunMetadata) -> None:
     """Write the metadata of a run into its folder."""
-    outline = metadata.outline
+    sums = {name: values.tolist() for name, values in metadata.measured.items()}
     folder.write_json(
         CLIENTS_FILE,
         {
             "run": metadata.run,
             "score": metadata.score,
-            "outline": {
-                "data": outline.data,
-                "task": str(outline.task),
-                "classes": list(outline.classes),
-                "channels": outline.channels,
-                "versions": outline.versions,
-                "shape": list(outline.shape),
-                "tokens": outline.tokens,
-            },
+            "outline": metadata.outline.to_json(),
             "cards": [_plain(info, hidden=metadata.hidden) for info in metadata.infos],
+            **({"measured": sums} if sums else {}),
         },
     )
 
@@ -78,19 +75,14 @@ def load_run_metadata(folder: RunFolder) -> RunMetadata:
         )
     plain = folder.read_json(CLIENTS_FILE)
     try:
-        form = plain["outline"]
-        outline = Outline(
-            form["data"],
-            Task(form["task"]),
-            tuple(form["classes"]),
-            form["channels"],
-            form["versions"],
-            tuple(form.get("shape", ())),
-            form.get("tokens", False),
-        )
+        outline = Outline.from_json(plain["outline"])
         infos = tuple(ClientInfo(**{"samples": 0, **info}) for info in plain["cards"])
         hidden = all("samples" not in info for info in plain["cards"])
-        return RunMetadata(plain["run"], plain["score"], outline, infos, hidden)
+        measured = {
+            str(name): np.asarray(values, dtype=np.int64)
+            for name, values in plain.get("measured", {}).items()
+        }
+        return RunMetadata(plain["run"], plain["score"], outline, infos, hidden, measured)
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{folder.file(CLIENTS_FILE)} is damaged: {error!r}") from error
 

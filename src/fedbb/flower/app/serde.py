@@ -7,7 +7,7 @@ every failure is a ReplyError.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, TypeVar
@@ -17,17 +17,28 @@ import numpy.lib.format as npy
 import numpy.typing as npt
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from torch import Tensor
 
 from fedbb._util.text import quote, shorten
 from fedbb._version import __version__
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
-from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Task
+from fedbb.records import (
+    ClientInfo,
+    ClientUpdate,
+    FloatArray,
+    IntArray,
+    ModelState,
+    Task,
+    Tensors,
+)
 from fedbb.rounds.replies import MOST_SAMPLES, Reply
+from fedbb.runs.model_info import INPUT_DTYPES
 from fedbb.state import state_from_arrays, state_to_arrays
 from fedbb.training.config import TrainJob
 
 STATE, FACTS, OUTLINE, VECTORS = "state", "facts", "outline", "vectors"
+BROADCAST, STATISTICS, MEASURED = "broadcast", "statistics", "measured"
 PER_CLASS = ("recall", "f1", "auroc", "average_precision")
 MACRO = ("accuracy", "balanced_accuracy", "f1", "auroc", "average_precision")
 SCORED = ("test", "validation")
@@ -43,11 +54,19 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class Outline:
-    """The form of a site's data that one network must fit: task, classes, channels; no counts.
+    """The form of a site's data that one network must fit; no counts.
 
-    `data` is only a name, and `versions` names the software that the site computes with. `shape` is
-    that of one input, by which some networks are built; it is empty in runs of older versions.
-    `tokens` tells whether inputs are whole numbers such as token ids, which are not scaled.
+    Args:
+        data: Name of the data.
+        task: Multi-class or multi-label.
+        classes: Names of the classes.
+        channels: Number of channels.
+        versions: The software that the site computes with.
+        shape: Shape of one input, by which some networks are built; empty in older runs.
+        dtype: Type of the raw inputs, one of `INPUT_DTYPES`; empty in older runs.
+        mean: Mean per channel by which the site normalizes inputs, empty if it does not; None if
+            the site does not say.
+        std: Standard deviation per channel, likewise.
     """
 
     data: str
@@ -56,7 +75,54 @@ class Outline:
     channels: int
     versions: str
     shape: tuple[int, ...] = ()
-    tokens: bool = False
+    dtype: str = ""
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, as a record of Flower and the run folder hold them."""
+        form: dict[str, Any] = {
+            "data": self.data,
+            "task": str(self.task),
+            "classes": list(self.classes),
+            "channels": self.channels,
+            "versions": self.versions,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+        }
+        if self.mean is not None and self.std is not None:
+            form |= {"mean": list(self.mean), "std": list(self.std)}
+        return form
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Outline:
+        """Return the outline in untrusted values.
+
+        Raises:
+            KeyError, TypeError, ValueError: An entry is missing or makes no sense.
+        """
+        classes = form["classes"]
+        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+            raise TypeError("classes must be names")
+        channels, shape = _integer(form["channels"]), _shape(form.get("shape", []))
+        # Older runs say only whether inputs are token ids.
+        dtype = str(form.get("dtype", "int64" if form.get("tokens") is True else ""))
+        if dtype not in ("", *INPUT_DTYPES):
+            raise ValueError(f"{quote(dtype)} is no type of inputs")
+        mean, std = (_statistics(form.get(name), channels) for name in ("mean", "std"))
+        if (mean is None, mean == ()) != (std is None, std == ()) or min(std or (1.0,)) <= 0:
+            raise ValueError("mean and std do not fit together")
+        return cls(
+            data=str(form["data"]),
+            task=Task(str(form["task"])),
+            classes=tuple(classes),
+            channels=channels,
+            versions=str(form["versions"]),
+            shape=shape,
+            dtype=dtype,
+            mean=mean,
+            std=std,
+        )
 
 
 @dataclass(frozen=True)
@@ -92,26 +158,39 @@ def unpack_state(content: RecordDict) -> ModelState:
     return state_from_arrays(read_arrays(_record(content, STATE, ArrayRecord)))
 
 
+def pack_tensors(tensors: Tensors) -> ArrayRecord:
+    """Return named tensors as a record, like the parameters of a state."""
+    return pack_state(ModelState(tensors, {}))
+
+
+def unpack_tensors(content: RecordDict, key: str) -> dict[str, Tensor]:
+    """Return the named tensors of a record in a message from the server, none without it."""
+    if key not in content:
+        return {}
+    return dict(state_from_arrays(read_arrays(_record(content, key, ArrayRecord))).params)
+
+
 def read_arrays(record: Mapping[str, Array]) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of an untrusted record."""
     return {name: _read(name, array) for name, array in record.items()}
 
 
-def pack_client_info(info: ClientInfo, outline: Outline) -> RecordDict:
-    """Return what a site reports before the first round."""
+def pack_client_info(
+    info: ClientInfo, outline: Outline, measured: Mapping[str, IntArray] | None = None
+) -> RecordDict:
+    """Return what a site reports before the first round.
+
+    `measured` is what it measured of its labels for the server steps of the method.
+    """
     facts: dict[str, Any] = {"client": info.client, "samples": info.samples}
     if info.dispersion is not None:
         facts["dispersion"] = info.dispersion
-    form: dict[str, Any] = {
-        "data": outline.data,
-        "task": str(outline.task),
-        "classes": list(outline.classes),
-        "channels": outline.channels,
-        "versions": outline.versions,
-        "shape": list(outline.shape),
-        "tokens": outline.tokens,
-    }
-    return RecordDict({FACTS: MetricRecord(facts), OUTLINE: ConfigRecord(form)})
+    form = ConfigRecord(outline.to_json())
+    content = RecordDict({FACTS: MetricRecord(facts), OUTLINE: form})
+    if measured:
+        arrays = {name: Array(array) for name, array in measured.items()}
+        content[MEASURED] = ArrayRecord(arrays)
+    return content
 
 
 def unpack_client_info(content: RecordDict) -> tuple[dict[str, object], Outline]:
@@ -119,18 +198,7 @@ def unpack_client_info(content: RecordDict) -> tuple[dict[str, object], Outline]
     facts = _record(content, FACTS, MetricRecord)
     form = _record(content, OUTLINE, ConfigRecord)
     try:
-        classes = form["classes"]
-        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-            raise TypeError("classes must be names")
-        outline = Outline(
-            data=str(form["data"]),
-            task=Task(str(form["task"])),
-            classes=tuple(str(name) for name in classes),
-            channels=_integer(form["channels"]),
-            versions=str(form["versions"]),
-            shape=_shape(form.get("shape", [])),
-            tokens=form.get("tokens") is True,
-        )
+        outline = Outline.from_json(form)
     except (KeyError, TypeError, ValueError) as error:
         raise ReplyError(f"client info: the outline cannot be read: {quote(error)}") from error
     figures: dict[str, object] = {
@@ -139,8 +207,17 @@ def unpack_client_info(content: RecordDict) -> tuple[dict[str, object], Outline]
     return figures, outline
 
 
-def pack_train_request(request: TrainRequest, state: ArrayRecord) -> RecordDict:
-    """Return a job as a message's content; the state is packed once for all sites."""
+def unpack_measured(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
+    """Return what a site measured for the server steps, unchecked; nothing if it sent none."""
+    if MEASURED not in content:
+        return {}
+    return read_arrays(_record(content, MEASURED, ArrayRecord))
+
+
+def pack_train_request(
+    request: TrainRequest, state: ArrayRecord, broadcast: ArrayRecord | None = None
+) -> RecordDict:
+    """Return a job as a message's content; state and broadcast are packed once for all sites."""
     job = request.job
     facts: dict[str, Any] = {
         "client": job.client,
@@ -150,7 +227,12 @@ def pack_train_request(request: TrainRequest, state: ArrayRecord) -> RecordDict:
         "since": NEVER if request.since is None else request.since,
         "run": request.run,
     }
-    return RecordDict({STATE: state, FACTS: ConfigRecord(facts)})
+    if job.measure:
+        facts["measure"] = 1
+    content = RecordDict({STATE: state, FACTS: ConfigRecord(facts)})
+    if broadcast is not None:
+        content[BROADCAST] = broadcast
+    return content
 
 
 def unpack_train_request(content: RecordDict) -> TrainRequest:
@@ -163,7 +245,8 @@ def unpack_train_request(content: RecordDict) -> TrainRequest:
         run = str(facts["run"])
     except (KeyError, TypeError) as error:
         raise ReplyError(f"the job cannot be read: {quote(error)}") from error
-    job = TrainJob(client, number, seed, unpack_state(content))
+    broadcast, measure = unpack_tensors(content, BROADCAST), facts.get("measure") == 1
+    job = TrainJob(client, number, seed, unpack_state(content), broadcast, measure)
     return TrainRequest(job, attempt, run, None if since == NEVER else since)
 
 
@@ -181,7 +264,10 @@ def pack_update(
         "kept": int(kept),
         "lost": int(lost),
     }
-    return RecordDict({STATE: pack_state(update.state), FACTS: MetricRecord(facts)})
+    content = RecordDict({STATE: pack_state(update.state), FACTS: MetricRecord(facts)})
+    if update.statistics:
+        content[STATISTICS] = pack_tensors(update.statistics)
+    return content
 
 
 def unpack_update(content: RecordDict) -> TrainResponse:
@@ -190,7 +276,10 @@ def unpack_update(content: RecordDict) -> TrainResponse:
     arrays = read_arrays(_record(content, STATE, ArrayRecord))
     names = ("client", "round", "attempt", "steps", "train_loss", "seconds")
     client, number, attempt, steps, loss, seconds = (facts.get(name) for name in names)
-    reply = Reply(client, number, attempt, arrays, steps, loss, seconds)
+    found: Mapping[str, object] = {}
+    if STATISTICS in content:
+        found = read_arrays(_record(content, STATISTICS, ArrayRecord))
+    reply = Reply(client, number, attempt, arrays, steps, loss, seconds, found)
     return TrainResponse(reply, kept=facts.get("kept") == 1, lost=facts.get("lost") == 1)
 
 
@@ -206,14 +295,17 @@ def pack_scores(scores: Mapping[str, Scores]) -> RecordDict:
     return content
 
 
-def unpack_scores(content: RecordDict, classes: int) -> dict[str, Scores]:
+def unpack_scores(
+    content: RecordDict, classes: int, expected: Sequence[str] = SCORED
+) -> dict[str, Scores]:
     """Return the scores in a message; each is in [0, 1], or NaN where it is undefined.
 
-    The number of classes behind each mean is left empty; `pool_scores` fills it in.
+    The number of classes behind each mean is left empty; `pool_scores` fills it in. Of the names
+    that are `expected`, the first must be there.
     """
-    names = [name for name in SCORED if f"{FACTS}.{name}" in content]
-    if "test" not in names:
-        raise ReplyError("scores: there are none on test data")
+    names = [name for name in expected if f"{FACTS}.{name}" in content]
+    if expected[0] not in names:
+        raise ReplyError(f"scores: there are none on {expected[0].replace('_', ' ')} data")
     return {name: _scores(content, name, classes) for name in names}
 
 
@@ -274,6 +366,17 @@ def _shape(value: object) -> tuple[int, ...]:
     if lengths is None or len(lengths) > 8 or not all(0 < length < 2**31 for length in lengths):
         raise ValueError(f"{quote(value)} is no shape")
     return lengths
+
+
+def _statistics(value: object, channels: int) -> tuple[float, ...] | None:
+    """Return one finite number for each channel, or none at all."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(number) is float for number in value):
+        raise TypeError(f"{quote(value)} is no list of numbers")
+    if len(value) not in (0, channels) or not all(math.isfinite(number) for number in value):
+        raise ValueError(f"{quote(value)} is not one number for each channel")
+    return tuple(value)
 
 
 def _integer(value: object) -> int:

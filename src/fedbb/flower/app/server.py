@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,21 +20,26 @@ from fedbb.evaluation.metrics import Scorer
 from fedbb.flower.app.engine import FlowerEngine
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.run_metadata import RunMetadata, load_run_metadata, name_run, set_up
+from fedbb.flower.app.serde import Outline
 from fedbb.flower.app.settings import RunSettings, read_run_settings, split_names
 from fedbb.flower.app.site import dataset_of, outline_of
 from fedbb.flower.app.transport import GridTransport
 from fedbb.imbalance import count_labels
 from fedbb.methods import Method
+from fedbb.models.base import classifier_name
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import LabelCounts
+from fedbb.records import ClientInfo, LabelCounts, ModelState, RunFacts
 from fedbb.rounds.loop import Score
 from fedbb.rounds.round import PlainRound, accept_all
+from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.federation import prepare
+from fedbb.runs.final_scores import FinalScorer, ModelScores, check_evaluation
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.metadata import model_info_of
+from fedbb.runs.model_info import ModelInfo
 from fedbb.runs.runner import check_resume, go_on
-from fedbb.runs.runtime import RunRuntime, local_config_of, network_of
+from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
@@ -76,10 +81,15 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             _measures(method.weighting),
             hidden=recipe.privacy != "none",
             patience=max(settings.wait, 60.0),
+            method=method,
             key_clients=settings.node_keys,
         )
         private = _open_private(settings, method, registry) if registry.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
+        if own is None and recipe.evaluation.threshold is not None:
+            raise RunError(
+                'evaluation.threshold needs validation data at the server: score = "server"'
+            )
         if own is not None:
             registry.outline = outline_of(own.dataset)
         if folder.is_run():
@@ -97,6 +107,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             recipe.defense,
             metadata.run,
             patience=settings.wait,
+            method=method,
         )
         runtime = _open_runtime(recipe, method, engine, metadata, own)
         if private is not None:
@@ -111,11 +122,17 @@ class OwnData:
     dataset: Dataset
     scored: dict[str, Examples]
     clients: int
+    final: FinalScorer
 
 
 def _check(recipe: Recipe) -> Method:
     if recipe.engine == "central":
         raise RunError('engine = "central" trains in one place; it has no sites')
+    if recipe.evaluation.logit_adjustment:
+        raise RunError(
+            "evaluation.logit_adjustment needs the label counts of all clients in sum, and on "
+            "Flower they never leave a site; use it in a simulation"
+        )
     check_named_code(recipe, _allowed_code())
     return check_recipe(recipe, allow_code=_allowed_code())
 
@@ -141,14 +158,23 @@ def _hide(
     """Return the runtime with secure sums in place of single sites' updates and scores."""
     from fedbb.secagg.flower.server import open_rounds
 
-    rounds = open_rounds(folder, private, metadata.run, runtime.state_rounds)
+    rounds = open_rounds(
+        folder, private, metadata.run, runtime.state_rounds, runtime.round.server_steps
+    )
     score = rounds.score if metadata.score == "sites" else runtime.score
     return replace(runtime, round=rounds.round, score=score)
 
 
 def _own_data(recipe: Recipe) -> OwnData:
-    federation = prepare(recipe)
-    return OwnData(federation.dataset, federation.scored, len(federation.partition.clients))
+    # Sites score on their own test data themselves.
+    federation = replace(prepare(recipe), own_test=None)
+    check_evaluation(recipe, federation)
+    return OwnData(
+        federation.dataset,
+        federation.scored,
+        len(federation.partition.clients),
+        FinalScorer.of(recipe, federation),
+    )
 
 
 def _resume(folder: RunFolder, settings: RunSettings, registry: NodeRegistry) -> RunMetadata:
@@ -177,10 +203,15 @@ def _begin(
     infos = registry.gather(number, settings.wait)
     assert registry.outline is not None
     check_data(settings.recipe, method, dataset_of(registry.outline), len(infos))
+    outline = _pool_statistics(registry.outline, registry.outlines, infos)
     metadata = RunMetadata(
-        name_run(settings.recipe), settings.score, registry.outline, tuple(infos)
+        name_run(settings.recipe),
+        settings.score,
+        outline,
+        tuple(infos),
+        measured=registry.measured_sums(),
     )
-    model = None if own is None else model_info_of(settings.recipe, method, own.dataset)
+    model = _describe_model(settings.recipe, method, outline, own)
     set_up(folder, settings.recipe, method, metadata, _scored_cases(own), model)
     log.info("%d sites, %d samples", len(infos), sum(info.samples for info in infos))
     return metadata
@@ -198,10 +229,51 @@ def _begin_private(
     infos = registry.gather(private.clients, settings.wait)
     assert registry.outline is not None
     name = private.run_name(folder, name_run(settings.recipe))
-    metadata = RunMetadata(name, settings.score, registry.outline, tuple(infos), hidden=True)
-    model = None if own is None else model_info_of(settings.recipe, method, own.dataset)
+    outline = _pool_statistics(registry.outline, registry.outlines, infos)
+    metadata = RunMetadata(name, settings.score, outline, tuple(infos), hidden=True)
+    model = _describe_model(settings.recipe, method, outline, own)
     private.set_up(folder, metadata, _scored_cases(own), model)
     return metadata
+
+
+def _pool_statistics(
+    outline: Outline, outlines: Mapping[int, Outline], infos: Sequence[ClientInfo]
+) -> Outline:
+    """Return the outline with mean and standard deviation of the inputs of all sites.
+
+    Sites that hold parts of one data set have the same ones. Sites with data of their own normalize
+    by their own; those of all training inputs together follow from them and the numbers of samples.
+    They are left out if the server of a private run does not know these.
+    """
+    found = [outlines[info.client] for info in infos]
+    if len({(each.mean, each.std) for each in found}) == 1:
+        return replace(outline, mean=found[0].mean, std=found[0].std)
+    if not all(info.samples and each.mean for info, each in zip(infos, found, strict=True)):
+        return replace(outline, mean=None, std=None)
+    log.warning(
+        "sites normalize inputs by their own mean and standard deviation; the description of the "
+        "model has those of all sites together"
+    )
+    sizes = np.array([[info.samples] for info in infos], dtype=np.float64)
+    means, stds = np.array([each.mean for each in found]), np.array([each.std for each in found])
+    mean = (sizes * means).sum(axis=0) / sizes.sum()
+    variance = (sizes * (stds**2 + (means - mean) ** 2)).sum(axis=0) / sizes.sum()
+    return replace(outline, mean=tuple(mean.tolist()), std=tuple(np.sqrt(variance).tolist()))
+
+
+def _describe_model(
+    recipe: Recipe, method: Method, outline: Outline, own: OwnData | None
+) -> ModelInfo | None:
+    """Return what the model needs outside the run, from the server's data or from the sites."""
+    if own is not None:
+        return model_info_of(recipe, method, own.dataset)
+    if outline.mean is None or not (outline.shape and outline.dtype):
+        log.warning(
+            "the sites do not report one mean and standard deviation of their inputs, so the model "
+            "files hold no description, and fedbb.load_model cannot load them"
+        )
+        return None
+    return model_info_of(recipe, method, dataset_of(outline))
 
 
 def _scored_cases(own: OwnData | None) -> dict[str, LabelCounts]:
@@ -221,14 +293,46 @@ def _open_runtime(
     dataset = dataset_of(metadata.outline) if own is None else own.dataset
     model = network_of(recipe, method, dataset, allow_code=_allowed_code())
     score: Score = engine.score
+    score_fully: ScoreFully | None = None
     if own is not None:
         batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
-        score = Scorer(model, dataset, own.scored, batch, device)
+        scorer = score = Scorer(model, dataset, own.scored, batch, device)
+        final = own.final
+
+        def score_fully(number: int, state: ModelState) -> ModelScores:
+            return final(number, scorer.outputs(state))
+
+    if recipe.data.own_test > 0:
+        score_fully = _with_sites(engine, score_fully)
+    facts = RunFacts(
+        dataset.task,
+        len(dataset.classes),
+        classifier_name(model),
+        len(metadata.infos),
+        recipe.seed,
+    )
+    engine.facts = facts
     # The engine has validated each reply on arrival; the round need not hold all to do so again.
     plain = PlainRound(
-        engine.train, method, metadata.infos, recipe.seed, recipe.defense, validate=accept_all
+        engine.train,
+        method,
+        metadata.infos,
+        recipe.seed,
+        recipe.defense,
+        validate=accept_all,
+        server_steps=ServerSteps(method.server, facts, metadata.measured),
     )
-    return RunRuntime(plain, score, snapshot(model), engine.state_rounds)
+    return RunRuntime(plain, score, snapshot(model), engine.state_rounds, score_fully=score_fully)
+
+
+def _with_sites(engine: FlowerEngine, score: ScoreFully | None) -> ScoreFully:
+    """Return full scores with those that the sites compute on their own test data."""
+
+    def score_all(number: int, state: ModelState) -> ModelScores:
+        scores = ModelScores(number, None) if score is None else score(number, state)
+        return replace(scores, sites=tuple(engine.score_sites(state)))
+
+    return score_all
 
 
 def _measures(weighting: Weighting) -> bool:

@@ -21,15 +21,27 @@ from fedbb.flower.app.prepared_data import ClientData, open_client_data
 from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest, read_arrays
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.methods import Method
+from fedbb.models.base import classifier_name
 from fedbb.recipes.check import check_named_code, method_of
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, ClientState, ClientUpdate, ModelState
+from fedbb.records import (
+    ClientInfo,
+    ClientState,
+    ClientUpdate,
+    IntArray,
+    ModelFacts,
+    ModelState,
+    Tensors,
+)
+from fedbb.rounds.server_steps import measure_counts
 from fedbb.runs.checkpoint import ClientStateFiles
+from fedbb.runs.federation import OWN_TEST
 from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import ClientStateStore
 from fedbb.state import flatten_client_state, unflatten_client_state
+from fedbb.statistics.base import due, statistic_shapes
 from fedbb.training.config import LocalConfig
-from fedbb.training.local import NO_STATE, ClientDataset, train_client
+from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,19 @@ class Site:
         """Return all that this site ever reports about its data."""
         return self.data.info
 
+    def measured(self) -> dict[str, IntArray]:
+        """Return what the method's server steps measure of the labels; the server sums it."""
+        return measure_counts(self.method, self.train_data.counts)
+
+    def statistic_shapes(self, state: ModelState, number: int) -> Tensors:
+        """Return the shapes of the statistics that are due in a round, by full name."""
+        wanted = due(self.method.statistics, number, "start", "end")
+        if not wanted:
+            return {}
+        classifier = classifier_name(self._network())
+        facts = ModelFacts(self.dataset.task, len(self.dataset.classes), classifier)
+        return statistic_shapes(wanted, state, facts)
+
     def outline(self) -> Outline:
         """Return what must agree with the other sites; the data goes by the recipe's own name."""
         return replace(outline_of(self.dataset), data=self.recipe.data.name)
@@ -85,6 +110,10 @@ class Site:
         job = request.job
         if job.client != self.client:
             raise RunError(f"this site is client {self.client}, and the job is for {job.client}")
+        if job.measure:
+            network = self._network()
+            update = measure_client(network, self.train_data, job, self.method, self.config)
+            return Trained(update, kept=False, lost=False)
         state, lost = NO_STATE, False
         if request.since is not None:
             try:
@@ -101,8 +130,22 @@ class Site:
         return Trained(update, kept=True, lost=lost)
 
     def score(self, state: ModelState) -> dict[str, Scores]:
-        """Return the scores of a model on the examples this site holds back."""
-        examples = {name: part for name, part in self.data.scored.items() if len(part)}
+        """Return the scores of a model on test and validation data."""
+        held = self.data.scored.items()
+        return self._score({n: part for n, part in held if len(part) and n != OWN_TEST}, state)
+
+    def score_own(self, state: ModelState) -> dict[str, Scores]:
+        """Return the scores of a model on what this site keeps of its own data for tests.
+
+        Raises:
+            RunError: It keeps none.
+        """
+        part = self.data.scored.get(OWN_TEST)
+        if part is None or not len(part):
+            raise RunError("this site keeps no test data of its own")
+        return self._score({OWN_TEST: part}, state)
+
+    def _score(self, examples: dict[str, Examples], state: ModelState) -> dict[str, Scores]:
         model = self._network()
         batch = self.recipe.evaluation.batch_size
         return Scorer(model, self.dataset, examples, batch, self.config.device)(state)
@@ -136,24 +179,24 @@ def outline_of(dataset: Dataset) -> Outline:
         dataset.channels,
         VERSIONS,
         shape,
-        tokens=dataset.train.inputs.dtype.kind == "i",
+        str(dataset.train.inputs.dtype),
+        dataset.mean,
+        dataset.std,
     )
 
 
 def dataset_of(outline: Outline) -> Dataset:
     """Return a data set of this form without any example, for a server that has no data."""
     shape = outline.shape or (outline.channels, 1, 1)
-    kind = np.int64 if outline.tokens else np.float32
-    nothing = Examples(np.empty((0, *shape), kind), np.empty(0))
-    zeros = () if outline.tokens else (0.0,) * outline.channels
+    nothing = Examples(np.empty((0, *shape), outline.dtype or "float32"), np.empty(0))
     return Dataset(
         name=outline.data,
         task=outline.task,
         classes=outline.classes,
         train=nothing,
         test=replace(nothing),
-        mean=zeros,
-        std=tuple(1.0 for _ in zeros),
+        mean=outline.mean or (),
+        std=outline.std or (),
     )
 
 

@@ -8,7 +8,7 @@ the metric is defined, and size times metric. From the sums follow the means ove
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -17,6 +17,7 @@ from fedbb.errors import PrivacyError, ReplyError
 from fedbb.evaluation.metrics import Scores
 from fedbb.flower.app.engine import pool_scores
 from fedbb.flower.app.serde import (
+    BROADCAST,
     FACTS,
     PER_CLASS,
     SCORED,
@@ -25,8 +26,9 @@ from fedbb.flower.app.serde import (
     pack_client_info,
     read_arrays,
     unpack_state,
+    unpack_tensors,
 )
-from fedbb.records import ClientInfo, FloatArray, IntArray, ModelState, Task
+from fedbb.records import ClientInfo, FloatArray, IntArray, ModelState, Task, Tensors
 
 MESSAGE = "letter"
 """The name of the record of a signed message."""
@@ -44,6 +46,7 @@ class Attachment:
 
     state: ArrayRecord
     state_rounds: Mapping[int, int]
+    broadcast: ArrayRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class SiteMessage:
     data: bytes
     state: ModelState | None
     state_rounds: Mapping[int, int]
+    broadcast: Tensors = field(default_factory=dict)
 
 
 def pack_message(stage: str, data: bytes, attachment: Attachment | None = None) -> RecordDict:
@@ -67,6 +71,8 @@ def pack_message(stage: str, data: bytes, attachment: Attachment | None = None) 
     content = RecordDict({MESSAGE: _wrap(data), FACTS: facts})
     if attachment is not None:
         content[STATE] = attachment.state
+        if attachment.broadcast is not None:
+            content[BROADCAST] = attachment.broadcast
     return content
 
 
@@ -84,7 +90,8 @@ def unpack_message(content: RecordDict) -> SiteMessage:
         raise ReplyError("the rounds of the clients' states must be one integer for each client")
     state = unpack_state(content) if STATE in content else None
     rounds = dict(zip(keys, values, strict=True))
-    return SiteMessage(stage, read_message(content), state, rounds)
+    broadcast = unpack_tensors(content, BROADCAST)
+    return SiteMessage(stage, read_message(content), state, rounds, broadcast)
 
 
 def pack_answer(data: bytes) -> RecordDict:

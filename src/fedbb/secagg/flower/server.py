@@ -19,14 +19,15 @@ from fedbb.flower.app.run_metadata import (
     load_run_metadata,
     save_run_metadata,
 )
-from fedbb.flower.app.serde import pack_state
+from fedbb.flower.app.serde import pack_state, pack_tensors
 from fedbb.flower.app.settings import RunSettings
 from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.methods import Method
 from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
-from fedbb.records import LabelCounts, ModelState
-from fedbb.rounds.round import repeat_until_quorum
+from fedbb.records import LabelCounts, ModelState, Tensors
+from fedbb.rounds.round import NO_SERVER_STATE, repeat_until_quorum
+from fedbb.rounds.server_steps import NO_SERVER_STEPS, ServerSteps
 from fedbb.runs.folder import CLIENTS_FILE, RunFolder
 from fedbb.runs.metadata import ClientRecord, FederationRecord, set_up_folder
 from fedbb.runs.model_info import ModelInfo
@@ -209,6 +210,7 @@ class SecureRounds:
         run: the name of the run.
         audit: what the server saw so far.
         state_rounds: the round of each site's state.
+        server_steps: the method's server steps in this run.
         last: the last round that the sites trained.
     """
 
@@ -216,6 +218,7 @@ class SecureRounds:
     run: str
     audit: AuditFile
     state_rounds: dict[int, int]
+    server_steps: ServerSteps = NO_SERVER_STEPS
     last: int = 0
 
     @property
@@ -229,7 +232,9 @@ class SecureRounds:
             self.audit.confirmed,
             self.server.recipe.defense,
             self._record,
-            lambda state: self._view(state, self.state_rounds),
+            lambda state, broadcast: self._view(state, self.state_rounds, broadcast),
+            self.server_steps,
+            self.server.method.statistics,
         )
 
     def score(self, state: ModelState) -> dict[str, Scores]:
@@ -255,30 +260,42 @@ class SecureRounds:
         self.audit.add_scores(self.last, total.clients, samples)
         return scores
 
-    def _open_transport(self, number: int, state: ModelState) -> SiteTransport:
-        attachment = Attachment(pack_state(state), dict(self.state_rounds))
+    def _open_transport(self, number: int, state: ModelState, broadcast: Tensors) -> SiteTransport:
+        beside = pack_tensors(broadcast) if broadcast else None
+        attachment = Attachment(pack_state(state), dict(self.state_rounds), beside)
         return self.server.transport(f"round {number}", attachment)
 
-    def _view(self, state: ModelState, state_rounds: Mapping[int, int]) -> str:
+    def _view(
+        self,
+        state: ModelState,
+        state_rounds: Mapping[int, int],
+        broadcast: Tensors = NO_SERVER_STATE,
+    ) -> str:
         """Return the view of a sum over sites that received this."""
-        return view_digest(self.server.agreement, self.audit.sums, digest(state), state_rounds)
+        sums = self.audit.sums
+        return view_digest(self.server.agreement, sums, digest(state), state_rounds, broadcast)
 
     def _record(self, seen: RoundAudit) -> None:
         self.audit.add_round(seen)
         self.last = seen.round
-        if self.server.method.needs.client_state:
+        needs = self.server.method.needs
+        if needs.client_state or needs.keeps:
             # A client that is not in the sum continues from its earlier state.
             self.state_rounds.update(dict.fromkeys(seen.clients, seen.round))
 
 
 def open_rounds(
-    folder: RunFolder, server: SecureServer, run: str, state_rounds: dict[int, int]
+    folder: RunFolder,
+    server: SecureServer,
+    run: str,
+    state_rounds: dict[int, int],
+    server_steps: ServerSteps,
 ) -> SecureRounds:
     """Return the rounds of the run in this folder, new or resumed."""
     audit = AuditFile.read(folder.path)
     if audit.content["roster"] != server.keys.roster.digest:
         raise RunError(f"{folder.path} was begun under another roster than the one here now")
-    return SecureRounds(server, run, audit, state_rounds)
+    return SecureRounds(server, run, audit, state_rounds, server_steps)
 
 
 def describe_private(

@@ -6,7 +6,7 @@ Run, round and stage of a message are those that the server has signed.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -100,7 +100,9 @@ class SecureSite:
         if attempt_id.round == STATISTICS_ROUND:
             return view_digest(self.agreement)
         model = None if message.state is None else digest(message.state)
-        return view_digest(self.agreement, secrets.sums, model, message.state_rounds)
+        return view_digest(
+            self.agreement, secrets.sums, model, message.state_rounds, message.broadcast
+        )
 
     def _vector(
         self, secrets: ClientSecrets, attempt_id: AttemptId, message: SiteMessage
@@ -120,15 +122,16 @@ class SecureSite:
             raise RunError("this site has other data than when the run began")
         update = None
         if contributor.info.samples > 0:
-            state_round = message.state_rounds.get(site.client)
-            update = self._train(site, attempt_id, message.state, state_round)
+            update = self._train(site, attempt_id, message.state, message)
+        shapes = site.statistic_shapes(message.state, attempt_id.round)
         draw_noise = partial(gaussian_noise, secrets.noise, attempt_id.round)
-        return contributor.vector(message.state, update, secrets.sums, draw_noise)
+        return contributor.vector(message.state, update, secrets.sums, shapes, draw_noise)
 
     def _train(
-        self, site: Site, attempt_id: AttemptId, state: ModelState, state_round: int | None
+        self, site: Site, attempt_id: AttemptId, state: ModelState, message: SiteMessage
     ) -> ClientUpdate:
-        job = TrainJob(site.client, attempt_id.round, self.recipe.seed, state)
+        state_round = message.state_rounds.get(site.client)
+        job = TrainJob(site.client, attempt_id.round, self.recipe.seed, state, message.broadcast)
         client_state = open_client_state(self.settings.state, attempt_id.run, RecordDict())
         request = TrainRequest(job, attempt_id.attempt, attempt_id.run, state_round)
         done = site.train(request, client_state)
@@ -171,7 +174,10 @@ def open_secure_site(recipe: Recipe, settings: SiteSettings) -> SecureSite:
 def report_number(recipe: Recipe, settings: SiteSettings) -> RecordDict:
     """Return this site's number, after checking that it can take part."""
     open_secure_site(recipe, settings)
-    return pack_number(settings.client, open_site(recipe, settings).outline())
+    outline = open_site(recipe, settings).outline()
+    if settings.whole:  # statistics of this site's data alone
+        outline = replace(outline, mean=None, std=None)
+    return pack_number(settings.client, outline)
 
 
 def answer_message(recipe: Recipe, settings: SiteSettings, content: RecordDict) -> RecordDict:

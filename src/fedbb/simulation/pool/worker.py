@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.mapped import Inputs, MappedRows
 from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
 from fedbb.records import FloatArray, IntArray, LabelCounts, ModelState, Tensors
@@ -36,6 +37,8 @@ from fedbb.training.local import ClientDataset
 Array = npt.NDArray[Any]
 
 _ALIGNMENT = 64
+_ROWS = ".rows"
+"""Ending of the name of the rows that are in use of a mapped array."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +63,31 @@ class Block:
     handle: int
     places: Mapping[str, Place]
 
-    def arrays(self) -> dict[str, Array]:
+    def arrays(self) -> dict[str, Any]:
         """Return the arrays, read-only, without copying them."""
         size = os.fstat(self.handle).st_size
         memory = mmap.mmap(self.handle, size, prot=mmap.PROT_READ) if size else b""
-        return {name: _array(memory, place) for name, place in self.places.items()}
+        arrays: dict[str, Any] = {
+            name: _array(memory, place) for name, place in self.places.items()
+        }
+        for name in [name for name in arrays if name.endswith(_ROWS)]:
+            whole = name.removesuffix(_ROWS)
+            arrays[whole] = MappedRows(arrays[whole], arrays.pop(name))
+        return arrays
 
     def close(self) -> None:
         """Close the handle; arrays taken from it stay valid."""
         os.close(self.handle)
 
 
-def share_arrays(arrays: Mapping[str, Array]) -> Block:
+def share_arrays(shared: Mapping[str, Inputs]) -> Block:
     """Copy arrays into shared memory, except those that lie in a memory-mapped file already."""
+    arrays: dict[str, Array] = {}
+    for name, array in shared.items():
+        if isinstance(array, MappedRows):
+            arrays |= {name: array.base, name + _ROWS: array.rows}
+        else:
+            arrays[name] = array
     places: dict[str, Place] = {}
     end = 0
     for name, array in arrays.items():
@@ -171,7 +186,7 @@ def share_data(clients: Sequence[ClientDataset], scored: Mapping[str, Examples])
     """Put what workers read into shared memory: training data, clients, test images."""
     dataset = clients[0].dataset
     sizes = [len(client) for client in clients]
-    arrays: dict[str, Array] = {
+    arrays: dict[str, Inputs] = {
         "train.images": dataset.train.inputs,
         "train.labels": dataset.train.labels,
         "rows": np.concatenate([client.indices for client in clients]),
@@ -184,7 +199,7 @@ def share_data(clients: Sequence[ClientDataset], scored: Mapping[str, Examples])
 
 def without_examples(dataset: Dataset) -> Dataset:
     """Return a data set without its examples."""
-    return replace(dataset, train=_NO_EXAMPLES, test=_NO_EXAMPLES)
+    return replace(dataset, train=_NO_EXAMPLES, test=_NO_EXAMPLES, validation=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +230,7 @@ class TrainingSetup:
         scorer = Scorer(model, clients.dataset, scored, self.batch_size, self.local.device)
         return WorkerRuntime(engine, scorer)
 
-    def clients(self, arrays: Mapping[str, Array]) -> ClientDatasets:
+    def clients(self, arrays: Mapping[str, Any]) -> ClientDatasets:
         """Return every client's part of the data in these arrays."""
         train = Examples(arrays["train.images"], arrays["train.labels"])
         parts = (arrays[name] for name in ("rows", "starts", "positive", "negative"))

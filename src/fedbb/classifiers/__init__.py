@@ -1,0 +1,1 @@
+"""The last linear layer from sums over clients: closed forms, virtual features, re-training."""

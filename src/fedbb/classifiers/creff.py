@@ -1,0 +1,264 @@
+"""CReFF in a run: head gradients of clients, federated features, a classifier trained on them.
+
+CLIP2FL adds a contrast of the features with one prototype for each class.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbb.aggregation.server_step import ServerStep, Turn
+from fedbb.classifiers.balanced import embed, served_classifier, with_served_classifier
+from fedbb.classifiers.gradient_matching import (
+    ClassGradients,
+    contrast_gradient,
+    matching_gradient,
+    sum_gradients,
+)
+from fedbb.classifiers.head import Head, head_width, place_head
+from fedbb.classifiers.retraining import Retraining
+from fedbb.models.base import classifier_parameters
+from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Task, Tensors
+from fedbb.rng import stream
+from fedbb.state import select
+from fedbb.statistics.base import ClientView, Statistic, form
+
+RETRAINING = Retraining(epochs=300, batch_size=32, lr=0.01)
+"""The authors' settings."""
+
+TOLERANCE = 1e-4
+"""Rounding that is allowed in the gradients of a client."""
+
+LONGEST = 1e4
+"""The largest ratio of a row of weight gradients to its bias gradient: the norm of an embedding."""
+
+
+@dataclass(frozen=True)
+class HeadGradients(Statistic):
+    """The mean gradient of the re-trained classifier by the client's samples of each class."""
+
+    name: ClassVar[str] = "head-gradients"
+    linear_classifier: ClassVar[bool] = True
+
+    def shapes(self, model: ModelState, facts: ModelFacts) -> Tensors:
+        """Return the shapes of the gradients, zeros for classes that a client does not hold."""
+        classes = facts.classes
+        width = head_width(model, facts)
+        return {
+            "weight": form(classes, classes, width),
+            "bias": form(classes, classes),
+            "held": form(classes),
+        }
+
+    def compute(self, view: ClientView) -> Tensors:
+        """Return the gradients by the model that the round starts from."""
+        sent = select(view.broadcast, f"{FederatedFeatures.name}.")
+        head = Head(sent["weight"].double(), sent["bias"].double())
+        classes = view.facts.classes
+        weight = torch.zeros(classes, *head.weight.shape, dtype=torch.float64)
+        bias = torch.zeros(classes, classes, dtype=torch.float64)
+        counts = torch.zeros(classes, dtype=torch.float64)
+        for inputs, targets in view.batches():
+            labels = targets.cpu().long()
+            found = sum_gradients(embed(view.model, inputs), labels, head)
+            weight += found.weight
+            bias += found.bias
+            counts += labels.bincount(minlength=classes)
+        number = counts.clamp(min=1)
+        return {
+            "weight": (weight / number.view(-1, 1, 1)).float(),
+            "bias": (bias / number.view(-1, 1)).float(),
+            "held": (counts > 0).float(),
+        }
+
+    def fault(self, values: Tensors) -> str | None:
+        """Refuse what no samples give: errors of a softmax sum to zero and are bounded."""
+        weight, bias, held = values["weight"], values["bias"], values["held"]
+        if not ((held == 0) | (held == 1)).all():
+            return "held classes are marked by 0 and 1"
+        absent = held == 0
+        if (bias[absent] != 0).any() or (weight[absent] != 0).any():
+            return "it has a gradient of a class that it does not hold"
+        own = bias.diagonal()
+        others = bias - torch.diag(own)
+        if (
+            (bias.sum(dim=1).abs() > TOLERANCE).any()
+            or ((own > TOLERANCE) | (own < -1 - TOLERANCE)).any()
+            or ((others < -TOLERANCE) | (others > 1 + TOLERANCE)).any()
+        ):
+            return "its bias gradients are not those of a softmax"
+        if (weight.norm(dim=2) > LONGEST * bias.abs() + TOLERANCE).any():
+            return "its weight gradients are too long for their bias gradients"
+        return None
+
+
+@dataclass(frozen=True)
+class FederatedFeatures(ServerStep):
+    """Features at the server that are matched to head gradients; a head is trained on them.
+
+    Args:
+        features: features of each class.
+        steps: steps of matching in a round.
+        lr: learning rate of the matching.
+        retraining: how the head is trained on the features.
+        known_only: whether classes that no client held so far stay out of the training, and keep
+            the row of the merged model; the authors train on noise for them.
+        contrast: factor on the contrast of the features with the prototypes (CLIP2FL).
+        temperature: divides the similarities of the contrast.
+        prototypes: one for each class, as a tuple of rows; needed for a contrast.
+
+    Raises:
+        ValueError: a value outside of its range.
+    """
+
+    features: int = 100
+    steps: int = 100
+    lr: float = 0.1
+    retraining: Retraining = RETRAINING
+    known_only: bool = True
+    contrast: float = 0.0
+    temperature: float = 0.1
+    prototypes: tuple[tuple[float, ...], ...] = ()
+    name: ClassVar[str] = "creff"
+    sets_classifier: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.features < 1 or self.steps < 0:
+            raise ValueError(
+                "features must be at least 1 and steps at least 0, not "
+                f"{self.features} and {self.steps}"
+            )
+        for name in ("lr", "temperature"):
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"{name} must be a finite number above 0, not {getattr(self, name)}"
+                )
+        if not 0.0 <= self.contrast < math.inf:
+            raise ValueError(f"contrast must be a finite number of at least 0, not {self.contrast}")
+        if self.contrast > 0 and self.features < 2:
+            raise ValueError("the contrast needs at least two features of each class")
+        if self.contrast > 0 and not self.prototypes:
+            raise ValueError(
+                "contrast above 0 needs a prototype of each class, the `text` of a teacher file"
+            )
+
+    def supports(self, task: Task) -> bool:
+        """Support multi-class only: features are of one class each."""
+        return task is Task.MULTICLASS
+
+    def begin(self, first: ModelState, facts: RunFacts, measured: IntArray | None) -> Tensors:
+        """Return features from a unit Gaussian, and a fresh head."""
+        width = head_width(first, facts)
+        rng = stream(facts.seed, "creff features")
+        drawn = rng.standard_normal((facts.classes, self.features, width))
+        head = self._fresh(facts.classes, width, facts.seed, 0)
+        if self.prototypes:
+            fit_prototypes(self.prototypes, facts.classes, width)  # refuses what does not fit
+        return {
+            "features": torch.from_numpy(drawn).float(),
+            "known": torch.zeros(facts.classes),
+            "weight": head.weight,
+            "bias": head.bias,
+            **served_classifier(first, facts, False),
+        }
+
+    def broadcast(self, state: Tensors, number: int) -> Tensors:
+        """Return the re-trained head, through which clients take gradients."""
+        return {"weight": state["weight"], "bias": state["bias"]}
+
+    def step(self, state: Tensors, turn: Turn) -> tuple[Tensors, ModelState]:
+        """Match the features to the clients' gradients, and train a head on them."""
+        sums, facts = select(turn.sums, f"{HeadGradients.name}."), turn.facts
+        holders = sums["held"]
+        present = holders > 0
+        number = holders.clamp(min=1)
+        wanted = ClassGradients(
+            (sums["weight"] / number.view(-1, 1, 1)).float(),
+            (sums["bias"] / number.view(-1, 1)).float(),
+        )
+        features = self._match(state, wanted, present)
+        known = torch.maximum(state["known"], present.float())
+        kept = {**state, "features": features, "known": known}
+        if self.retraining.epochs == 0:
+            return kept, turn.merged
+        head = self._train(features, known > 0, facts, turn.round)
+        kept |= {"weight": head.weight, "bias": head.bias}
+        own = turn.merged.params
+        rows = (known > 0) | (not self.known_only)
+        weight, bias = (own[name] for name in classifier_parameters(str(facts.classifier)))
+        served = Head(
+            torch.where(rows.unsqueeze(1), head.weight, weight), torch.where(rows, head.bias, bias)
+        )
+        model = place_head(turn.merged, str(facts.classifier), served)
+        return kept | served_classifier(model, facts, True), turn.merged
+
+    def serve(self, state: Tensors, model: ModelState) -> ModelState:
+        """Return the model with the re-trained head."""
+        return with_served_classifier(state, model)
+
+    def _match(self, state: Tensors, wanted: ClassGradients, present: Tensor) -> Tensor:
+        features = state["features"].clone()
+        head = Head(state["weight"], state["bias"])
+        prototypes = None
+        if self.contrast > 0:
+            prototypes = fit_prototypes(self.prototypes, len(features), features.shape[2])
+        for _ in range(self.steps):
+            gradient = matching_gradient(features, head, wanted)
+            gradient[~present] = 0.0
+            if prototypes is not None:
+                pull = contrast_gradient(features, prototypes, self.temperature)
+                gradient += self.contrast * pull
+            features -= self.lr * gradient
+        return features
+
+    def _train(self, features: Tensor, known: Tensor, facts: RunFacts, number: int) -> Head:
+        classes, each, width = features.shape
+        rows = known | (not self.known_only)
+        inputs = features[rows].flatten(0, 1)
+        labels = rows.nonzero().flatten().repeat_interleave(each)
+        return self.retraining(
+            self._fresh(classes, width, facts.seed, number),
+            inputs,
+            labels,
+            lambda epoch: stream(facts.seed, "creff order", number, epoch).permutation(len(labels)),
+        )
+
+    @staticmethod
+    def _fresh(classes: int, width: int, seed: int, number: int) -> Head:
+        """Return a head with torch's default initial weights, from a stream of its own."""
+        rng, bound = stream(seed, "creff head", number), 1 / math.sqrt(width)
+        weight, bias = (
+            torch.from_numpy(rng.uniform(-bound, bound, shape)).float()
+            for shape in ((classes, width), (classes,))
+        )
+        return Head(weight, bias)
+
+
+def fit_prototypes(prototypes: tuple[tuple[float, ...], ...], classes: int, width: int) -> Tensor:
+    """Return unit prototypes of the width of the embedding, with the inner products they had.
+
+    Only inner products with features matter, and features are free to turn, so any isometry will
+    do: with the singular values S and left vectors Y of the rows, Y·S, padded by zeros.
+
+    Raises:
+        ValueError: there is not one for each class, or there are more classes than dimensions.
+    """
+    rows = np.array(prototypes, dtype=np.float64)
+    if rows.ndim != 2 or len(rows) != classes:
+        raise ValueError(f"there are {len(rows)} prototypes for {classes} classes")
+    if classes > width:
+        raise ValueError(
+            f"prototypes of {classes} classes need an embedding of at least as many dimensions, "
+            f"and it has {width}"
+        )
+    unit = torch.from_numpy(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+    left, values, _ = torch.linalg.svd(unit, full_matrices=False)
+    placed = torch.zeros(classes, width, dtype=torch.float64)
+    placed[:, : len(values)] = left * values
+    return placed.float()
