@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedbb.data.dataset import Dataset
-from fedbb.data.mapped import Inputs, chunk_rows
+from fedbb.data.mapped import value_range
 from fedbb.data.transforms import zero_batch
 from fedbb.errors import RecipeError
 from fedbb.losses.base import check_loss
@@ -134,7 +134,7 @@ def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: st
     trial, what = zero_batch(inputs), "images" if inputs.ndim == 4 else "inputs"
     if inputs.dtype.kind == "i" and len(inputs):
         # An embedding that is too small would fail in the middle of a round.
-        least, most = _range(inputs)
+        least, most = value_range(inputs)
         trial.fill_(most).view(-1)[0] = least
         what = f"token ids from {least} to {most}"
     modes = {part: part.training for part in network.modules()}
@@ -162,14 +162,6 @@ def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: st
         for part, mode in modes.items():
             part.training = mode
     return outputs
-
-
-def _range(inputs: Inputs) -> tuple[int, int]:
-    """Return the least and the largest number; a set on disk is read piece by piece."""
-    step = chunk_rows(inputs, 2**22, len(inputs))
-    pieces = (inputs[start : start + step] for start in range(0, len(inputs), step))
-    ends = [(int(piece.min()), int(piece.max())) for piece in pieces]
-    return min(least for least, _ in ends), max(most for _, most in ends)
 
 
 def _first_line(error: Exception) -> str:
