@@ -260,4 +260,5 @@ def _plain_run(run: RunResult) -> dict[str, Any]:
         "seed": run.recipe.seed,
         "seconds": round(run.seconds, 3),
         "sha256": summary_of(run).sha256,
+        "scores": run.scores["final"].to_json() if run.scores else None,
     }

@@ -71,8 +71,8 @@ def means_table(scores: ModelScores) -> Table | None:
             row.append(_cell(name, decided.macro[name], ends))
         rows.append((*row, plain.defined[name]))
     head = ["score", "all classes"]
-    head += [f"classes with {plain.min_cases} cases"] if plain.few else []
-    head += ["at the operating point"] if decided is not None else []
+    head += [f"≥ {plain.min_cases} cases"] if plain.few else []
+    head += ["operating point"] if decided is not None else []
     caption = f"Model after round {scores.round}, {counted(plain.samples, 'test sample')}"
     return make_table((*head, "classes"), rows, caption, note=means_note(plain))
 
@@ -122,8 +122,8 @@ def confusion_table(report: ScoreReport) -> Table | None:
         (name, *(int(value) or None for value in row))  # zeros would hide the rest
         for name, row in zip(report.classes, report.confusion, strict=True)
     ]
-    caption = "Confusion matrix: true class by row, predicted class by column"
-    return make_table(("class", *report.classes), rows, caption)
+    note = "Row: true class. Column: predicted class."
+    return make_table(("class", *report.classes), rows, "Confusion matrix", note=note)
 
 
 def decision_table(scores: ModelScores) -> Table | None:
