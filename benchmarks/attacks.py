@@ -89,7 +89,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, pool: Executor) -> dict[str, Any]:
     """Return the scores of every seed by attack and rule."""
-    named = rules(options.byzantine, options.max_norm)
+    named = rules(options.liars, options.max_norm)
     cells = [
         (attack, name)
         for attack in options.attacks
@@ -99,7 +99,7 @@ def measure(options: argparse.Namespace, pool: Executor) -> dict[str, Any]:
     ]
     begun = {
         (attack, name): [
-            pool.submit(attacked, make(options, named[name], seed), attack, options.byzantine)
+            pool.submit(attacked, make(options, named[name], seed), attack, options.liars)
             for seed in range(options.seeds)
         ]
         for attack, name in cells
