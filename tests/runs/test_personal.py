@@ -4,16 +4,20 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from fedbb import partition, simulate
+from fedbb.data.transforms import normalize
 from fedbb.errors import RecipeError, RunError
-from fedbb.evaluation.metrics import Scorer, own_accuracy
+from fedbb.evaluation.metrics import Scorer, own_accuracy, score_logits
 from fedbb.methods import fedavg
+from fedbb.models.base import run_network
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.personal import personalize
 from fedbb.runs.runtime import local_config_of, network_of
+from fedbb.state import restore
 from fedbb.training.config import TrainJob
 from fedbb.training.local import train_client
 from helpers.commands import fedbb
@@ -179,3 +183,29 @@ def test_a_run_from_python_is_refused_by_its_own_message(tmp_path):
     simulate(data, clients, model="linear", rounds=1, out=tmp_path / "run")
     with pytest.raises(RunError, match="was made from Python"):
         personalize(tmp_path / "run")
+
+
+def test_fed_rod_scores_shared_and_personal_predictions(tmp_path):
+    """A client's own head helps on its own mixture; its logits are those of the penalty."""
+    recipe = skewed(tmp_path, method={"name": "fed-rod"}, rounds={"number": 4})
+    finish(recipe, tmp_path / "run")
+    served = personalize(tmp_path / "run")
+    assert sum(row.personal for row in served) >= sum(row.shared for row in served)
+    folder, federation = RunFolder(tmp_path / "run"), prepare(recipe)
+    kept = folder.client_states.load(1, 4).tensors
+    model = network_of(recipe, fedavg(), federation.dataset).eval()
+    restore(model, load_checkpoint(folder.file("final.safetensors")).state)
+    images = normalize(
+        torch.from_numpy(federation.dataset.test.inputs),
+        federation.dataset.mean,
+        federation.dataset.std,
+    )
+    with torch.inference_mode():
+        outputs = run_network(model, images, embed=True)
+    head = torch.nn.functional.linear(
+        outputs.embedding, kept["personal-head.weight"], kept["personal-head.bias"]
+    )
+    logits = (outputs.logits + head).double().numpy()
+    recall = score_logits(logits, federation.dataset.test.labels, federation.dataset.task)
+    expected = own_accuracy(recall.per_class["recall"], federation.clients[1].counts.positive)
+    assert served[1].personal == pytest.approx(expected)

@@ -64,6 +64,7 @@ def personalize(
 def _table(served: Sequence[ClientAccuracies], epochs: int) -> Table:
     titles = {
         "shared": "shared model",
+        "personal": "own head",
         "adapted": f"+ {counted(epochs, 'epoch')}",
         "alone": "alone",
         "ceiling": "other run",

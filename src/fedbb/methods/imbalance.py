@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.aggregation.loss_balance import LossBalance
 from fedbb.aggregation.robust import Uniform
@@ -13,6 +15,7 @@ from fedbb.losses.logit_adjusted import LogitAdjusted
 from fedbb.losses.restricted_softmax import RestrictedSoftmax, Scaling
 from fedbb.methods.record import Method
 from fedbb.penalties.decorrelation import Decorrelation
+from fedbb.penalties.distillation import Distillation, Teacher
 from fedbb.penalties.personal_head import PersonalHead, Start
 from fedbb.sampling import VirtualClients
 from fedbb.statistics.start_loss import StartLoss
@@ -153,4 +156,47 @@ def ccvr(
         "CCVR",
         statistics=(FeatureMoments(diagonal, every),),
         server=(VirtualFeatures(features, retraining),),
+    )
+
+
+def clip2fl(
+    teacher: Teacher,
+    *,
+    prototypes: Sequence[Sequence[float]] = (),
+    alpha: float = 1.0,
+    temperature: float = 3.0,
+    contrast: float = 0.001,
+    features: int = FederatedFeatures.features,
+    steps: int = FederatedFeatures.steps,
+    epochs: int = FederatedFeatures.retraining.epochs,
+) -> Method:
+    """CReFF with a teacher: clients learn its logits, and features are drawn to its prototypes.
+
+    It is made in Python only, since a recipe cannot hold a teacher.
+
+    Args:
+        teacher: a network, or a function of a batch as the network gets it, that returns logits.
+        prototypes: a vector for each class, such as CLIP's text embeddings; needed for a contrast.
+        alpha: factor on the distillation.
+        temperature: of the distillation.
+        contrast: factor on the contrast of features with prototypes; 0 leaves it out.
+        features: features of each class at the server.
+        steps: steps of matching in a round.
+        epochs: epochs over the features for the classifier.
+    """
+    retraining = Retraining(
+        epochs, FederatedFeatures.retraining.batch_size, FederatedFeatures.retraining.lr
+    )
+    server = FederatedFeatures(
+        features,
+        steps,
+        retraining=retraining,
+        contrast=contrast,
+        prototypes=tuple(tuple(map(float, row)) for row in prototypes),
+    )
+    return Method(
+        "CLIP2FL",
+        penalties=(Distillation(teacher, alpha, temperature),),
+        statistics=(HeadGradients(),),
+        server=(server,),
     )

@@ -13,6 +13,8 @@ from fedbb._util.plugins import AllowedCode
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer, Scores, own_accuracy
 from fedbb.methods import fedavg
+from fedbb.models.base import classifier_name, classifier_parameters
+from fedbb.penalties.personal_head import PersonalHead
 from fedbb.recipes.check import method_of
 from fedbb.recipes.spec import PythonRecipe, Recipe
 from fedbb.records import FloatArray, ModelState, Task
@@ -48,6 +50,8 @@ class ClientAccuracies:
         alone: Of a model trained on the client's data only, from the run's start and for as many
             epochs as its rounds have in all; None unless asked for.
         ceiling: Of the final model of another run; None unless asked for.
+        personal: Of the shared model with the client's own head, which it kept from the last round
+            it took part in; None if the method has no personal heads (Fed-ROD).
     """
 
     client: int
@@ -57,6 +61,7 @@ class ClientAccuracies:
     adapted: float
     alone: float | None = None
     ceiling: float | None = None
+    personal: float | None = None
 
     def as_json(self) -> dict[str, float | None]:
         """Return plain numbers, with None for NaN."""
@@ -111,6 +116,12 @@ def personalize(
             if (name := find_mismatch(trainer.first, final)) is not None:
                 raise RunError(f"{path}: the final model differs from the network in {name!r}")
             shared = trainer.recall(final)
+            own = [
+                trainer.recall(state) if state is not final else shared
+                for state in _personal_models(
+                    folder, recipe, final, trainer.classifier, len(counts)
+                )
+            ]
             adapted = list(trainer.train(final, recipe.rounds.number + 1, recipe.seed, count))
         lonely: list[FloatArray] = []
         if alone:
@@ -126,9 +137,33 @@ def personalize(
             adapted=own_accuracy(adapted[client], cases),
             alone=own_accuracy(lonely[client], cases) if alone else None,
             ceiling=None if above is None else own_accuracy(above, cases),
+            personal=own_accuracy(own[client], cases) if own else None,
         )
         for client, cases in enumerate(counts)
     ]
+
+
+def _personal_models(
+    folder: RunFolder, recipe: Recipe, final: ModelState, classifier: str | None, clients: int
+) -> Iterator[ModelState]:
+    """Yield the model of each client, if the method has personal heads; else nothing.
+
+    Personal logits are shared ones plus those of the client's head, so they are those of one
+    classifier, the sum of both. A client that never trained has the shared model.
+    """
+    heads = [p for p in method_of(recipe).penalties if isinstance(p, PersonalHead)]
+    last = folder.latest() if heads else None
+    if last is None:
+        return
+    names = classifier_parameters(str(classifier))
+    for client in range(clients):
+        if client not in last.state_rounds:
+            yield final
+            continue
+        kept = folder.client_states.load(client, last.state_rounds[client]).tensors
+        own = [kept[f"{heads[0].needs.keeps}.{part}"] for part in ("weight", "bias")]
+        sums = {name: final.params[name] + part for name, part in zip(names, own, strict=True)}
+        yield ModelState({**final.params, **sums}, final.buffers)
 
 
 def _finished(folder: RunFolder) -> tuple[Recipe, Checkpoint]:
@@ -202,6 +237,7 @@ class _Trainer:
     score: Score
     first: ModelState
     clients: int
+    classifier: str | None
 
     def recall(self, state: ModelState) -> FloatArray:
         """Return the recall (C,) of a state on test data."""
@@ -230,13 +266,14 @@ def _open(
     device = "cpu" if workers else None
     model = network_of(recipe, method, federation.dataset, device=device, allow_code=allow_code)
     first, clients = snapshot(model), len(federation.partition.clients)
+    classifier = classifier_name(model)
     scored = {"test": federation.scored["test"]}
     batch = recipe.evaluation.batch_size
     with TemporaryDirectory() as folder:
         engine = Inline(model, federation.clients, fedavg(), local, ClientStateFiles(Path(folder)))
         if not workers:
             scorer = Scorer(model, federation.dataset, scored, batch, local.device)
-            yield _Trainer(engine, scorer, first, clients)
+            yield _Trainer(engine, scorer, first, clients, classifier)
             return
         with Pool(engine, scored, batch_size=batch, workers=workers) as pool:
-            yield _Trainer(pool, pool, first, clients)
+            yield _Trainer(pool, pool, first, clients, classifier)
