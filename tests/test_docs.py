@@ -206,6 +206,8 @@ UNSUITED = [
     {"local": {"betas": [0.5, 0.9]}},
     {"local": {"optimizer": "adam"}, "method": {"name": "fednova"}},
     {"rounds": {"patience": 3}},
+    {"privacy": "masked", "data": {"name": "digits", "own_test": 0.25}},
+    {"privacy": "masked", "evaluation": {"logit_adjustment": True}},
     {"method": {"name": "fedlc+moon"}},
 ]
 

@@ -93,6 +93,21 @@ def test_moon_takes_the_input_of_the_classifier_and_remembers_models(network, tm
     assert ended["sha256"] == expected
 
 
+@pytest.mark.parametrize(
+    "method",
+    ["scaffold", *(pytest.param(m, marks=pytest.mark.slow) for m in ("feddyn", "fedadam", "moon"))],
+)
+@pytest.mark.parametrize("network", ["frozen", "tied"])
+def test_methods_with_memory_give_the_same_bits_on_flower(network, method, tmp_path, monkeypatch):
+    recipe = own_recipe(tmp_path, network, method)
+    expected = finish(recipe, tmp_path / "inline", allow_code=True)[0]["sha256"]
+    take_identity(monkeypatch)
+    monkeypatch.setenv("FEDBB_ALLOWED_CODE", recipe.model.name)
+    config = {"state": str(tmp_path / "state"), "allowed-code": recipe.model.name}
+    grid = open_loopback(recipe, CLIENTS, **config)
+    assert flower_run(recipe, tmp_path / "flower", grid)[0]["sha256"] == expected
+
+
 @pytest.mark.parametrize("privacy", ["masked"])
 def test_secure_aggregation_takes_own_networks(privacy, tmp_path):
     recipe = own_recipe(tmp_path, "regularized", privacy=privacy)

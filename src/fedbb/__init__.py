@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fedbb.errors import FedbbError as FedbbError
     from fedbb.errors import RecipeError as RecipeError
     from fedbb.errors import RunError as RunError
+    from fedbb.evaluation.operating_point import choose_thresholds as choose_thresholds
+    from fedbb.evaluation.score_report import ScoreReport as ScoreReport
+    from fedbb.evaluation.score_report import score as score
     from fedbb.imbalance import case_weights as case_weights
     from fedbb.imbalance import class_factors as class_factors
     from fedbb.imbalance import class_shares as class_shares
@@ -73,6 +76,8 @@ _EXPORTS = {
         "effective_number",
         "share_spread",
     ),
+    "fedbb.evaluation.operating_point": ("choose_thresholds",),
+    "fedbb.evaluation.score_report": ("ScoreReport", "score"),
     "fedbb.inference.model": ("load_model",),
     "fedbb.losses.class_balanced": ("CBLoss",),
     "fedbb.losses.fedbb_plus": ("FedBBPlusLoss",),

@@ -1,6 +1,7 @@
 """The benchmarks run at a tiny size, and the page takes what they write; no time is judged."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +82,13 @@ def test_a_framework_run_is_timed_watched_and_proved(tmp_path):
     assert peer["peak"] > 2**26
     assert peer["first"]["median"] > peer["later"]["median"] > 0
     assert peer["loss"][-1] < peer["loss"][0]
+
+
+@pytest.mark.slow
+def test_a_run_on_mapped_images_keeps_them_on_disk(tmp_path):
+    output = run("large_data", str(tmp_path), "--gigabytes", "0.3")
+    assert output.startswith("0.30 GB of images")
+    mapped = [int(number) for number in re.findall(r"mapped files (\d+) MB", output)]
+    assert len(mapped) >= 3
+    # Libraries are mapped files too; the images would add 300 MB and more.
+    assert max(mapped) < 400

@@ -1,5 +1,8 @@
 import json
 
+import pytest
+
+from fedbb.cli.methods import GROUPS
 from fedbb.methods import METHODS
 from helpers.commands import fedbb
 
@@ -11,10 +14,33 @@ def test_every_method_is_listed_with_its_slots(monkeypatch):
     assert by_name["fedbb"]["loss"] == "PNB"
     assert by_name["fedbb"]["weighting"] == "ClientBalanced"
     assert by_name["fedbb"]["options"]["beta"] == 0.9999
+    assert by_name["scaffold"]["server"] == ["ServerControl"]
+    assert by_name["scaffold"]["server_sees"] == "sums over clients"
+    assert by_name["climb"]["server_sees"] == "figures of single clients"
     assert all(row["about"] for row in rows)
+    assert {row["group"] for row in rows} == set(GROUPS.values())
 
 
-def test_the_table_names_every_method(monkeypatch):
+def test_the_list_has_one_line_for_each_method(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = fedbb("methods", monkeypatch=monkeypatch).out.splitlines()
+    named = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert sorted(named) == sorted(METHODS)
+    assert [title for title in GROUPS.values() if title not in lines] == []
+
+
+def test_one_method_is_shown_in_full(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    out = fedbb("methods", monkeypatch=monkeypatch).out
-    assert all(name in out for name in METHODS)
+    out = fedbb("methods", "scaffold", monkeypatch=monkeypatch).out
+    assert "penalties ControlVariate · statistics ControlChange · server ServerControl" in out
+    assert "2 more models held, a state kept by every client, statistics sent" in out
+    assert "options lr=1.0" in out
+    row = json.loads(fedbb("methods", "scaffold", "--json", monkeypatch=monkeypatch).out)
+    assert row["name"] == "scaffold"
+
+
+@pytest.mark.parametrize("name", ["scafold", "moon+fedbb"])
+def test_an_unknown_name_is_refused(monkeypatch, name):
+    done = fedbb("methods", name, monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert f"method '{name}' is unknown" in done.err

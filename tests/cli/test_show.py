@@ -27,7 +27,7 @@ def test_show_tells_how_to_go_on_with_an_unfinished_run(tmp_path, monkeypatch):
 def test_show_as_json_holds_recipe_federation_rounds_and_summary(tmp_path, monkeypatch):
     list(run(small_recipe(tmp_path), tmp_path / "run"))
     parts = json.loads(fedbb("show", tmp_path / "run", "--json", monkeypatch=monkeypatch).out)
-    assert list(parts) == ["recipe", "federation", "rounds", "summary"]
+    assert list(parts) == ["recipe", "federation", "rounds", "summary", "scores"]
     assert len(parts["rounds"]) == 4
 
 

@@ -40,13 +40,14 @@ def test_runs_side_by_side_tell_what_happens_in_order_and_give_the_bits_of_runs_
         assert RunFolder(path).read_json("summary.json") == alone
 
 
-@pytest.mark.parametrize("engine", ["auto", "pool"])
-def test_a_run_whose_engine_would_start_processes_gets_one_here(tmp_path, engine):
+def test_a_run_whose_engine_would_start_processes_gets_one_here(tmp_path):
     recipe = small_recipe(tmp_path, rounds={"number": 1})
-    jobs = [(recipe.model_copy(update={"engine": engine}), tmp_path / "run")]
-    assert list(run_all(jobs, workers=1)) == [tmp_path / "run"]
+    engines = ("auto", "pool")
+    jobs = [(recipe.model_copy(update={"engine": name}), tmp_path / name) for name in engines]
+    assert list(run_all(jobs, workers=1)) == [tmp_path / name for name in engines]
     alone, _ = finish(recipe.model_copy(update={"engine": "inline"}), tmp_path / "alone")
-    assert RunFolder(tmp_path / "run").read_json("summary.json") == alone
+    for name in engines:
+        assert RunFolder(tmp_path / name).read_json("summary.json") == alone
 
 
 def test_a_killed_process_costs_only_the_run_it_had_at_hand(tmp_path):

@@ -1,50 +1,111 @@
-"""`fedbb methods`: every method, its slots and hyper-parameters."""
+"""`fedbb methods`: every method in a line, and the parts, costs and options of one."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from fedbb._util.names import nearest
 from fedbb._util.text import counted
 from fedbb.cli.common import Json, Quiet, print_json
-from fedbb.methods import METHODS, build_method, hyper_parameters
+from fedbb.errors import RecipeError
+from fedbb.methods import METHODS, Method, build_method, hyper_parameters
+from fedbb.methods.heads import HEADS
 from fedbb.penalties.base import Needs
-from fedbb.records import Task
+from fedbb.records import Task, Visibility
+
+GROUPS = {
+    "fedbb.methods.bases": "Local training and merging",
+    "fedbb.methods.server": "Server optimizers, control variates, dynamic regularization",
+    "fedbb.methods.balancing": "FedBB, its parts, and losses for imbalanced classes",
+    "fedbb.methods.imbalance": "Further methods against class imbalance",
+}
+"""The titles of the groups, by the module of a method's builder."""
+
+SEEN = {
+    Visibility.SUMS: "sums over clients",
+    Visibility.FIGURES: "figures of single clients",
+    Visibility.UPDATES: "models of single clients",
+}
 
 
-def methods(as_json: Json = False, quiet: Quiet = False) -> None:
-    """List the methods a recipe may name, each with its four slots and defaults."""
-    rows = [_describe(name) for name in METHODS]
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show this method in full.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """List the methods a recipe may name, or show one with its parts, costs and options."""
+    if name is not None and name not in METHODS:
+        raise RecipeError(f"method {name!r} is unknown{nearest(name, METHODS)}")
+    rows = [_describe(each) for each in (METHODS if name is None else (name,))]
     if as_json:
-        print_json(rows)
+        print_json(rows if name is None else rows[0])
     elif not quiet:
         console = Console(highlight=False)
+        if name is None:
+            _print_list(console, rows)
+        else:
+            console.print(Text(name, style="bold"))
+            console.print(Padding(Text("\n".join(_lines(rows[0]))), (0, 0, 0, 4)))
+
+
+def _print_list(console: Console, rows: list[dict[str, Any]]) -> None:
+    """Print a line for each method, by group."""
+    width = max(len(row["name"]) for row in rows) + 2
+    for group in dict.fromkeys(row["group"] for row in rows):
+        console.print(Text(group, style="bold"))
         for row in rows:
-            console.print(Text(row["name"], style="bold"))
-            console.print(Padding(Text("\n".join(_lines(row))), (0, 0, 1, 4)))
+            if row["group"] == group:
+                about = row["about"].partition("\n")[0]
+                console.print(Text(f"  {row['name']:<{width}}{about}"), soft_wrap=True)
+        console.print()
+    heads = ", ".join(HEADS)
+    console.print(
+        "fedbb methods NAME shows the parts, costs and options of a method. Two combine as "
+        f"base+balancing, such as moon+fedbb; any may end in +HEAD: {heads}.",
+    )
 
 
 def _describe(name: str) -> dict[str, Any]:
-    method = build_method(name, {})
+    method, builder = build_method(name, {}), METHODS[name]
     return {
         "name": name,
-        "about": (inspect.getdoc(METHODS[name]) or "").partition("\n\nArgs:")[0],
-        "loss": type(method.loss).__name__,
-        "penalties": [type(penalty).__name__ for penalty in method.penalties],
-        "weighting": type(method.weighting).__name__,
-        "merge": getattr(method.merge, "__name__", type(method.merge).__name__),
+        "group": GROUPS.get(builder.__module__, "Further methods"),
+        "about": (inspect.getdoc(builder) or "").partition("\n\nArgs:")[0],
+        "loss": _name(method.loss),
+        "penalties": [_name(penalty) for penalty in method.penalties],
+        "weighting": _name(method.weighting),
+        "merge": getattr(method.merge, "__name__", _name(method.merge)),
+        "sampling": _name(method.sampling),
+        "statistics": [_name(statistic) for statistic in method.statistics],
+        "server": [_name(step) for step in method.server],
+        "server_sees": SEEN[_visibility(method)],
         "tasks": [str(task) for task in Task if method.loss.supports(task)],
-        "cost": _cost(method.needs),
+        "cost": _cost(method),
         "options": hyper_parameters(name),
     }
 
 
-def _cost(needs: Needs) -> str:
-    """Say what a step costs beside plain training; `fedbb cost` counts it."""
+def _name(part: object) -> str:
+    return type(part).__name__
+
+
+def _visibility(method: Method) -> Visibility:
+    """Return what the server must see; in the open it sees more."""
+    found = [method.sampling.visibility]
+    found += [statistic.visibility for statistic in method.statistics]
+    found += [step.visibility for step in method.server]
+    return max(found)
+
+
+def _cost(method: Method) -> str:
+    """Say what a step and a round cost beside plain training; `fedbb cost` counts it."""
+    needs: Needs = method.needs
     parts = []
     if needs.forwards:
         parts.append(f"{needs.forwards} more forward passes a step")
@@ -52,13 +113,26 @@ def _cost(needs: Needs) -> str:
         parts.append(f"the last stage again at {needs.tail_width:g} of its width")
     if needs.models:
         parts.append(f"{counted(needs.models, 'more model')} held")
+    if needs.client_state or needs.keeps:
+        parts.append("a state kept by every client")
+    if method.statistics:
+        parts.append("statistics sent beside the model")
     return ", ".join(parts) or "as FedAvg"
 
 
 def _lines(row: dict[str, Any]) -> list[str]:
-    slots = f"loss {row['loss']} · weighting {row['weighting']} · merge {row['merge']}"
-    if row["penalties"]:
-        slots += f" · penalties {', '.join(row['penalties'])}"
+    slots = [f"loss {row['loss']}", f"weighting {row['weighting']}", f"merge {row['merge']}"]
+    slots += [f"sampling {row['sampling']}"] if row["sampling"] != "Sampling" else []
+    slots += [f"{slot} {', '.join(row[slot])}" for slot in _SEVERAL if row[slot]]
     facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"
     options = "  ".join(f"{key}={value}" for key, value in row["options"].items())
-    return [row["about"], slots, facts, f"options {options}" if options else "no options"]
+    return [
+        row["about"],
+        " · ".join(slots),
+        f"{facts} · the server needs {row['server_sees']}",
+        f"options {options}" if options else "no options",
+    ]
+
+
+_SEVERAL = ("penalties", "statistics", "server")
+"""The slots that take several parts."""

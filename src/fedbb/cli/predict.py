@@ -11,11 +11,12 @@ from rich.console import Console
 
 from fedbb._util.table import make_table, to_rich
 from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json, say
-from fedbb.cli.screens import COLUMNS, percent
 from fedbb.errors import RunError
 from fedbb.inference.model import load_model
 from fedbb.inference.prediction import Predictions, ReadOptions, read_samples, write_csv
 from fedbb.inference.prediction import predict as predict_samples
+from fedbb.report.score_tables import class_table, figure_text, means_note
+from fedbb.report.text import metric_title
 
 
 def predict(
@@ -71,6 +72,7 @@ def _as_json(found: Predictions, out: Path | None) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "samples": len(found.names),
         "scores": None if found.scores is None else found.scores.as_json(),
+        "report": None if found.report is None else found.report.to_json(),
     }
     if out is not None:
         return {**summary, "out": str(out)}
@@ -89,15 +91,14 @@ def _show(found: Predictions, out: Path | None) -> None:
     console = Console(stderr=True)
     where = "" if out is None else f", written to {out}"
     say(console, f"{len(found.names)} predictions{where}")
-    if found.scores is None:
+    if found.report is None:
         say(console, "no labels, so no scores")
         return
-    macro, per_class = found.scores.macro, found.scores.per_class
-    scores = [[COLUMNS.get(name, name), percent(value)] for name, value in macro.items()]
-    console.print(to_rich(make_table(["score", "%"], scores)))
-    head = ["class", *(COLUMNS.get(name, name) for name in per_class)]
+    ends = {} if found.report.intervals is None else found.report.intervals.macro
     rows = [
-        [name, *(percent(float(values[place])) for values in per_class.values())]
-        for place, name in enumerate(found.classes)
+        (metric_title(name), figure_text(name, value, ends.get(name)))
+        for name, value in found.report.macro.items()
     ]
-    console.print(to_rich(make_table(head, rows)))
+    note = means_note(found.report)
+    console.print(to_rich(make_table(["score", "mean over classes"], rows, note=note)))
+    console.print(to_rich(class_table(found.report, intervals=False)))

@@ -11,13 +11,31 @@ from rich.console import Console
 from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.cli.screens import COLUMNS, ending, percent
-from fedbb.report.results import read_run
+from fedbb.errors import RunError
+from fedbb.evaluation.sites import spread_over_sites
+from fedbb.report.results import RunResult, read_run
+from fedbb.report.score_tables import (
+    class_table,
+    confusion_table,
+    decision_table,
+    means_table,
+    site_spread_table,
+    site_table,
+)
+from fedbb.report.text import metric_title
+from fedbb.runs.final_scores import ModelScores
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FederationRecord
 
 
 def show(
     path: Annotated[Path, typer.Argument(help="A run folder.")],
+    scores: Annotated[
+        bool, typer.Option("--scores", help="All scores of the final model, by class.")
+    ] = False,
+    sites: Annotated[
+        bool, typer.Option("--sites", help="Scores at each site, on its own test data.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -28,7 +46,11 @@ def show(
     summary = folder.read_json("summary.json") if finished else None
     if as_json:
         parts = {"recipe": recipe.model_dump(mode="json"), "federation": federation.to_json()}
-        print_json({**parts, "rounds": records, "summary": summary})
+        found = {name: model.to_json() for name, model in checked.scores.items()}
+        print_json({**parts, "rounds": records, "summary": summary, "scores": found or None})
+    elif scores or sites:
+        for table in _details(checked, scores, sites):
+            Console().print(to_rich(table))
     elif not quiet:
         console = Console()
         say(console, _heading(federation, recipe.method.name, len(records), recipe.rounds.number))
@@ -41,10 +63,50 @@ def show(
             console.print(to_rich(_clients(federation)))
         for note in federation.notes:
             say(console, f"note: {note}")
+        if summary and "final" in checked.scores:
+            _summarize(console, checked.scores["final"], summary["metric"])
         if summary:
             say(console, ending(summary, path))
         else:
             say(console, f"unfinished; go on with: fedbb run --resume {path}")
+
+
+def _summarize(console: Console, scores: ModelScores, metric: str) -> None:
+    """Print the means of all scores, and how evenly the sites fare."""
+    means = means_table(scores)
+    if means is not None:
+        console.print(to_rich(means))
+        say(console, "by class, with confusion matrix: --scores")
+    spread = spread_over_sites(scores.sites, metric)
+    if spread is not None:
+        say(
+            console,
+            f"{spread.sites} sites on their own test data, {metric_title(metric)}: mean "
+            f"{percent(spread.mean)}, SD {percent(spread.std)}, worst {percent(spread.worst)} "
+            f"(client {spread.worst_client}), worst tenth {percent(spread.worst_tenth)}; "
+            "all: --sites",
+        )
+
+
+def _details(run: RunResult, scores: bool, sites: bool) -> list[Table]:
+    """Return the tables that were asked for; RunError if the run has none of them."""
+    found = run.scores.get("final")
+    tables: list[Table | None] = []
+    if scores and found is not None and found.decided is not None:
+        report = found.decided
+        tables += [means_table(found), class_table(report, intervals=False)]
+        tables += [confusion_table(report), decision_table(found)]
+    if sites and found is not None:
+        tables += [site_spread_table(found.sites), site_table(found.sites)]
+    shown = [table for table in tables if table is not None]
+    if not shown and sites:
+        raise RunError(f"{run.path} has no scores of sites: set data.own_test in its recipe")
+    if not shown:
+        raise RunError(
+            f"{run.path} has no such scores: it is unfinished, of an older version, or its server "
+            "had no test data"
+        )
+    return shown
 
 
 def _heading(federation: FederationRecord, method: str, done: int, rounds: int) -> str:

@@ -102,3 +102,15 @@ def chunk_rows(inputs: Inputs, numbers: int, most: int) -> int:
     """Return how many rows to read at once: at most `most`, of about `numbers` numbers in all."""
     per_row = max(1, inputs.size // max(1, len(inputs)))
     return int(min(most, max(1, numbers // per_row)))
+
+
+def value_range(inputs: Inputs) -> tuple[int, int]:
+    """Return the least and the greatest of whole numbers, such as token ids."""
+    step = chunk_rows(inputs, 2**24, len(inputs))
+    starts = range(0, len(inputs), step)
+    ends = [_ends(inputs[start : start + step]) for start in starts]
+    return min(least for least, _ in ends), max(most for _, most in ends)
+
+
+def _ends(piece: npt.NDArray[Any]) -> tuple[int, int]:
+    return int(piece.min()), int(piece.max())

@@ -80,10 +80,10 @@ def score_multiclass(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Scores:
     Balanced accuracy is the mean recall of the classes that occur. AUROC and average precision rank
     the samples by softmax probability.
     """
-    logits = _check_logits(logits)
-    labels = _check_classes(np.asarray(labels), logits.shape)
+    logits = check_logits(logits)
+    labels = check_classes(np.asarray(labels), logits.shape)
     guesses = logits.argmax(axis=1)
-    truth, guess = (_one_hot(which, logits.shape[1]) for which in (labels, guesses))
+    truth, guess = (one_hot(which, logits.shape[1]) for which in (labels, guesses))
     cases = _Cases(truth, guess, known=np.ones_like(truth), ranking=log_odds(logits))
     per_class = _per_class(cases)
     return _summarize(cases, labels == guesses, per_class["recall"], per_class)
@@ -95,8 +95,8 @@ def score_multilabel(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Scores:
     The guess is positive above probability 0.5. Balanced accuracy is the mean of recall and
     specificity, averaged over the classes with both cases.
     """
-    logits = _check_logits(logits)
-    labels = _check_entries(np.asarray(labels, dtype=np.float64), logits.shape)
+    logits = check_logits(logits)
+    labels = check_entries(np.asarray(labels, dtype=np.float64), logits.shape)
     cases = _Cases(labels == 1, logits > 0, known=~np.isnan(labels), ranking=logits)
     right = (cases.truth == cases.guess)[cases.known]
     per_class = _per_class(cases)
@@ -116,7 +116,8 @@ def log_odds(logits: FloatArray) -> FloatArray:
     return np.asarray(logits - others, dtype=np.float64)
 
 
-def _one_hot(classes: npt.NDArray[Any], number: int) -> BoolArray:
+def one_hot(classes: npt.NDArray[Any], number: int) -> BoolArray:
+    """Return whether each sample is of each class, (N, C)."""
     return np.asarray(classes[:, None] == np.arange(number), dtype=np.bool_)
 
 
@@ -221,7 +222,8 @@ def is_collapsed(per_class: Mapping[str, Sequence[float | None]]) -> bool:
     return bool(ranks) and at_chance and all(value in (0.0, 1.0) for value in found)
 
 
-def _check_logits(logits: npt.ArrayLike) -> FloatArray:
+def check_logits(logits: npt.ArrayLike) -> FloatArray:
+    """Return logits (N, C) in float64; ValueError names the first that is not finite."""
     checked = np.asarray(logits, dtype=np.float64)
     if checked.ndim != 2 or checked.shape[1] == 0:
         raise ValueError(f"logits must have shape (samples, classes), not {checked.shape}")
@@ -231,7 +233,8 @@ def _check_logits(logits: npt.ArrayLike) -> FloatArray:
     return checked
 
 
-def _check_classes(labels: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def check_classes(labels: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Return class numbers (N,) for outputs of this shape; ValueError names one that is none."""
     if labels.shape != shape[:1]:
         raise ValueError(f"labels must have shape {shape[:1]} for these logits, not {labels.shape}")
     outside = ~np.isin(labels, np.arange(shape[1]))
@@ -241,7 +244,8 @@ def _check_classes(labels: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDAr
     return labels
 
 
-def _check_entries(labels: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+def check_entries(labels: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    """Return labels (N, C) of 0, 1 and NaN for outputs of this shape; ValueError for others."""
     if labels.shape != shape:
         raise ValueError(f"labels must have shape {shape} like the logits, not {labels.shape}")
     strange = ~np.isnan(labels) & ~np.isin(labels, (0, 1))
@@ -270,12 +274,16 @@ class Scorer:
 
     def __call__(self, state: ModelState) -> dict[str, Scores]:
         """Return the scores of this state on every set."""
+        return {
+            name: score_logits(logits, self.examples[name].labels, self.dataset.task)
+            for name, logits in self.outputs(state).items()
+        }
+
+    def outputs(self, state: ModelState) -> dict[str, FloatArray]:
+        """Return the logits (N, C) of this state for every set."""
         restore(self.model, state)
         return {
-            name: score_logits(
-                self.predict(part, 0, len(part.labels)), part.labels, self.dataset.task
-            )
-            for name, part in self.examples.items()
+            name: self.predict(part, 0, len(part.labels)) for name, part in self.examples.items()
         }
 
     def predict(self, examples: Examples, start: int, stop: int) -> FloatArray:

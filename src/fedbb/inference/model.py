@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import expit, softmax  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from fedbb._util.files import parse_json
 from fedbb.data.transforms import as_pixels, zero_batch
 from fedbb.errors import DataError, RunError
+from fedbb.evaluation.metrics import one_hot
+from fedbb.evaluation.score_report import predict_by_thresholds, probabilities_of
 from fedbb.models.base import run_network
 from fedbb.models.registry import MODELS, build_model, materialize
 from fedbb.records import FloatArray, ModelState, Task
@@ -40,6 +41,7 @@ class InferenceModel(nn.Module):
 
     mean: Tensor
     std: Tensor
+    shift: Tensor
 
     def __init__(self, network: nn.Module, info: ModelInfo) -> None:
         super().__init__()
@@ -48,6 +50,8 @@ class InferenceModel(nn.Module):
         for name, values in (("mean", info.mean), ("std", info.std)):
             statistics = torch.tensor(values, dtype=torch.float32).view(shape)
             self.register_buffer(name, statistics, persistent=False)
+        shift = torch.tensor(info.logit_shift or (), dtype=torch.float32)
+        self.register_buffer("shift", shift, persistent=False)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -60,12 +64,13 @@ class InferenceModel(nn.Module):
         return Task(self.info.task)
 
     def logits(self, inputs: Tensor) -> Tensor:
-        """Return the logits (N, C) of raw inputs."""
+        """Return the logits (N, C) of raw inputs, adjusted if the model is (`info.logit_shift`)."""
         if inputs.dtype == torch.uint8:
             inputs = inputs.to(torch.float32) / 255
         if len(self.info.mean):
             inputs = (inputs.to(torch.float32) - self.mean) / self.std
-        return run_network(self.network, inputs).logits
+        logits = run_network(self.network, inputs).logits
+        return logits if self.info.logit_shift is None else logits + self.shift
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the probabilities (N, C) of raw inputs.
@@ -90,7 +95,21 @@ class InferenceModel(nn.Module):
 
     def probabilities(self, logits: FloatArray) -> FloatArray:
         """Return the probabilities of logits (N, C)."""
-        return np.asarray(expit(logits) if self.task is Task.MULTILABEL else softmax(logits, 1))
+        return probabilities_of(logits, self.task)
+
+    def decide(self, probabilities: FloatArray) -> npt.NDArray[np.bool_]:
+        """Return which classes the model predicts, (N, C): by its thresholds if it has some.
+
+        Otherwise the most probable class, or each label with a probability above one half.
+
+        Args:
+            probabilities: What `predict` returned, (N, C).
+        """
+        if self.info.thresholds is not None:
+            return predict_by_thresholds(self.task, probabilities, self.info.thresholds)
+        if self.task is Task.MULTILABEL:
+            return np.asarray(probabilities > 0.5)
+        return one_hot(probabilities.argmax(axis=1), len(self.classes))
 
     @torch.inference_mode()
     def predict_logits(self, inputs: npt.ArrayLike, *, batch_size: int = BATCH) -> FloatArray:

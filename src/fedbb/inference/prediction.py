@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,6 +20,7 @@ from fedbb.data.registry import dataset_names, load_dataset
 from fedbb.data.transforms import as_images
 from fedbb.errors import DataError
 from fedbb.evaluation.metrics import Scores, score_logits
+from fedbb.evaluation.score_report import Bootstrap, ScoreReport, score_model
 from fedbb.inference.model import InferenceModel, check_inputs
 from fedbb.records import FloatArray, Task
 from fedbb.runs.model_info import ModelInfo
@@ -70,6 +71,7 @@ class Predictions:
         classes: Names of the classes.
         labels: The true labels, if they are known.
         scores: The scores by the true labels, if they are known.
+        report: The same in full, with the decisions above and with intervals.
     """
 
     names: tuple[str, ...]
@@ -78,6 +80,7 @@ class Predictions:
     classes: tuple[str, ...]
     labels: npt.NDArray[Any] | None
     scores: Scores | None
+    report: ScoreReport | None = None
 
 
 def read_samples(
@@ -122,15 +125,28 @@ def predict(model: InferenceModel, samples: Samples) -> Predictions:
         samples: What to predict.
     """
     logits = model.predict_logits(samples.inputs)
-    scores = None if samples.labels is None else score_logits(logits, samples.labels, model.task)
+    scores = report = None
+    if samples.labels is not None:
+        scores = score_logits(logits, samples.labels, model.task)
+        limits = model.info.thresholds
+        report = score_model(
+            logits,
+            samples.labels,
+            model.task,
+            model.classes,
+            thresholds=None if limits is None else np.array(limits),
+            bootstrap=Bootstrap(),
+        )
     probabilities = model.probabilities(logits)
+    names = np.array(model.classes)
     return Predictions(
         samples.names,
         probabilities,
-        tuple(_said(probabilities, model.info)),
+        tuple(tuple(names[row].tolist()) for row in model.decide(probabilities)),
         model.classes,
         samples.labels,
         scores,
+        report,
     )
 
 
@@ -149,14 +165,6 @@ def write_csv(predictions: Predictions, file: TextIO) -> None:
     )
     head = ("sample", *(["label"] if known else []), "predicted", *chances)
     file.write(to_csv(make_table(head, rows)))
-
-
-def _said(probabilities: FloatArray, info: ModelInfo) -> Iterable[tuple[str, ...]]:
-    if Task(info.task) is Task.MULTICLASS:
-        return ((info.classes[place],) for place in probabilities.argmax(axis=1))
-    limits = np.full(len(info.classes), 0.5) if info.thresholds is None else info.thresholds
-    names = np.array(info.classes)
-    return (tuple(names[row > limits].tolist()) for row in probabilities)
 
 
 def _truth(predictions: Predictions, row: int) -> Sequence[str]:

@@ -76,6 +76,7 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
     """
     check_optimizer(method, recipe.local)
     _check_stopping(recipe)
+    _check_scores(recipe)
     _check_defense(recipe)
     if recipe.data.partition.clients is not None:
         _check_clients(recipe, recipe.data.partition.clients)
@@ -149,6 +150,25 @@ def check_stopping(recipe: Recipe, has_validation: bool) -> None:
         raise RecipeError(
             f"rounds.{key} needs data.validation above 0: a run that stops by its score on test "
             "data would have no unbiased score left"
+        )
+
+
+def _check_scores(recipe: Recipe) -> None:
+    """Refuse scores that would reveal more than a private run may, or that nobody could compute."""
+    if recipe.data.own_test > 0:
+        if recipe.engine == "central":
+            raise RecipeError(
+                'data.own_test has no place in engine = "central", which has no clients'
+            )
+        if recipe.privacy != "none":
+            raise RecipeError(
+                f'data.own_test and privacy = "{recipe.privacy}" exclude each other: nobody may '
+                "see how the model performs for a single client"
+            )
+    if recipe.evaluation.logit_adjustment and recipe.privacy != "none":
+        raise RecipeError(
+            f'evaluation.logit_adjustment and privacy = "{recipe.privacy}" exclude each other: the '
+            "sum of the clients' label counts is not part of what they agreed to sum"
         )
 
 

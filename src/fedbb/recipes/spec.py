@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Le, Lt
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core.core_schema import no_info_before_validator_function
 
-from fedbb._util.constraints import Count, Fraction, Seed
+from fedbb._util.constraints import Count, Fraction, NotNegative, Seed
 from fedbb.partition.registry import Rule
 from fedbb.rounds.loop import Schedule
 from fedbb.rounds.round import RoundPolicy
@@ -65,12 +65,13 @@ TABLE = GetPydanticSchema(_read_table)
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "data": ("normalize", "crop", "flip"),
+    "data": ("normalize", "crop", "flip", "own_test"),
     "data.partition": ("classes_per_client", "shards_per_client", "options"),
     "model": ("options", "weights", "freeze", "classifier"),
     "method": ("loss",),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
     "rounds": ("patience", "target"),
+    "evaluation": ("min_cases", "bootstrap", "threshold", "logit_adjustment"),
 }
 """Keys of sections that are younger than run folders. A recipe is written without them as long as
 they have their defaults: its text, from which folders and runs are named, stays what it was."""
@@ -106,6 +107,7 @@ class DataSpec(Section):
         crop: Pixels of padding before a random crop of training images; if None, as the data set
             does by itself.
         flip: Whether training images are mirrored at random; likewise.
+        own_test: Fraction of each client's data that it keeps to test the shared model on.
         partition: How the training data is divided among clients.
     """
 
@@ -119,6 +121,7 @@ class DataSpec(Section):
     normalize: Literal["training", "federated", "none"] | None = None
     crop: Annotated[int, Ge(0)] | None = None
     flip: bool | None = None
+    own_test: Annotated[float, Ge(0), Lt(1)] = 0.0
     partition: Annotated[Rule, TABLE] = Rule()
 
 
@@ -159,19 +162,39 @@ class MethodSpec(Section):
     loss: str | None = None
 
 
+class SensitivitySpec(Section):
+    """A threshold that reaches a sensitivity.
+
+    Attributes:
+        sensitivity: Share of the positive validation cases that must be found.
+    """
+
+    sensitivity: Fraction
+
+
 class EvaluationSpec(Section):
-    """How rounds are scored.
+    """How rounds are scored, and how the trained model decides.
 
     Attributes:
         metric: Macro metric that the best round is chosen by; if None, balanced accuracy for
             multi-class and AUROC for multi-label data.
         batch_size: Images that are scored at once.
+        min_cases: Test cases of a class below which it is left out of the second macro mean.
+        bootstrap: Replicates for the intervals of the final and the best model; 0 for none.
+        threshold: How a threshold for each class is chosen on validation data: "youden", "f1", or
+            a table with the `sensitivity` to reach; None for one half.
+        logit_adjustment: Strength of the post-hoc adjustment of the final and the best model by the
+            class shares of all clients; true for 1.
     """
 
     metric: Literal["accuracy", "balanced_accuracy", "f1", "auroc", "average_precision"] | None = (
         None
     )
     batch_size: Count = 256
+    min_cases: Count = 10
+    bootstrap: Annotated[int, Ge(0), Le(100_000)] = 1000
+    threshold: Literal["youden", "f1"] | SensitivitySpec | None = None
+    logit_adjustment: bool | NotNegative = False
 
 
 class Recipe(Section):

@@ -72,6 +72,7 @@ def read_run(
         sha256=None if found.summary is None else found.summary.sha256,
         folder=found.path,
         _load=load,
+        _scores=found.scores,
     )
 
 

@@ -9,7 +9,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from fedbb.evaluation.metrics import Scores, is_collapsed
 from fedbb.inference.model import read_info
 from fedbb.records import LabelCounts, Task
 from fedbb.report.results import RunResult, read_run, summary_of
+from fedbb.report.score_tables import all_tables
 from fedbb.report.statistics import Interval, auroc_interval, wilson_interval
 from fedbb.report.text import metric_title
+from fedbb.runs.final_scores import ModelScores
 from fedbb.runs.model_info import ModelInfo
 
 FEW_CASES = 30
@@ -165,6 +167,9 @@ class _Card:
         rows = [self._class_row(place, cases) for place in range(len(self.info.classes))]
         head = ["class", "test cases", "recall, %", "F1, %", "AUROC, %", "average precision, %"]
         yield to_markdown(make_table(head, rows))
+        found = self.run.scores.get("best" if self.best else "final")
+        if found is not None:
+            yield from _full_scores(found)
 
     def _accuracy_interval(self) -> Interval | None:
         # The labels of one multi-label sample are not independent cases.
@@ -227,6 +232,22 @@ class _Card:
             "probabilities = model.predict(inputs)  # raw inputs, shape (N, …)",
             "```",
         )
+
+
+def _full_scores(scores: ModelScores) -> Iterator[str]:
+    """Yield all scores of the model, folded where a viewer can fold."""
+    if scores.operating_point is not None:
+        yield (
+            "The model decides at the operating point below, which these two tables do not use; "
+            "`fedbb.load_model` and `fedbb predict` do.\n"
+        )
+    yield "<details><summary>All scores, with bootstrap intervals</summary>\n"
+    for table in all_tables(scores):
+        yield f"**{table.caption}**\n"
+        yield to_markdown(replace(table, caption="", note=""))
+        if table.note:
+            yield f"{escape_markdown(table.note)}\n"
+    yield "</details>\n"
 
 
 def _front_matter(fields: CardFields, data: str) -> Iterator[str]:

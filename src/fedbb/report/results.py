@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +16,7 @@ from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import FloatArray
 from fedbb.rounds.loop import StoppedBy
+from fedbb.runs.final_scores import ModelScores, read_scores
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FEDERATION, FederationRecord
 
@@ -45,7 +46,11 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """One run; `summary` is None while it is unfinished."""
+    """One run; `summary` is None while it is unfinished.
+
+    `scores` has all scores of the "final" and the "best" model; it is empty in unfinished runs, in
+    folders of older versions, and where the server had no data.
+    """
 
     path: Path
     recipe: Recipe
@@ -53,6 +58,7 @@ class RunResult:
     rounds: tuple[ScoredRound, ...]
     summary: Summary | None
     environment: Mapping[str, str]
+    scores: Mapping[str, ModelScores] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -136,6 +142,7 @@ def _unpack(folder: RunFolder) -> RunResult:
         rounds=tuple(_round(record) for record in folder.records()),
         summary=_summary(folder.read_json("summary.json")) if finished else None,
         environment={str(name): str(value) for name, value in environment.items()},
+        scores=read_scores(folder) if finished else {},
     )
 
 
@@ -172,6 +179,9 @@ def _check(result: RunResult) -> None:
         _check_scores(finished, classes)
     if result.summary is not None:
         _check_summary(result.summary, len(result.rounds), classes)
+    for scores in result.scores.values():
+        if scores.test is not None and scores.test.classes != result.federation.classes:
+            raise RunError("scores.json is of other classes than federation.json")
 
 
 def _check_scores(finished: ScoredRound, classes: int) -> None:

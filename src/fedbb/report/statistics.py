@@ -16,11 +16,10 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 
+from fedbb.evaluation.score_report import LEVEL as LEVEL
 from fedbb.records import FloatArray, IntArray
 
 Scored = TypeVar("Scored", float, FloatArray)
-LEVEL = 0.95
-"""Confidence level of all intervals."""
 
 
 @dataclass(frozen=True)

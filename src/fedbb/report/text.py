@@ -19,6 +19,9 @@ METRIC_TITLES = {
     "auroc": "AUROC",
     "average_precision": "average precision",
     "recall": "recall",
+    "brier": "Brier score",
+    "ece": "ECE",
+    "top_label_ece": "top-label ECE",
 }
 TASK_METRICS = {
     Task.MULTICLASS: ("balanced_accuracy", "accuracy", "f1"),

@@ -13,14 +13,14 @@ from fedbb.data.download import Progress
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.data.splits import hold_out
-from fedbb.errors import RecipeError
+from fedbb.errors import DataError, RecipeError
 from fedbb.imbalance import count_labels
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.reader import refuse_python
 from fedbb.recipes.spec import DataSpec, Recipe
-from fedbb.records import LabelCounts
+from fedbb.records import IntArray, LabelCounts
 from fedbb.rng import stream
 from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients
 from fedbb.simulation.inline import make_client_infos
@@ -33,6 +33,23 @@ EVERYTHING = Rule("even", clients=1, seed=0)
 """Central training: one client that holds all data."""
 
 
+OWN_TEST = "own_test"
+"""Name of the clients' own test data beside "test" and "validation"."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTest:
+    """What clients keep of their own data to test the shared model on.
+
+    Attributes:
+        examples: The examples of all clients.
+        owners: The client of each, (N,).
+    """
+
+    examples: Examples
+    owners: IntArray
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
     """A data set as its clients share it.
@@ -41,11 +58,13 @@ class Federation:
         dataset: The data; its training examples are divided among the clients.
         partition: Which examples each client has.
         scored: Examples that rounds are scored on, by name: "test", and "validation" if any.
+        own_test: The clients' own test data, if they keep some.
     """
 
     dataset: Dataset
     partition: Partition
     scored: dict[str, Examples]
+    own_test: OwnTest | None = None
 
     @cached_property
     def clients(self) -> list[ClientDataset]:
@@ -69,9 +88,70 @@ def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
     dataset, scored = _load(recipe.data, recipe.seed, progress)
     rule = EVERYTHING if recipe.engine == "central" else recipe.data.partition
     partition = divide(rule.resolve(recipe.seed), dataset.train, dataset.task)
+    federation = Federation(dataset, partition, scored)
+    if recipe.data.own_test > 0:
+        federation = keep_own_test(federation, recipe.data, recipe.seed)
     if recipe.data.normalize == "federated":
-        dataset = dataset.normalized(partition.clients)
-    return Federation(dataset, partition, scored)
+        normalized = federation.dataset.normalized(federation.partition.clients)
+        federation = replace(federation, dataset=normalized)
+    return federation
+
+
+def group_column(spec: DataSpec, examples: Examples) -> str | None:
+    """Return the column whose values are not independent: `validation_by`, or the patient."""
+    names = (spec.validation_by, "patient")
+    return next((name for name in names if name is not None and name in examples.columns), None)
+
+
+def keep_own_test(federation: Federation, spec: DataSpec, seed: int) -> Federation:
+    """Return the federation whose clients keep `spec.own_test` of their data for tests.
+
+    The draw is seeded, and by patients where they are known; otherwise each class of a client gives
+    its share, as far as numbers allow. A client with one sample or patient keeps none.
+
+    Raises:
+        DataError: No client can keep any.
+    """
+    train, clients = federation.dataset.train, federation.partition.clients
+    by = group_column(spec, train)
+    held = [
+        _draw(train, rows, spec.own_test, stream(seed, "own-test", client), by)
+        for client, rows in enumerate(clients)
+    ]
+    owners = np.repeat(np.arange(len(held)), [len(rows) for rows in held])
+    rows = np.concatenate(held)
+    if len(rows) == 0:
+        raise DataError(
+            f"no client can keep {spec.own_test:g} of its data: all have one {by or 'sample'}"
+        )
+    kept = np.setdiff1d(np.arange(len(train)), rows)
+    return replace(
+        federation,
+        dataset=replace(federation.dataset, train=train.take(kept)),
+        partition=federation.partition.restrict(kept, train.labels),
+        own_test=OwnTest(train.take(rows), owners),
+    )
+
+
+def _draw(
+    train: Examples, rows: IntArray, share: float, rng: np.random.Generator, by: str | None
+) -> IntArray:
+    """Return the rows of a client that it keeps for tests, in ascending order."""
+    if len(np.unique(rows if by is None else train.columns[by][rows])) < 2:
+        return rows[:0]
+    if by is not None:
+        columns = {by: train.columns[by][rows]}
+        return hold_out(Examples(rows, rows, columns), share, rng, by=by)[1].labels
+    labels = train.labels[rows]
+    if labels.ndim == 2:  # equal sets of labels lie together
+        labels = np.unique(np.nan_to_num(labels, nan=2.0), axis=0, return_inverse=True)[1]
+    order = np.lexsort((rng.random(len(rows)), labels.ravel()))
+    # Every 1/share-th of the sorted samples, from a drawn place on: each class gives its share.
+    steps = np.floor(np.arange(len(rows) + 1) * share + rng.random())
+    chosen = order[np.flatnonzero(np.diff(steps))]
+    if len(chosen) == 0:
+        chosen = order[rng.integers(len(order), size=1)]
+    return np.sort(rows[chosen[: len(rows) - 1]])
 
 
 def describe(federation: Federation, method: Method) -> FederationRecord:

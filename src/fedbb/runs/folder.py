@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
@@ -40,6 +40,9 @@ PRIVATE_STATES = "parties/memories"
 CLIENTS_FILE = "cards.json"
 """What a run on Flower keeps of its clients; it names the run at the sites."""
 
+SCORES = "scores.json"
+"""All scores of the final and the best model."""
+
 FILES = (
     "recipe.json",
     "partition.json",
@@ -48,6 +51,7 @@ FILES = (
     MODEL_INFO,
     "rounds.jsonl",
     "summary.json",
+    SCORES,
     "best.safetensors",
     "final.safetensors",
     "checkpoints",
@@ -56,6 +60,20 @@ FILES = (
 )
 FURTHER = (CLIENTS_FILE, "audit.json", "roster.json", "aggregator.key", "parties")
 """What runs on Flower and private runs have beside these."""
+
+
+class RoundScores(Protocol):
+    """What a folder keeps of the scores of a round's model."""
+
+    @property
+    def decision(self) -> Mapping[str, Any]:
+        """How the model decides, if otherwise than by its plain outputs."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain numbers, lists and dictionaries."""
+        ...
+
 
 KEPT = 2
 """Checkpoints in all, and states of one client, so that the last but one can take over."""
@@ -126,32 +144,55 @@ class RunFolder:
             self._forget(checkpoint)
 
     def save_model(
-        self, name: str, checkpoint: Checkpoint, served: ModelState | None = None
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        served: ModelState | None = None,
+        scores: RoundScores | None = None,
     ) -> None:
-        """Write the model to deploy with what it needs outside the run."""
+        """Write the model to deploy with what it needs outside the run, and how it decides."""
         path = self.file(MODEL_INFO)
+        decision = {} if scores is None else scores.decision
         # A run folder of an older version has no description.
-        described = as_metadata(self.read_json(MODEL_INFO)) if path.exists() else None
+        info = {**self.read_json(MODEL_INFO), **decision} if path.exists() else None
+        described = None if info is None else as_metadata(info)
         model = checkpoint.state if served is None else served
         save_checkpoint(self.file(name), replace(checkpoint, state=model, server={}), described)
 
     def finish(
-        self, last: Checkpoint, summary: Mapping[str, Any], served: ModelState | None = None
+        self,
+        last: Checkpoint,
+        summary: Mapping[str, Any],
+        served: ModelState | None = None,
+        scores: Mapping[str, RoundScores] | None = None,
     ) -> None:
-        """Write the final model and the summary, which close the run.
+        """Write the final model, all scores and the summary, which closes the run.
 
         Args:
             last: The last checkpoint.
             summary: What summary.json holds.
             served: The model to deploy, if it is not the trained one.
+            scores: All scores of the "final" and the "best" model, if they are known.
 
         Raises:
             RunError: The disk is full, or the folder cannot be written.
         """
         kept = "all rounds are kept, and --resume writes what is missing"
         with self._saving("the final model", kept):
-            self.save_model("final.safetensors", last, served)
+            if scores:
+                plain = {name: found.to_json() for name, found in scores.items()}
+                with replacing(self.file(SCORES)) as file:
+                    file.write((json.dumps(plain, ensure_ascii=False) + "\n").encode())
+                if "best" in scores and scores["best"].decision:
+                    leader = load_checkpoint(self.file("best.safetensors"))
+                    self.save_model("best.safetensors", leader, scores=scores["best"])
+            self.save_model("final.safetensors", last, served, (scores or {}).get("final"))
             self.write_json("summary.json", summary)
+
+    def best_model(self) -> ModelState | None:
+        """Return the model of the best round so far; None if it was removed."""
+        path = self.file("best.safetensors")
+        return load_checkpoint(path).state if path.exists() else None
 
     def latest(
         self, first: ModelState | None = None, server: Tensors | None = None
@@ -338,7 +379,11 @@ class MemoryStore:
         """Keep nothing: the consumer of the rounds keeps what it needs."""
 
     def finish(
-        self, last: Checkpoint, summary: Mapping[str, Any], served: ModelState | None = None
+        self,
+        last: Checkpoint,
+        summary: Mapping[str, Any],
+        served: ModelState | None = None,
+        scores: Mapping[str, RoundScores] | None = None,
     ) -> None:
         """Keep nothing."""
 

@@ -37,7 +37,9 @@ class ModelInfo:
         input_dtype: Type of the raw inputs, such as "uint8" or "float32".
         mean: Mean per channel that inputs are centered by; empty for none.
         std: Standard deviation per channel that they are divided by; empty for none.
-        thresholds: Probability from which a label counts as positive, by class; None for one half.
+        thresholds: Probability above which a class is predicted, by class, for multi-label models
+            and for two classes; None for one half.
+        logit_shift: What is added to the logits, by class (logit adjustment); None for nothing.
         data: Name of the training data.
         method: Name of the method.
         version: Version of fedbb.
@@ -56,6 +58,7 @@ class ModelInfo:
     options: dict[str, Any] = field(default_factory=dict)
     projection: bool = False
     thresholds: tuple[float, ...] | None = None
+    logit_shift: tuple[float, ...] | None = None
     data: str = ""
     method: str = ""
     version: str = ""
@@ -71,10 +74,14 @@ class ModelInfo:
             raise ValueError("mean and std have one entry for each channel; std is above 0")
         if self.thresholds is not None and len(self.thresholds) != len(self.classes):
             raise ValueError("there is one threshold for each class")
+        if self.logit_shift is not None and len(self.logit_shift) != len(self.classes):
+            raise ValueError("there is one shift of logits for each class")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries."""
         plain: dict[str, Any] = finite_or_none(self)
+        if self.logit_shift is None:  # older versions know no such entry
+            del plain["logit_shift"]
         return plain
 
     @classmethod

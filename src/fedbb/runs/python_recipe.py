@@ -16,6 +16,7 @@ from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.mapped import chunk_rows
 from fedbb.data.splits import hold_out
 from fedbb.errors import RecipeError
+from fedbb.evaluation.operating_point import ThresholdRule
 from fedbb.methods import Method, build_method
 from fedbb.models.base import set_classifier
 from fedbb.models.registry import ModelSource
@@ -23,12 +24,12 @@ from fedbb.partition.partition import Partition
 from fedbb.partition.registry import KINDS, Rule, divide
 from fedbb.recipes.check import check_settings
 from fedbb.recipes.reader import make_recipe
-from fedbb.recipes.spec import Recipe
+from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import ModelState
 from fedbb.rng import stream
 from fedbb.rounds.loop import Schedule
 from fedbb.rounds.round import RoundPolicy
-from fedbb.runs.federation import Federation
+from fedbb.runs.federation import OWN_TEST, Federation, keep_own_test
 from fedbb.runs.runner import LoadParts, RunParts
 from fedbb.runs.runtime import make_network
 from fedbb.sampling import ALL_SAMPLES
@@ -65,11 +66,16 @@ class Arguments:
     participation: float | None
     validation: float
     validation_by: str | None
+    own_test: float
     metric: str | None
     defense: RoundPolicy
     privacy: Privacy
     central: bool
     batch_size: int
+    min_cases: int
+    bootstrap: int
+    threshold: ThresholdRule | None
+    logit_adjustment: bool | float
     classifier: str | None
     workers: int | None
 
@@ -81,6 +87,11 @@ class Arguments:
             DataError: The partition does not divide this data.
         """
         federation = self._divide()
+        if self.own_test:
+            spec = DataSpec(
+                name=self.data.name, validation_by=self.validation_by, own_test=self.own_test
+            )
+            federation = keep_own_test(federation, spec, self.seed)
         method = build_method(self.method, {}) if isinstance(self.method, str) else self.method
         on_cpu = replace(self.local, device="cpu")
         network = make_network(self.model, method, self.data, on_cpu, seed=self.seed)
@@ -137,6 +148,7 @@ class Arguments:
                 "name": self.data.name,
                 "validation": self.validation,
                 "validation_by": self.validation_by,
+                "own_test": self.own_test,
                 "partition": asdict(self._rule(federation.partition)),
             },
             "model": {"name": describe_model(self.model)},
@@ -144,10 +156,21 @@ class Arguments:
             "local": asdict(self.local),
             "rounds": asdict(self._schedule()),
             "defense": asdict(self.defense),
-            "evaluation": {"metric": self.metric, "batch_size": self.batch_size},
+            "evaluation": self._evaluation(),
             "python": fingerprints(federation, network),
         }
         return make_recipe(values, where="simulate")
+
+    def _evaluation(self) -> dict[str, Any]:
+        rule = self.threshold
+        return {
+            "metric": self.metric,
+            "batch_size": self.batch_size,
+            "min_cases": self.min_cases,
+            "bootstrap": self.bootstrap,
+            "threshold": rule if rule is None or isinstance(rule, str) else {"sensitivity": rule},
+            "logit_adjustment": self.logit_adjustment,
+        }
 
     def _rule(self, partition: Partition) -> Rule:
         if not self.central:
@@ -177,7 +200,8 @@ _NUMBERS = 2**24
 def fingerprints(federation: Federation, network: nn.Module) -> dict[str, str]:
     """Return the section `python` of a run's recipe.json."""
     data = hashlib.sha256()
-    for name, examples in (("train", federation.dataset.train), *federation.scored.items()):
+    own = () if federation.own_test is None else ((OWN_TEST, federation.own_test.examples),)
+    for name, examples in (("train", federation.dataset.train), *federation.scored.items(), *own):
         data.update(name.encode())
         _add(data.update, examples)
     places = hashlib.sha256()

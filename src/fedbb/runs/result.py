@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedbb._util.table import make_frame
 from fedbb.recipes.spec import Recipe
+from fedbb.runs.final_scores import ModelScores
 from fedbb.runs.folder import Record
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Result:
     sha256: str | None
     folder: Path | None
     _load: Loader = field(repr=False)
+    _scores: Mapping[str, ModelScores] = field(default_factory=dict, repr=False)
 
     @property
     def final(self) -> Mapping[str, float]:
@@ -120,6 +122,19 @@ class Result:
     def best(self) -> Mapping[str, float]:
         """Macro scores on test data after the best round, by metric."""
         return self.history[self.best_round - 1].scores["test"]
+
+    @property
+    def scores(self) -> ModelScores | None:
+        """All scores of the final model, by class and site, with intervals and operating point.
+
+        None in unfinished runs and in folders of older versions.
+        """
+        return self._scores.get("final")
+
+    @property
+    def best_scores(self) -> ModelScores | None:
+        """The same of the model of the best round."""
+        return self._scores.get("best")
 
     @property
     def model(self) -> nn.Module:
@@ -172,6 +187,7 @@ def make_result(
     summary: Mapping[str, Any],
     folder: Path | None,
     load: Loader,
+    scores: Mapping[str, ModelScores],
 ) -> Result:
     """Return the result of a run.
 
@@ -181,6 +197,7 @@ def make_result(
         summary: Its summary, as summary.json holds it.
         folder: Its folder, if it has one.
         load: Returns its final or best network.
+        scores: All scores of its final and its best model.
     """
     return Result(
         recipe=recipe,
@@ -191,6 +208,7 @@ def make_result(
         sha256=summary["sha256"],
         folder=folder,
         _load=load,
+        _scores=scores,
     )
 
 

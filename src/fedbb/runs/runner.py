@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from fedbb.rounds.loop import Round, Start, StoppedBy, run_rounds
 from fedbb.rounds.round import FederatedRound
 from fedbb.runs.checkpoint import Checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
+from fedbb.runs.final_scores import ModelScores, check_evaluation
 from fedbb.runs.folder import MemoryStore, Record, RunFolder, check_foreign, open_store
 from fedbb.runs.metadata import (
     ENVIRONMENT,
@@ -60,6 +61,9 @@ class RunParts:
     federation: Federation
     network: nn.Module
 
+
+FinalScores = dict[str, ModelScores]
+"""All scores of the "final" and the "best" model; empty where nobody could compute them."""
 
 LoadParts = Callable[[str | None], RunParts]
 """Returns the parts of a run, its network on this device; None for the device of the recipe."""
@@ -142,7 +146,7 @@ def run_parts(
     *,
     resume: bool = False,
     workers: int | None = None,
-) -> Iterator[CommittedRound]:
+) -> Generator[CommittedRound, None, FinalScores]:
     """Train what `load` returns by the settings of a recipe: the way of every run on one machine.
 
     Args:
@@ -154,6 +158,9 @@ def run_parts(
 
     Yields:
         Each round once it is committed.
+
+    Returns:
+        All scores of the "final" and the "best" model.
 
     Raises:
         RecipeError: The recipe contradicts the data or this machine.
@@ -179,7 +186,7 @@ def run_parts(
         opened = _open(store, recipe, parts, number)
         del parts  # the pool has its own copies
         with opened as runtime:
-            yield from commit_rounds(store, recipe, task, runtime)
+            return (yield from commit_rounds(store, recipe, task, runtime))
 
 
 def _open(
@@ -189,6 +196,7 @@ def _open(
     method, federation, network = parts.method, parts.federation, parts.network
     check_data(recipe, method, federation.dataset, len(federation.partition.clients))
     check_stopping(recipe, "validation" in federation.scored)
+    check_evaluation(recipe, federation)
     check_network(network, federation.dataset, method)
     if isinstance(store, RunFolder):
         if not store.is_run():
@@ -208,8 +216,12 @@ def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) ->
 
 def commit_rounds(
     folder: RunFolder | MemoryStore, recipe: Recipe, task: Task, runtime: RunRuntime
-) -> Iterator[CommittedRound]:
-    """Yield the rounds that a run still lacks, each once it is committed, and close the run."""
+) -> Generator[CommittedRound, None, FinalScores]:
+    """Yield the rounds that a run still lacks, each once it is committed, and close the run.
+
+    Returns:
+        All scores of the "final" and the "best" model.
+    """
     steps = runtime.round.server_steps
     server = steps.begin(runtime.first)
     checkpoint = folder.latest(runtime.first, server) or Checkpoint(0, runtime.first, server=server)
@@ -221,6 +233,7 @@ def commit_rounds(
         stopped = stopped_by(recipe, records, metric)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunError(f"rounds.jsonl is damaged: {error!r} in the scores of a round") from error
+    leader: ModelState | None = None
     start = Start(checkpoint.state, checkpoint.round, recipe.seed, checkpoint.server)
     rounds = run_rounds(runtime.round, start, recipe.rounds, runtime.score)
     while stopped is None and (finished := next(rounds, None)) is not None:
@@ -233,12 +246,32 @@ def commit_rounds(
         )
         leads = is_better(record, best, metric)
         folder.commit(record, checkpoint, best=leads, served=finished.served)
-        best = record if leads else best
+        best, leader = (record, finished.served) if leads else (best, leader)
         records.append(record)
         stopped = stopped_by(recipe, records, metric)
         yield CommittedRound(record, finished.served, leads)
     served = steps.serve(checkpoint.server, checkpoint.state)
-    folder.finish(checkpoint, summarize(records, served, metric, stopped), served)
+    summary = summarize(records, served, metric, stopped)
+    if leader is None and isinstance(folder, RunFolder):  # it led before the run was resumed
+        leader = folder.best_model()
+    number = summary["best"]["round"]
+    scores = score_models(runtime, checkpoint.round, served, number, leader)
+    folder.finish(checkpoint, summary, served, scores)
+    return scores
+
+
+def score_models(
+    runtime: RunRuntime, last: int, final: ModelState, number: int, best: ModelState | None
+) -> FinalScores:
+    """Return all scores of the model of the last round, and of the best one if it is there."""
+    if runtime.score_fully is None:
+        return {}
+    scores = {"final": runtime.score_fully(last, final)}
+    if number == last:
+        scores["best"] = scores["final"]
+    elif best is not None:
+        scores["best"] = runtime.score_fully(number, best)
+    return scores
 
 
 def stopped_by(recipe: Recipe, records: Sequence[Record], metric: str) -> StoppedBy | None:

@@ -21,11 +21,15 @@ from fedbb.records import ModelState
 from fedbb.rounds.loop import Score, chosen_number
 from fedbb.rounds.round import FederatedRound, PlainRound, train_all
 from fedbb.rounds.server_steps import open_server_steps
-from fedbb.runs.federation import Federation
+from fedbb.runs.federation import OWN_TEST, Federation
+from fedbb.runs.final_scores import FinalScorer, ModelScores
 from fedbb.simulation.inline import ClientStateStore, Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import snapshot
 from fedbb.training.config import CentralConfig, LocalConfig
+
+ScoreFully = Callable[[int, ModelState], ModelScores]
+"""Returns all scores of the model after the round of this number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,7 @@ class RunRuntime:
         first: The model that round 1 starts from.
         state_rounds: The round that each client's state is from.
         workers: Number of worker processes; with 0 everything happens in this process.
+        score_fully: Returns all scores of the model of a round; None if nobody here can.
     """
 
     round: FederatedRound
@@ -45,6 +50,7 @@ class RunRuntime:
     first: ModelState
     state_rounds: dict[int, int]
     workers: int = 0
+    score_fully: ScoreFully | None = None
 
 
 MakeRound = Callable[[Recipe, Inline | Pool], FederatedRound]
@@ -95,14 +101,32 @@ def open_runtime(
     first = snapshot(network)
     engine = Inline(network, federation.clients, method, local, store)
     batch = recipe.evaluation.batch_size
+    final, own = FinalScorer.of(recipe, federation), federation.own_test
+    further = {} if own is None else {OWN_TEST: own.examples}
     if not workers:
         scorer = Scorer(network, federation.dataset, federation.scored, batch, local.device)
-        yield RunRuntime(make_round(recipe, engine), scorer, first, engine.state_rounds)
+        everything = replace(scorer, examples={**scorer.examples, **further})
+        yield RunRuntime(
+            make_round(recipe, engine),
+            scorer,
+            first,
+            engine.state_rounds,
+            score_fully=lambda number, state: final(number, everything.outputs(state)),
+        )
         return
-    with Pool(engine, federation.scored, batch_size=batch, workers=workers) as pool:
+    with Pool(
+        engine, federation.scored, further=further, batch_size=batch, workers=workers
+    ) as pool:
         # The pool reads shared copies; what is only held here would be held twice.
-        del engine, federation
-        yield RunRuntime(make_round(recipe, pool), pool, first, pool.state_rounds, workers)
+        del engine, federation, own, further
+        yield RunRuntime(
+            make_round(recipe, pool),
+            pool,
+            first,
+            pool.state_rounds,
+            workers,
+            score_fully=lambda number, state: final(number, pool.outputs(state)),
+        )
 
 
 def local_config_of(recipe: Recipe) -> LocalConfig:

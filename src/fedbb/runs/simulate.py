@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset
+from fedbb.evaluation.operating_point import ThresholdRule
 from fedbb.inference.model import InferenceModel
 from fedbb.methods import Method
 from fedbb.models.registry import ModelSource
@@ -31,6 +32,7 @@ from fedbb.runs.python_recipe import Arguments, Experiment, Privacy
 from fedbb.runs.result import Result, RoundRecord, make_result
 from fedbb.runs.runner import (
     DEFAULT_METRIC,
+    FinalScores,
     RunParts,
     recipe_loader,
     run_parts,
@@ -58,11 +60,16 @@ def simulate(
     participation: float | None = None,
     validation: float = 0.0,
     validation_by: str | None = None,
+    own_test: float = 0.0,
     metric: str | None = None,
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
     central: bool = False,
     batch_size: int = 256,
+    min_cases: int = 10,
+    bootstrap: int = 1000,
+    threshold: ThresholdRule | None = None,
+    logit_adjustment: bool | float = False,
     classifier: str | None = None,
     workers: int | None = 0,
     out: str | PathLike[str] | None = None,
@@ -86,6 +93,8 @@ def simulate(
         validation: Share of the training data that is held out to choose the best round; every
             client gives up some of its examples.
         validation_by: Column whose values are held out whole, such as the patient.
+        own_test: Share of each client's data that it keeps to test the shared model on; see
+            `Result.scores`.
         metric: Macro metric by which the best round is chosen; by default balanced accuracy, or
             AUROC for multi-label data.
         defense: Fault tolerance and Byzantine robustness.
@@ -93,6 +102,12 @@ def simulate(
         central: Whether one client trains on all data without any federation; its optimizer goes
             on from round to round.
         batch_size: Examples that are scored at once.
+        min_cases: Test cases of a class below which it is left out of the second macro mean.
+        bootstrap: Replicates for the intervals of the final and the best model; 0 for none.
+        threshold: How a threshold for each class is chosen on validation data: "youden", "f1", or
+            the sensitivity to reach; None for one half.
+        logit_adjustment: Strength of the post-hoc adjustment of the trained model by the class
+            shares of all clients; True for 1.
         classifier: Name of the module of the network whose input is the embedding, for methods
             such as MOON; the last `nn.Linear` by default.
         workers: Worker processes in which clients train, to the same bits; 0 for none, None for
@@ -125,11 +140,16 @@ def iter_rounds(
     participation: float | None = None,
     validation: float = 0.0,
     validation_by: str | None = None,
+    own_test: float = 0.0,
     metric: str | None = None,
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
     central: bool = False,
     batch_size: int = 256,
+    min_cases: int = 10,
+    bootstrap: int = 1000,
+    threshold: ThresholdRule | None = None,
+    logit_adjustment: bool | float = False,
     classifier: str | None = None,
     workers: int | None = 0,
     out: str | PathLike[str] | None = None,
@@ -209,7 +229,13 @@ def _finish(
         built[:] = [(parts.network, info)]  # what is needed at the end, without the data
         return parts
 
-    for done in run_parts(recipe, load, path, resume=resume, workers=workers):
+    rounds = run_parts(recipe, load, path, resume=resume, workers=workers)
+    while True:
+        try:
+            done = next(rounds)
+        except StopIteration as end:
+            scores: FinalScores = end.value
+            break
         records.append(done.record)
         states["final"] = done.state
         if done.leads:
@@ -228,9 +254,11 @@ def _finish(
     def trained(name: str) -> InferenceModel:
         file = f"{name}.safetensors"
         state = states[name] if path is None else load_checkpoint(path / file).state
-        return fill(network, state, info)
+        decision: dict[str, Any] = scores[name].decision
+        described = replace(info, **decision)
+        return fill(network, state, described)
 
-    return make_result(recipe, records, summary, path, trained)
+    return make_result(recipe, records, summary, path, trained, scores)
 
 
 def fill(network: nn.Module, state: ModelState, info: ModelInfo) -> InferenceModel:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from fedbb.data.dataset import Dataset
+from fedbb.data.mapped import value_range
 from fedbb.data.transforms import zero_batch
 from fedbb.errors import RecipeError
 from fedbb.losses.base import check_loss
@@ -133,7 +134,7 @@ def _try_network(network: nn.Module, dataset: Dataset, needs: Needs, follows: st
     trial, what = zero_batch(inputs), "images" if inputs.ndim == 4 else "inputs"
     if inputs.dtype.kind == "i" and len(inputs):
         # An embedding that is too small would fail in the middle of a round.
-        least, most = int(inputs.min()), int(inputs.max())
+        least, most = value_range(inputs)
         trial.fill_(most).view(-1)[0] = least
         what = f"token ids from {least} to {most}"
     modes = {part: part.training for part in network.modules()}

@@ -309,10 +309,10 @@ def write_site(path, samples, seed):
     return str(path)
 
 
-def own_data(tmp_path):
+def own_data(tmp_path, **changes):
     """Return a recipe without any data of its own, and sites that have each their own file."""
     values = {
-        "data": {"name": "npz"},
+        "data": {"name": "npz", **changes},
         "method": {"name": "fedbb"},
         "local": {"batch_size": 8, "lr": 0.05},
         "rounds": {"number": 2},
@@ -335,6 +335,39 @@ def test_sites_with_data_of_their_own_train_and_score_without_any_at_the_server(
     assert 0 <= scores["macro"]["accuracy"] <= 1
     assert len(scores["per_class"]["recall"]) == 3
     assert read_run(tmp_path / "flower").summary is not None
+
+
+def test_sites_score_on_their_own_test_data_as_the_simulation_does(tmp_path):
+    recipe = small_recipe(tmp_path, rounds={"number": 2}, evaluation={"bootstrap": 20})
+    data = recipe.data.model_copy(update={"own_test": 0.25})
+    recipe = recipe.model_copy(update={"data": data})
+    finish(recipe, tmp_path / "inline")
+    flower_run(recipe, tmp_path / "flower")
+    expected, found = (RunFolder(tmp_path / name) for name in ("inline", "flower"))
+    assert found.read_json("scores.json") == expected.read_json("scores.json")
+    assert len(found.read_json("scores.json")["final"]["sites"]) == 3
+
+
+def test_sites_report_scores_of_their_own_tests_to_a_server_without_data(tmp_path):
+    recipe, grid = own_data(tmp_path, own_test=0.25)
+    flower_run(recipe, tmp_path / "flower", grid, score="sites")
+    final = read_run(tmp_path / "flower").scores["final"]
+    assert final.test is None
+    assert [site.samples for site in final.sites] == pytest.approx([4, 6, 7], abs=1)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"logit_adjustment": True}, "on Flower they never leave a site"),
+        ({"threshold": "f1"}, "needs validation data at the server"),
+    ],
+)
+def test_what_needs_labels_of_all_is_refused_on_flower(tmp_path, section, message):
+    recipe = small_recipe(tmp_path, evaluation=section)
+    with pytest.raises(RunError, match=message):
+        flower_run(recipe, tmp_path / "flower", score="sites")
+    assert not (tmp_path / "flower").exists()
 
 
 def test_the_model_of_a_run_without_any_data_at_the_server_is_loaded_and_predicts(tmp_path):

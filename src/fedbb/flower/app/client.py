@@ -73,6 +73,16 @@ def evaluate(message: Message, context: Context) -> Message:
     return _reply(message, context, work)
 
 
+@app.evaluate("own")
+def evaluate_own(message: Message, context: Context) -> Message:
+    """Score the state in the message on what this site keeps of its own data for tests."""
+
+    def work(site: Site) -> RecordDict:
+        return pack_scores(site.score_own(unpack_state(message.content)))
+
+    return _reply(message, context, work)
+
+
 @app.query("secure")
 @app.train("secure")
 def secure(message: Message, context: Context) -> Message:

@@ -14,8 +14,10 @@ from flwr.app import RecordDict
 
 from fedbb.errors import QuorumError, ReplyError
 from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.sites import SiteScores
 from fedbb.flower.app.node_registry import PLAIN_METHOD, NodeRegistry
 from fedbb.flower.app.serde import (
+    SCORED,
     STATE,
     TrainRequest,
     TrainResponse,
@@ -37,6 +39,7 @@ from fedbb.records import (
 )
 from fedbb.rounds.replies import Expected, Inbox
 from fedbb.rounds.round import RoundPolicy, RoundReplies, repeat_until_quorum
+from fedbb.runs.federation import OWN_TEST
 from fedbb.simulation.pool.protocol import SpillBuffer
 from fedbb.state import add_prefix, flatten_state, select, unflatten_state
 from fedbb.statistics.base import Moment, due
@@ -115,6 +118,12 @@ class FlowerEngine:
             lambda attempt: self._score(state, attempt), self.defense.attempts, "scoring"
         )
         return pool_scores([found[client] for client in sorted(found)], outline.task)
+
+    def score_sites(self, state: ModelState) -> list[SiteScores]:
+        """Return the scores of a model on the own test data of each site that replies."""
+        nodes = self.registry.find(sorted(self.registry.infos), self.patience)
+        found = {c: scores[OWN_TEST] for c, scores in self._scores(state, nodes, (OWN_TEST,))}
+        return [SiteScores.of(client, found[client]) for client in sorted(found)]
 
     def _reset_state_rounds(self, number: int) -> None:
         """Let every attempt at a round start from the client states that the round began with."""
@@ -201,19 +210,22 @@ class FlowerEngine:
         return found
 
     def _scores(
-        self, state: ModelState, nodes: dict[int, int]
+        self, state: ModelState, nodes: dict[int, int], expected: Sequence[str] = SCORED
     ) -> Iterator[tuple[int, dict[str, Scores]]]:
         assert self.registry.outline is not None
         classes = len(self.registry.outline.classes)
         contents = dict.fromkeys(nodes.values(), RecordDict({STATE: pack_state(state)}))
         clients = {node: client for client, node in nodes.items()}
         for node, outcome in self.transport.send_and_receive(
-            "evaluate", contents, self.defense.deadline, "scoring"
+            "evaluate" if expected is SCORED else "evaluate.own",
+            contents,
+            self.defense.deadline,
+            "scoring",
         ):
             try:
                 if isinstance(outcome, Failure):
                     raise ReplyError(outcome.reason)
-                yield clients[node], unpack_scores(outcome, classes)
+                yield clients[node], unpack_scores(outcome, classes, expected)
             except ReplyError as error:
                 log.warning("scores of client %d are left out: %s", clients[node], error)
 

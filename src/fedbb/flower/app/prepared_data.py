@@ -35,7 +35,7 @@ from fedbb.partition.registry import Rule
 from fedbb.recipes.check import check_data, check_recipe
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import ClientInfo, Task
-from fedbb.runs.federation import prepare
+from fedbb.runs.federation import OWN_TEST, prepare
 from fedbb.training.local import ClientDataset
 
 log = logging.getLogger("fedbb")
@@ -54,7 +54,10 @@ ABANDONED_SECONDS = 3600.0
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """One client's training data, the examples on which it scores models, and its client info."""
+    """One client's training data, the examples on which it scores models, and its client info.
+
+    `scored` has its own test data too, if it keeps some.
+    """
 
     train: ClientDataset
     scored: Mapping[str, Examples]
@@ -98,7 +101,11 @@ def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
     train = ClientDataset(federation.dataset, parts[place])
     counts = train.counts
     info = ClientInfo(settings.client, counts.samples, method.weighting.measure(counts))
-    return ClientData(train, federation.scored, info)
+    scored = dict(federation.scored)
+    if federation.own_test is not None:
+        rows = np.flatnonzero(federation.own_test.owners == place)
+        scored[OWN_TEST] = federation.own_test.examples.take(rows)
+    return ClientData(train, scored, info)
 
 
 def _undivided(recipe: Recipe) -> Recipe:

@@ -7,7 +7,7 @@ every failure is a ReplyError.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, TypeVar
@@ -295,14 +295,17 @@ def pack_scores(scores: Mapping[str, Scores]) -> RecordDict:
     return content
 
 
-def unpack_scores(content: RecordDict, classes: int) -> dict[str, Scores]:
+def unpack_scores(
+    content: RecordDict, classes: int, expected: Sequence[str] = SCORED
+) -> dict[str, Scores]:
     """Return the scores in a message; each is in [0, 1], or NaN where it is undefined.
 
-    The number of classes behind each mean is left empty; `pool_scores` fills it in.
+    The number of classes behind each mean is left empty; `pool_scores` fills it in. Of the names
+    that are `expected`, the first must be there.
     """
-    names = [name for name in SCORED if f"{FACTS}.{name}" in content]
-    if "test" not in names:
-        raise ReplyError("scores: there are none on test data")
+    names = [name for name in expected if f"{FACTS}.{name}" in content]
+    if expected[0] not in names:
+        raise ReplyError(f"scores: there are none on {expected[0].replace('_', ' ')} data")
     return {name: _scores(content, name, classes) for name in names}
 
 

@@ -29,16 +29,17 @@ from fedbb.methods import Method
 from fedbb.models.base import classifier_name
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, LabelCounts, RunFacts
+from fedbb.records import ClientInfo, LabelCounts, ModelState, RunFacts
 from fedbb.rounds.loop import Score
 from fedbb.rounds.round import PlainRound, accept_all
 from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.federation import prepare
+from fedbb.runs.final_scores import FinalScorer, ModelScores, check_evaluation
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.metadata import model_info_of
 from fedbb.runs.model_info import ModelInfo
 from fedbb.runs.runner import check_resume, go_on
-from fedbb.runs.runtime import RunRuntime, local_config_of, network_of
+from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
@@ -85,6 +86,10 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
         )
         private = _open_private(settings, method, registry) if registry.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
+        if own is None and recipe.evaluation.threshold is not None:
+            raise RunError(
+                'evaluation.threshold needs validation data at the server: score = "server"'
+            )
         if own is not None:
             registry.outline = outline_of(own.dataset)
         if folder.is_run():
@@ -117,11 +122,17 @@ class OwnData:
     dataset: Dataset
     scored: dict[str, Examples]
     clients: int
+    final: FinalScorer
 
 
 def _check(recipe: Recipe) -> Method:
     if recipe.engine == "central":
         raise RunError('engine = "central" trains in one place; it has no sites')
+    if recipe.evaluation.logit_adjustment:
+        raise RunError(
+            "evaluation.logit_adjustment needs the label counts of all clients in sum, and on "
+            "Flower they never leave a site; use it in a simulation"
+        )
     check_named_code(recipe, _allowed_code())
     return check_recipe(recipe, allow_code=_allowed_code())
 
@@ -155,8 +166,15 @@ def _hide(
 
 
 def _own_data(recipe: Recipe) -> OwnData:
-    federation = prepare(recipe)
-    return OwnData(federation.dataset, federation.scored, len(federation.partition.clients))
+    # Sites score on their own test data themselves.
+    federation = replace(prepare(recipe), own_test=None)
+    check_evaluation(recipe, federation)
+    return OwnData(
+        federation.dataset,
+        federation.scored,
+        len(federation.partition.clients),
+        FinalScorer.of(recipe, federation),
+    )
 
 
 def _resume(folder: RunFolder, settings: RunSettings, registry: NodeRegistry) -> RunMetadata:
@@ -275,9 +293,17 @@ def _open_runtime(
     dataset = dataset_of(metadata.outline) if own is None else own.dataset
     model = network_of(recipe, method, dataset, allow_code=_allowed_code())
     score: Score = engine.score
+    score_fully: ScoreFully | None = None
     if own is not None:
         batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
-        score = Scorer(model, dataset, own.scored, batch, device)
+        scorer = score = Scorer(model, dataset, own.scored, batch, device)
+        final = own.final
+
+        def score_fully(number: int, state: ModelState) -> ModelScores:
+            return final(number, scorer.outputs(state))
+
+    if recipe.data.own_test > 0:
+        score_fully = _with_sites(engine, score_fully)
     facts = RunFacts(
         dataset.task,
         len(dataset.classes),
@@ -296,7 +322,17 @@ def _open_runtime(
         validate=accept_all,
         server_steps=ServerSteps(method.server, facts, metadata.measured),
     )
-    return RunRuntime(plain, score, snapshot(model), engine.state_rounds)
+    return RunRuntime(plain, score, snapshot(model), engine.state_rounds, score_fully=score_fully)
+
+
+def _with_sites(engine: FlowerEngine, score: ScoreFully | None) -> ScoreFully:
+    """Return full scores with those that the sites compute on their own test data."""
+
+    def score_all(number: int, state: ModelState) -> ModelScores:
+        scores = ModelScores(number, None) if score is None else score(number, state)
+        return replace(scores, sites=tuple(engine.score_sites(state)))
+
+    return score_all
 
 
 def _measures(weighting: Weighting) -> bool:

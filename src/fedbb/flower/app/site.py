@@ -35,6 +35,7 @@ from fedbb.records import (
 )
 from fedbb.rounds.server_steps import measure_counts
 from fedbb.runs.checkpoint import ClientStateFiles
+from fedbb.runs.federation import OWN_TEST
 from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import ClientStateStore
 from fedbb.state import flatten_client_state, unflatten_client_state
@@ -129,8 +130,22 @@ class Site:
         return Trained(update, kept=True, lost=lost)
 
     def score(self, state: ModelState) -> dict[str, Scores]:
-        """Return the scores of a model on the examples this site holds back."""
-        examples = {name: part for name, part in self.data.scored.items() if len(part)}
+        """Return the scores of a model on test and validation data."""
+        held = self.data.scored.items()
+        return self._score({n: part for n, part in held if len(part) and n != OWN_TEST}, state)
+
+    def score_own(self, state: ModelState) -> dict[str, Scores]:
+        """Return the scores of a model on what this site keeps of its own data for tests.
+
+        Raises:
+            RunError: It keeps none.
+        """
+        part = self.data.scored.get(OWN_TEST)
+        if part is None or not len(part):
+            raise RunError("this site keeps no test data of its own")
+        return self._score({OWN_TEST: part}, state)
+
+    def _score(self, examples: dict[str, Examples], state: ModelState) -> dict[str, Scores]:
         model = self._network()
         batch = self.recipe.evaluation.batch_size
         return Scorer(model, self.dataset, examples, batch, self.config.device)(state)

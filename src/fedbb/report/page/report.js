@@ -87,7 +87,10 @@
     for (const one of tables) {
       one.node.id = `table-${one.name}`;
       const note = one.note ? make("p", { class: "note" }, one.note) : "";
-      byId("tables").append(one.name === "runs" ? folded(`All ${plural(one.size, "run")}`, one.size, one.node) : one.node, note);
+      const whole = one.name === "runs" ? folded(`All ${plural(one.size, "run")}`, one.size, one.node)
+        : one.name === "full" ? folded("Further scores: specificity, precision, calibration", FOLDED + 1, make("div", {}, one.node, note))
+        : one.node;
+      byId("tables").append(whole, one.name === "full" ? "" : note);
     }
   };
 
@@ -230,11 +233,16 @@
     return unfold(`All ${found.names.length} classes: ${found.metric} in points`, () => [table({ head, rows: rows() }).node]);
   };
 
+  const scoreDetails = (one) => one.details.length === 0 ? null
+    : unfold("All scores of the first run of each method: classes, intervals, confusion, sites", () =>
+      one.details.map((run) => unfold(run.name, () => run.tables.flatMap((found) =>
+        [table(found).node, found.note ? make("p", { class: "note" }, found.note) : ""]))));
+
   const comparison = (one, index) => {
     const figures = make("div", { class: "figures" });
     const title = make("h2", { id: `comparison-${index}-title` }, one.title);
     const node = make("section", { id: `comparison-${index}`, "aria-labelledby": title.id }, title,
-      make("p", { class: "muted" }, one.setting), paragraphs(one.verdict), figures, classTable(one),
+      make("p", { class: "muted" }, one.setting), paragraphs(one.verdict), figures, classTable(one), scoreDetails(one),
       one.remarks.length ? [make("h3", {}, "Notes on the partition"), paragraphs(one.remarks)] : null);
     later(figures, () => figures.append(...[curvesFigure, classesFigure, costFigure, weightsFigure,
       clientsFigure, partitionFigure].map((build) => build(one)).filter(Boolean)));

@@ -26,6 +26,7 @@ from fedbb.report.results import (
     scores_by_round,
     summary_of,
 )
+from fedbb.report.score_tables import all_tables
 from fedbb.report.statistics import class_order, spread_columns, spread_of, subtract_by_seed
 from fedbb.report.text import (
     TASK_METRICS,
@@ -93,8 +94,22 @@ def _comparison(part: MethodComparison) -> dict[str, Any]:
         "remarks": diagnostics(comparison),
         "metric": metric_title(comparison.metric),
         "methods": [method.label for method in comparison.methods],
+        "details": score_details(comparison),
         **figure_data(comparison),
     }
+
+
+def score_details(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return all scores of the first run of each method, as tables."""
+    firsts = [(method.label, method.runs[0]) for method in comparison.methods]
+    return [
+        {
+            "name": f"{label}, seed {run.recipe.seed}",
+            "tables": [to_page(table) for table in all_tables(run.scores["final"])],
+        }
+        for label, run in firsts
+        if run.scores
+    ]
 
 
 def setting(comparison: Comparison) -> str:

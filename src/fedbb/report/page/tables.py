@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedbb._util.table import UNDEFINED, Cell, Column, Entry, Table, make_table, number_cell
+from fedbb.evaluation.sites import spread_over_sites
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.method_comparison import MethodComparison, MethodDifference, MethodScore
 from fedbb.report.results import RunResult, class_counts, score_on_test, summary_of
+from fedbb.report.score_tables import AS_NUMBERS, SHORT_TITLES
 from fedbb.report.statistics import Spread, head_and_tail, spread_columns, spread_of
-from fedbb.report.text import interval_text, metric_title, score_text, signed
+from fedbb.report.text import interval_text, metric_title, score_text, signed, spread_text
+from fedbb.runs.final_scores import ModelScores
 
 BLANK = Cell(UNDEFINED)
 
@@ -27,6 +30,8 @@ def report_tables(parts: Sequence[MethodComparison]) -> dict[str, Table]:
         "final": final_scores(parts),
         "differences": differences(parts),
         "fairness": fairness_table(parts),
+        "sites": sites_table(parts),
+        "full": full_scores(parts),
         "best": best_scores(parts),
         "runs": run_table(parts),
     }
@@ -99,6 +104,71 @@ def fairness_table(parts: Sequence[MethodComparison]) -> Table:
     )
     rest = ("tail third", "worst client", "SD over clients")
     return make_table((*head, *rest), rows, "Fairness after the last round", words=3, note=note)
+
+
+FULL = ("recall", "specificity", "precision", "auroc", "average_precision", "brier", "ece")
+
+
+def full_scores(parts: Sequence[MethodComparison]) -> Table:
+    """Return further means over classes of the final model as it decides; mean over seeds."""
+    rows: list[tuple[Entry, ...]] = []
+    for part, method, found in _scored(parts):
+        reports = [scores.decided for scores in found if scores.decided is not None]
+        if not reports:
+            continue
+        cells = (
+            _figure_cell(name, spread_of(report.macro[name] for report in reports)) for name in FULL
+        )
+        enough = spread_of(report.macro_min_cases["balanced_accuracy"] for report in reports)
+        adjusted = any(scores.operating_point is not None for scores in found)
+        rows.append(
+            (
+                *(part.comparison.title, method.label, "operating point" if adjusted else "plain"),
+                *cells,
+                _figure_cell("balanced_accuracy", enough),
+                len(reports),
+            )
+        )
+    titles = (SHORT_TITLES[name] for name in FULL)
+    head = ("data", "method", "decisions", *titles, "balanced, classes with enough cases", "seeds")
+    note = (
+        "Means over classes, in points but for Brier score and expected calibration error (ECE), "
+        "of which 0 is best. Enough cases: at least evaluation.min_cases in the test data."
+    )
+    return make_table(head, rows, "Further test scores of the final model", words=3, note=note)
+
+
+def sites_table(parts: Sequence[MethodComparison]) -> Table:
+    """Return how evenly the final model serves the sites, measured on their own test data."""
+    rows: list[tuple[Entry, ...]] = []
+    for part, method, found in _scored(parts):
+        metric = part.comparison.metric
+        spreads = [spread_over_sites(scores.sites, metric) for scores in found]
+        known = [spread for spread in spreads if spread is not None]
+        if known:
+            figures = ("mean", "std", "worst", "worst_tenth")
+            cells = (score_cell(spread_of(getattr(one, key) for one in known)) for key in figures)
+            names = (part.comparison.title, method.label, metric_title(metric))
+            rows.append((*names, *cells, known[0].sites, len(known)))
+    head = ("data", "method", "metric", "mean", "SD over sites", "worst site", "worst tenth")
+    note = "Worst tenth: mean of the lowest tenth of the sites, at least one. Means over seeds."
+    caption = "Scores at the sites, each on its own test data"
+    return make_table((*head, "sites", "seeds"), rows, caption, words=3, note=note)
+
+
+def _scored(
+    parts: Sequence[MethodComparison],
+) -> Iterator[tuple[MethodComparison, MethodRuns, list[ModelScores]]]:
+    """Yield each method with the full scores of its runs' final models."""
+    for part in parts:
+        for method in part.comparison.methods:
+            yield part, method, [run.scores["final"] for run in method.runs if run.scores]
+
+
+def _figure_cell(name: str, spread: Spread) -> Cell:
+    if name not in AS_NUMBERS:
+        return score_cell(spread)
+    return number_cell(spread.mean, spread_text(spread, 3))
 
 
 def run_table(parts: Sequence[MethodComparison]) -> Table:

@@ -178,6 +178,15 @@ METHOD_MARKS = {
     "fedadagrad": Mark(SKY, (7, 1, 0), ":"),
     "scaffold": Mark(ORANGE, (9, 1, 0), "-"),
     "feddyn": Mark(ORANGE, (10, 1, 0), "-."),
+    "bsm": Mark(VERMILION, (8, 1, 0), "-."),
+    "fedrs": Mark(VERMILION, (3, 2, 0), ":"),
+    "fedir": Mark(PURPLE, (4, 2, 0), "-"),
+    "fedvc": Mark(PURPLE, (5, 2, 0), "--"),
+    "feddecorr": Mark(GREEN, (6, 2, 0), "-."),
+    "fed-rod": Mark(SKY, (7, 2, 0), "-"),
+    "climb": Mark(INK, (8, 2, 0), "-"),
+    "creff": Mark(MUTED, (7, 0, 0), "-"),
+    "ccvr": Mark(MUTED, (9, 0, 0), "--"),
 }
 SPARE_MARKS = (
     Mark(MUTED, "*", "-"),

@@ -53,6 +53,7 @@ class Pool:
     Args:
         engine: the engine to parallelize; its store must be one that several processes can use.
         scored: the examples that states are scored on, by name.
+        further: examples that only `outputs` is asked for.
         batch_size: the number of examples per forward pass in scoring.
         workers: the number of worker processes; None: as many as the machine has room for.
     """
@@ -62,6 +63,7 @@ class Pool:
         engine: Inline,
         scored: Mapping[str, Examples],
         *,
+        further: Mapping[str, Examples] | None = None,
         batch_size: int = 256,
         workers: int | None = None,
     ) -> None:
@@ -69,8 +71,10 @@ class Pool:
         self.classifier = engine.classifier
         self.batch_size = batch_size
         self.workers = workers or worker_count(engine.local)
-        self._labels = {name: part.labels for name, part in scored.items()}
-        self._block = share_data(engine.clients, scored)
+        held = {**scored, **(further or {})}
+        self._labels = {name: part.labels for name, part in held.items()}
+        self._scored = tuple(scored)
+        self._block = share_data(engine.clients, held)
         setup = TrainingSetup(
             model=engine.model,
             method=engine.method,
@@ -120,8 +124,12 @@ class Pool:
         task = self.clients[0].dataset.task
         return {
             name: score_logits(logits, self._labels[name], task)
-            for name, logits in self._predict(state).items()
+            for name, logits in self._predict(state, self._scored).items()
         }
+
+    def outputs(self, state: ModelState) -> dict[str, FloatArray]:
+        """Return the logits (N, C) of this state for every set of examples."""
+        return self._predict(state, tuple(self._labels))
 
     def close(self) -> None:
         """End the workers."""
@@ -156,8 +164,8 @@ class Pool:
             self.state_rounds[job.client] = job.round
         return update
 
-    def _predict(self, state: ModelState) -> dict[str, FloatArray]:
-        tasks = [task for name in self._labels for task in self._cut(name)]
+    def _predict(self, state: ModelState, names: Sequence[str]) -> dict[str, FloatArray]:
+        tasks = [task for name in names for task in self._cut(name)]
         parts: list[FloatArray | None] = [None] * len(tasks)
         for number, result in self._results(tasks, state):
             parts[number] = unpack(result)
@@ -169,7 +177,7 @@ class Pool:
                     if task.part == name and part is not None
                 ]
             )
-            for name in self._labels
+            for name in names
         }
 
     def _cut(self, name: str) -> list[PredictTask]:
