@@ -103,9 +103,16 @@ def check(mutants, sources, root=ROOT):
         faults += [
             f"mutant {mutant.number}: there is no {test}"
             for test in mutant.tests
-            if not (root / "tests" / test.split("::")[0]).exists()
+            if not has_test(root / "tests", test)
         ]
     return faults
+
+
+def has_test(folder, name):
+    """Tell whether there is a test of this name: a folder, a file, or a function of a file."""
+    path, _, function = name.partition("::")
+    file = folder / path
+    return file.exists() and (not function or f"def {function}(" in file.read_text("utf-8"))
 
 
 def read_sources(root):

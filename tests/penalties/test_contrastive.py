@@ -48,6 +48,17 @@ def test_equal_models_give_ln_two_and_no_gradient():
     assert all(p.grad is None or p.grad.abs().max() < 1e-6 for p in model.parameters())
 
 
+def test_features_are_pulled_to_the_global_model_and_pushed_from_the_clients_previous_one():
+    model, start, previous = (toy_network(seed) for seed in range(3))
+    images = torch.randn(6, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    anchors = Anchors(model, snapshot(start), snapshot(previous))
+    own = model(images)
+    value = Contrastive(mu=3.0, temperature=0.7).bind(anchors)(Step(images, own, 0.0))
+    near, far = (network.eval()(images).embedding for network in (start, previous))
+    expected = 3.0 * slow_contrast(*(part.tolist() for part in (own.embedding, near, far)), 0.7)
+    assert value.item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_the_gradient_goes_through_the_trained_network_alone():
     model, other = toy_network(0), toy_network(1)
     start, previous = snapshot(toy_network(2)), snapshot(other)
