@@ -1,7 +1,5 @@
 """Positive Negative Balanced loss: Eq. 6 for multi-label, Eq. 8 for multi-class."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, Self, get_args

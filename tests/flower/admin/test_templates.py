@@ -38,7 +38,8 @@ def test_the_app_takes_every_setting_of_a_run(folder):
     settings = pytest.importorskip("fedbb.flower.app.settings")
     told = tomllib.loads((folder.app / "pyproject.toml").read_text())
     config = told["tool"]["flwr"]["app"]["config"]
-    assert list(config) == list(settings.RunSettings.__dataclass_fields__)
+    named = [name.replace("-", "_") for name in config]
+    assert named == list(settings.RunSettings.__dataclass_fields__)
     assert config["score"] == settings.RunSettings.score
     assert config["wait"] == settings.RunSettings.wait
     assert config["sites"] == settings.RunSettings.sites
