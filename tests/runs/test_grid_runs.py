@@ -16,10 +16,7 @@ from helpers.small_run import small_recipe, small_values
 
 PAIRS = [*BASES, *BALANCING, *("+".join(pair) for pair in product(BASES, BALANCING))]
 TASKS = [
-    (name, str(task))
-    for name in PAIRS
-    for task in Task
-    if build_method(name, {}).loss.supports(task)
+    (name, str(task)) for name in PAIRS for task in Task if build_method(name, {}).supports(task)
 ]
 
 

@@ -85,7 +85,7 @@ def _describe(name: str) -> dict[str, Any]:
         "statistics": [_name(statistic) for statistic in method.statistics],
         "server": [_name(step) for step in method.server],
         "server_sees": SEEN[_visibility(method)],
-        "tasks": [str(task) for task in Task if method.loss.supports(task)],
+        "tasks": [str(task) for task in Task if method.supports(task)],
         "cost": _cost(method),
         "options": hyper_parameters(name),
     }

@@ -46,7 +46,7 @@ def check_privacy(recipe: Recipe, method: Method) -> None:
         )
     need_libraries(recipe.privacy)
     check_linear(method.merge)
-    _check_parts(recipe.privacy, method)
+    check_parts(recipe.privacy, method)
     if recipe.data.partition.clients is not None:
         check_members(recipe, method, recipe.data.partition.clients)
 
@@ -67,7 +67,7 @@ def check_dp(recipe: Recipe, method: Method) -> None:
         )
 
 
-def _check_parts(privacy: str, method: Method) -> None:
+def check_parts(privacy: str, method: Method) -> None:
     """Refuse a method with a part for which sums in the rounds do not suffice, by its name."""
     part = method.needs_to_see(Visibility.SUMS)
     if part is not None:

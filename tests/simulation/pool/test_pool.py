@@ -70,7 +70,7 @@ SUITED = [
     )
     for name in METHODS
     for task in Task
-    if build_method(name, {}).loss.supports(task)
+    if build_method(name, {}).supports(task)
 ]
 
 
