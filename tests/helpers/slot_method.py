@@ -142,7 +142,12 @@ class All(ServerStep):
         return {**state, "shift": shift}, turn.merged
 
     def serve(self, state, model):
-        bias = next(name for name in reversed(model.params) if name.endswith("bias"))
+        shape = state["shift"].shape  # the order of parameters differs by engine
+        bias = next(
+            name
+            for name, tensor in model.params.items()
+            if name.endswith("bias") and tensor.shape == shape
+        )
         served = model.params[bias] + 0.1 * state["shift"] - state["shares"].log()
         return ModelState({**model.params, bias: served}, model.buffers)
 
