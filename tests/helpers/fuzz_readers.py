@@ -205,7 +205,7 @@ def flower_readers():
     from fedbb.records import ClientInfo, ClientUpdate, Task
     from fedbb.training.config import TrainJob
 
-    outline = serde.Outline("x", Task.MULTICLASS, ("a", "b"), 1, "versions", (1, 4, 4), False)
+    outline = serde.Outline("x", Task.MULTICLASS, ("a", "b"), 1, "versions", (1, 4, 4), "uint8")
     request = serde.TrainRequest(TrainJob(0, 1, 0, STATE), 1, "run", None)
     update = ClientUpdate(0, STATE, 3, 3.0, 0.5, 0.1)
     packed = {
