@@ -39,8 +39,10 @@ from fedbb.methods.registry import BASES as BASES
 from fedbb.methods.registry import METHODS, build_method, hyper_parameters
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, feddyn, fedyogi, scaffold
 from fedbb.penalties.alignment import Alignment
+from fedbb.penalties.base import BoundPenalty
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
+from fedbb.records import ModelState
 from fedbb.sampling import Sampling
 from fedbb.statistics.base import Statistic
 
@@ -48,10 +50,12 @@ __all__ = [
     "HEADS",
     "METHODS",
     "Alignment",
+    "BoundPenalty",
     "BySamples",
     "ClientBalanced",
     "Contrastive",
     "Method",
+    "ModelState",
     "Proximal",
     "Sampling",
     "ServerStep",
