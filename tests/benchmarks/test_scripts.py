@@ -57,6 +57,7 @@ def test_steps_compare_both_tasks(tmp_path):
         assert measured["step_microseconds"] > measured["loss_alone_microseconds"]["pnb"] > 0
 
 
+@pytest.mark.slow
 def test_bf16_is_compared_with_float32(tmp_path):
     run("precision", "--models", "small-cnn", "--pairs", "2", "--out", str(tmp_path))
     result = read(tmp_path, "precision")
@@ -75,6 +76,7 @@ def test_growth_tells_time_and_memory_of_every_case(tmp_path):
     assert all(case["peak"]["median"] > 0.05 for case in result["clients"] + result["samples"])
 
 
+@pytest.mark.slow
 def test_a_framework_run_is_timed_watched_and_proved(tmp_path):
     tiny = ["--clients", "2", "--images", "40", "--repeats", "0", "--rounds", "2"]
     run("frameworks", "--peers", "bare loop", *tiny, "--out", str(tmp_path))
