@@ -34,7 +34,7 @@ def federation(tmp_path_factory):
 
 
 def flower_place(number):
-    """What Flower's own examples are told of a node, beside what ours are."""
+    """What Flower's own examples get to know about a node, beside what ours do."""
     return {"partition-id": number, "num-partitions": 3}
 
 
