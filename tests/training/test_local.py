@@ -74,6 +74,26 @@ def test_a_samples_augmentation_does_not_depend_on_the_batch_size():
     assert not torch.equal(small, plain)
 
 
+def drawn(job=JOB, number=0):
+    """Return the augmented images of an epoch in an order of their own: equal images all."""
+    inputs = np.repeat(DATASET.train.inputs[:1], 40, axis=0)
+    alike = replace(DATASET, train=replace(DATASET.train, inputs=inputs, labels=LABELS))
+    client = ClientDataset(alike, np.arange(40))
+    shown = torch.cat([images for images, _ in batches(client, job, LocalConfig(), number)])
+    return sorted(shown.flatten(1).tolist())
+
+
+LABELS = DATASET.train.labels[:40]
+
+
+def test_augmentation_depends_on_seed_round_client_and_epoch():
+    others = [
+        drawn(replace(JOB, **change)) for change in ({"round": 4}, {"client": 1}, {"seed": 5})
+    ]
+    assert drawn() == drawn()
+    assert drawn() not in [*others, drawn(number=1)]
+
+
 def test_labels_are_counted_once_for_all_clients(monkeypatch):
     calls = []
     for name in ("count_groups", "count_labels"):
@@ -176,6 +196,16 @@ def test_training_equals_a_loop_written_by_hand(case, clip):
     assert equal_states(update.state, snapshot(model))
     assert update.steps == len(losses) == 2 * 3
     assert update.train_loss == pytest.approx(np.mean(losses))
+
+
+def test_a_penalty_is_added_to_the_loss():
+    """At the global model FedProx's penalty has no gradient, so one step is one of FedAvg."""
+    one_step = LocalConfig(epochs=1, batch_size=100, lr=0.1)
+    plain, beside = train(fedavg(), plan=one_step), train(fedprox(mu=10.0), plan=one_step)
+    assert equal_states(beside.state, plain.state)
+    assert beside.train_loss == plain.train_loss
+    several = train(fedavg(), plan=PLAN), train(fedprox(mu=10.0), plan=PLAN)
+    assert not equal_states(several[0].state, several[1].state)
 
 
 @pytest.mark.parametrize(("own", "given"), [(0.05, None), (0.05, 3.0), (3.0, 0.05)])

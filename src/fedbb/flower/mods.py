@@ -72,7 +72,8 @@ def _count(labels: LabelCounts | Values, classes: int | None) -> LabelCounts:
         return count_labels(array, Task.MULTILABEL, array.shape[1])
     if classes is None:
         raise ValueError(
-            "report_label_statistics needs classes=…: class numbers alone do not say how many classes there are"
+            "report_label_statistics needs classes=…: class numbers alone do not say how many "
+            "classes there are"
         )
     return count_labels(array, Task.MULTICLASS, classes)
 
