@@ -18,7 +18,7 @@ from fedbb.models.base import NetworkModule, Outputs
 from fedbb.records import ClientState, Task
 from fedbb.rounds.replies import expected_steps
 from fedbb.state import restore, snapshot
-from fedbb.training.config import LocalConfig, LRSchedule, TrainJob
+from fedbb.training.config import CentralConfig, LocalConfig, LRSchedule, TrainJob
 from fedbb.training.local import ClientDataset, batches, make_client_datasets, train_client
 from helpers.toy import drop_rows, equal_states, toy_dataset, toy_network, toy_shares
 
@@ -224,6 +224,30 @@ def test_an_optimizer_starts_anew_in_every_round(optimizer):
     assert kept == ClientState()
     again, _ = train_client(model, toy_shares(dataset)[1], job, fedavg(), plan, kept)
     assert equal_states(update.state, again.state)
+
+
+def test_central_training_goes_on_with_the_optimizer_that_it_kept():
+    share, model = toy_shares(toy_dataset())[1], Plain()
+    plan = CentralConfig(epochs=1, batch_size=100, lr=0.1, momentum=0.9)
+    job = TrainJob(1, 1, 0, snapshot(model))
+    _, kept = train_client(model, share, job, fedavg(), plan)
+    anew, _ = train_client(model, share, job, fedavg(), plan)
+    on, _ = train_client(model, share, job, fedavg(), plan, kept)
+    # v ← 0.9·v + g: from the same model and images the second step is 1.9 times the first.
+    for name, start in job.state.params.items():
+        step = anew.state.params[name] - start
+        assert torch.allclose(on.state.params[name] - start, 1.9 * step, rtol=1e-4, atol=1e-7)
+        assert step.abs().max() > 1e-4
+
+
+def test_training_is_in_training_mode_whatever_the_model_did_before():
+    dropout = nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.BatchNorm1d(3), nn.Dropout())
+    state = snapshot(dropout)
+    share, job = toy_shares(toy_dataset())[1], TrainJob(1, 1, 0, state)
+    first, _ = train_client(dropout.train(), share, job, fedavg(), PLAN)
+    second, _ = train_client(dropout.eval(), share, job, fedavg(), PLAN)
+    assert equal_states(first.state, second.state)
+    assert not torch.equal(first.state.buffers["2.running_mean"], state.buffers["2.running_mean"])
 
 
 def test_a_method_for_sgd_refuses_adam_before_it_trains():
