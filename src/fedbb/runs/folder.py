@@ -359,7 +359,7 @@ def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
 
 
 @dataclass(frozen=True)
-class MemoryStore:
+class TemporaryStore:
     """What a run without a folder keeps: nothing but the clients' states, while it lasts.
 
     Attributes:
@@ -401,7 +401,7 @@ class MemoryStore:
 @contextmanager
 def open_store(
     recipe: Recipe, path: Path | None, workers: int
-) -> Iterator[RunFolder | MemoryStore]:
+) -> Iterator[RunFolder | TemporaryStore]:
     """Open what keeps a run: its folder, or memory.
 
     Without a folder, temporary files hold what worker processes share, and what the parties of a
@@ -418,11 +418,11 @@ def open_store(
     states = STATES if recipe.privacy == "none" else PRIVATE_STATES
     with ExitStack() as stack:
         if path is None and recipe.privacy == "none" and not workers:
-            yield MemoryStore(InMemoryStore())
+            yield TemporaryStore(InMemoryStore())
         elif path is None:
             path = Path(stack.enter_context(TemporaryDirectory()))
             if recipe.privacy == "none":
-                yield MemoryStore(ClientStateFiles(path))
+                yield TemporaryStore(ClientStateFiles(path))
             else:
                 yield stack.enter_context(hold(path / "run", states=states))
         else:
