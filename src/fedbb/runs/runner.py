@@ -26,7 +26,7 @@ from fedbb.rounds.server_steps import measure_counts
 from fedbb.runs.checkpoint import Checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
 from fedbb.runs.final_scores import ModelScores, check_evaluation
-from fedbb.runs.folder import TemporaryStore, Record, RunFolder, check_foreign, open_store
+from fedbb.runs.folder import Record, RunFolder, TemporaryStore, check_foreign, open_store
 from fedbb.runs.metadata import (
     ENVIRONMENT,
     PARTITION,
