@@ -107,6 +107,12 @@ def test_expected_steps_are_those_that_training_takes(samples, plan):
     assert expected_steps(samples, plan) == taken
 
 
+@pytest.mark.parametrize("count", [2**53, -(2**53), 2**62])
+def test_an_integer_that_is_not_exact_as_a_float_is_refused(count):
+    refuse(reply(with_entry(COUNT, np.array(count))), f"num_batches_tracked counts to {2**53}")
+    assert check_reply(reply(with_entry(COUNT, np.array(2**53 - 1))), EXPECTED)
+
+
 def test_a_client_without_samples_takes_no_steps():
     assert expected_steps(0, CONFIG) == 0
 
