@@ -334,8 +334,8 @@ def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
     Raises:
         RunError: The folder cannot be written, or another process uses it.
     """
-    is_new = not path.exists()
     try:
+        is_new = not path.exists()  # refused too where the folder above cannot be searched
         for inner in ("checkpoints", states):
             (path / inner).mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / LOCK)
@@ -431,9 +431,12 @@ def open_store(
 
 def check_foreign(path: Path) -> None:
     """Refuse a folder that holds anything that is not a run's."""
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file; a run needs a folder")
-    names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+    try:
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path} is a file; a run needs a folder")
+        names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
     known = {name for name in names if name in (*FILES, *FURTHER) or name.endswith(TEMPORARY)}
     foreign = sorted(names - known)
     if foreign:
