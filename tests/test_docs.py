@@ -207,7 +207,6 @@ UNSUITED = [
     {"local": {"optimizer": "adam"}, "method": {"name": "fednova"}},
     {"rounds": {"patience": 3}},
     {"privacy": "masked", "data": {"name": "digits", "own_test": 0.25}},
-    {"privacy": "masked", "evaluation": {"logit_adjustment": True}},
     {"method": {"name": "fedlc+moon"}},
 ]
 

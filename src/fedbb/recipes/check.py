@@ -170,11 +170,6 @@ def _check_scores(recipe: Recipe) -> None:
                 f'data.own_test and privacy = "{recipe.privacy}" exclude each other: nobody may '
                 "see how the model performs for a single client"
             )
-    if recipe.evaluation.logit_adjustment and recipe.privacy != "none":
-        raise RecipeError(
-            f'evaluation.logit_adjustment and privacy = "{recipe.privacy}" exclude each other: the '
-            "sum of the clients' label counts is not part of what they agreed to sum"
-        )
 
 
 def _check_defense(recipe: Recipe) -> None:

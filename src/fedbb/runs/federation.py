@@ -240,12 +240,11 @@ def _prepare_inputs(dataset: Dataset, spec: DataSpec) -> Dataset:
         dataset = replace(dataset, mean=(), std=())
     elif spec.normalize == "training":
         dataset = dataset.normalized()
-    if spec.crop is None and spec.flip is None:
+    asked = {key: getattr(spec, key) for key in ("crop", "flip", "padding")}
+    given = {key: value for key, value in asked.items() if value is not None}
+    if not given:
         return dataset
-    own = dataset.augmentation
-    crop = own.crop if spec.crop is None else spec.crop
-    flip = own.flip if spec.flip is None else spec.flip
-    return check_dataset(replace(dataset, augmentation=replace(own, crop=crop, flip=flip)))
+    return check_dataset(replace(dataset, augmentation=replace(dataset.augmentation, **given)))
 
 
 def _notes(counts: list[LabelCounts], dataset: Dataset, method: Method) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from fedbb.records import ModelState
-from fedbb.secagg.cbr import Agreement, Sums
+from fedbb.secagg.cbr import Agreement, Sums, plain_sums
 from fedbb.secagg.protocol.canonical import canonical_json
 from fedbb.state import digest
 
@@ -47,7 +47,7 @@ def view_digest(
         "recipe": agreement.recipe,
         "terms": [terms.gamma, terms.floor, terms.bits],
         "bounds": [bounds.max_weight, bounds.max_norm],
-        "sums": None if sums is None else [sums.samples, sums.evenness, list(sums.clients)],
+        "sums": None if sums is None else plain_sums(sums),
         "model": model,
         "state_rounds": sorted((state_rounds or {}).items()),
         "broadcast": {

@@ -45,14 +45,26 @@ def is_close(one, two):
     )
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedbb", "fednova", "moon+fedbb", "scaffold"])
-def test_a_private_run_gives_the_bits_of_the_simulated_one(method, tmp_path):
-    recipe = private_recipe(tmp_path, method={"name": method})
+@pytest.mark.parametrize(
+    ("method", "evaluation"),
+    [
+        ("fedavg", {"logit_adjustment": 0.5, "bootstrap": 10}),
+        ("fedbb", {}),
+        ("fednova", {}),
+        ("moon+fedbb", {}),
+        ("scaffold", {}),
+        ("fedir", {}),
+    ],
+)
+def test_a_private_run_gives_the_bits_of_the_simulated_one(method, evaluation, tmp_path):
+    recipe = private_recipe(tmp_path, method={"name": method}, evaluation=evaluation)
     simulated, records = finish(recipe, tmp_path / "simulated")
     federation = enrolled(recipe, tmp_path)
     summary, ours = private_run(recipe, tmp_path / "flower", federation)
     assert summary == simulated
     assert without_seconds(ours) == without_seconds(records)
+    scores = [RunFolder(tmp_path / n).read_json("scores.json") for n in ("flower", "simulated")]
+    assert scores[0] == scores[1]
 
 
 def test_statistics_under_bfv_give_the_same_bits(tmp_path):

@@ -226,7 +226,9 @@ def _facts(data: ClientData) -> dict[str, Any]:
         "classes": list(dataset.classes),
         "mean": list(dataset.mean),
         "std": list(dataset.std),
-        "augmentation": {"crop": dataset.augmentation.crop, "flip": dataset.augmentation.flip},
+        "augmentation": {
+            key: getattr(dataset.augmentation, key) for key in ("crop", "flip", "padding")
+        },
         "notes": list(dataset.notes),
         "scored": list(data.scored),
         "client": data.info.client,
