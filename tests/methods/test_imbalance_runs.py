@@ -209,13 +209,16 @@ def test_personal_heads_of_disjoint_classes_are_not_below_the_shared_model(tmp_p
     weight, bias = (p.detach() for p in run.model.parameters())
     states = [RunFolder(run.folder).client_states.load(client, 4).tensors for client in range(2)]
     inputs = torch.from_numpy(data.test.inputs).flatten(1)
+    gains = []
     for client, kept in enumerate(states):
         own = np.isin(data.test.labels, [2] if client else [0, 1])
         shared = inputs @ weight.T + bias
         head_weight, head_bias = (kept[f"personal-head.{name}"] for name in ("weight", "bias"))
         personal = shared + inputs @ head_weight.T + head_bias
         right = [(z.argmax(1).numpy() == data.test.labels)[own].mean() for z in (shared, personal)]
-        assert right[1] >= max(right[0], 0.6)
+        gains.append(right[1] - right[0])
+    assert min(gains) >= 0
+    assert max(gains) > 0.1
 
 
 def test_virtual_clients_take_equal_steps(runs):
