@@ -140,6 +140,16 @@ def command(pid):
         return ""
 
 
+def has_job(federation, site):
+    """Tell whether a site has a job that it did not reply to for three seconds."""
+    for _ in range(3):
+        written = federation.logs(site)
+        if written.count("Receiving: train") == written.count("Sending: train"):
+            return False
+        time.sleep(1)
+    return True
+
+
 @pytest.mark.flower
 @pytest.mark.timeout(600)
 def test_a_worker_killed_in_mid_round_costs_one_client_and_another_takes_over(federation, tmp_path):
@@ -150,6 +160,8 @@ def test_a_worker_killed_in_mid_round_costs_one_client_and_another_takes_over(fe
     stayed = workers(other)
     wait_for_job(federation, node.name)
     (pid,) = workers(node)
+    os.kill(pid, signal.SIGSTOP)  # a job as small as this would be done before the worker is killed
+    wait_until(lambda: has_job(federation, node.name))
     os.kill(pid, signal.SIGKILL)
     summary, records = complete(federation, run, path)
     away = missing(records)
