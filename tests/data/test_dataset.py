@@ -99,6 +99,8 @@ def both(inputs) -> dict[str, Examples]:
         ),
         ({"augmentation": Augmentation(flip=True), **both(IMAGES[:, 0])}, "not images"),
         ({"augmentation": Augmentation(crop=1), **both(IMAGES.astype(int))}, "cropped or flipped"),
+        ({"augmentation": Augmentation(padding="edge")}, "'edge'; allowed are zeros, reflect"),
+        ({"augmentation": Augmentation(crop=2, padding="reflect")}, r"cropped by 2 .* \(3, 2, 2\)"),
         ({"classes": ()}, "no classes"),
         ({"classes": ("a", "b", "a")}, "'a' twice"),
         ({"mean": (0.5,)}, "each of 3 channels"),

@@ -73,9 +73,14 @@ def test_a_recipe_chooses_the_normalization() -> None:
 def test_a_recipe_chooses_the_augmentation() -> None:
     dataset = prepare(recipe(crop=2, flip=True)).dataset
     assert dataset.augmentation == fedbb.data.Augmentation(crop=2, flip=True)
+    dataset = prepare(recipe(crop=2, padding="reflect")).dataset
+    assert dataset.augmentation == fedbb.data.Augmentation(crop=2, padding="reflect")
     assert prepare(recipe()).dataset.augmentation == fedbb.data.Augmentation()
     with pytest.raises(DataError, match="cannot be cropped or flipped"):
         prepare(recipe(name="breast-cancer", flip=True))
+    assert prepare(recipe(crop=7, padding="reflect")).dataset.augmentation.crop == 7
+    with pytest.raises(DataError, match="cannot be cropped by 8 with reflected padding"):
+        prepare(recipe(crop=8, padding="reflect"))
 
 
 def test_marks_of_categories_stay_as_they_are() -> None:

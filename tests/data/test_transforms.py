@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -31,9 +32,17 @@ def slow_apply(images: torch.Tensor, draws: Draws) -> torch.Tensor:
                 y = int(draws.top[image]) + row - draws.augmentation.crop
                 shown = width - 1 - column if draws.mirrored[image] else column
                 x = int(draws.left[image]) + shown - draws.augmentation.crop
+                if draws.augmentation.padding == "reflect":
+                    y, x = mirror(y, height), mirror(x, width)
                 if 0 <= y < height and 0 <= x < width:
                     result[image, :, row, column] = images[image, :, y, x]
     return result
+
+
+def mirror(spot: int, size: int) -> int:
+    if spot < 0:
+        return -spot
+    return spot if spot < size else 2 * (size - 1) - spot
 
 
 def pictures(shape: tuple[int, ...], dtype=torch.uint8) -> torch.Tensor:
@@ -55,6 +64,40 @@ def test_a_batch_is_changed_as_pixel_by_pixel(augmentation, shape, dtype, seed) 
     changed = apply(images, draws)
     assert changed.dtype == dtype
     assert torch.equal(changed, slow_apply(images, draws))
+
+
+@given(
+    augmentation=st.builds(
+        Augmentation, crop=st.integers(0, 4), flip=st.booleans(), padding=st.just("reflect")
+    ),
+    shape=st.tuples(
+        st.integers(1, 4), st.sampled_from([1, 3]), st.integers(5, 7), st.integers(5, 7)
+    ),
+    dtype=st.sampled_from([torch.uint8, torch.float32]),
+    seed=st.integers(0, 99),
+)
+def test_reflected_padding_is_that_of_torch(augmentation, shape, dtype, seed) -> None:
+    images = pictures(shape, dtype)
+    draws = draw(augmentation, shape[0], stream(seed, "augment"))
+    changed = apply(images, draws)
+    assert changed.dtype == dtype
+    assert torch.equal(changed, slow_apply(images, draws))
+    crop, (_, _, height, width) = augmentation.crop, shape
+    padded = F.pad(images.float(), (crop,) * 4, mode="reflect")
+    for image, (top, left, mirrored) in enumerate(
+        zip(draws.top, draws.left, draws.mirrored, strict=True)
+    ):
+        cut = padded[image, :, top : top + height, left : left + width]
+        assert torch.equal(changed[image].float(), cut.flip(2) if mirrored else cut)
+
+
+def test_both_paddings_share_their_draws() -> None:
+    zeros, reflect = (
+        draw(Augmentation(crop=2, flip=True, padding=padding), 50, stream(3, "augment"))
+        for padding in ("zeros", "reflect")
+    )
+    for name in ("top", "left", "mirrored", "seeds"):
+        assert np.array_equal(getattr(zeros, name), getattr(reflect, name))
 
 
 @given(augmentation=AUGMENTATIONS, order=st.permutations(range(9)), size=st.integers(1, 9))

@@ -1,12 +1,12 @@
 """A small private federation: five unequal clients on toy data."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedbb.records import Task
 from fedbb.rounds.round import PlainRound, RoundPolicy, train_all
-from fedbb.rounds.server_steps import NO_SERVER_STEPS, open_server_steps
+from fedbb.rounds.server_steps import NO_SERVER_STEPS, measure_counts, open_server_steps
 from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.secagg.cbr import UNBOUND, Agreement, Contributor, terms_of
 from fedbb.secagg.client_secrets import ClientSecrets
@@ -62,7 +62,8 @@ class Federation:
         self.lost, self.recorded = [], []
 
     def client(self, info, agreement):
-        contributor, number = Contributor(info, agreement), info.client
+        measured = measure_counts(self.method, self.engine.clients[info.client].counts)
+        contributor, number = Contributor(info, agreement, measured), info.client
         nonce, own = bytes([number]) * 32, identity_of(number)
         secrets = ClientSecrets(own, nonce, contributor.statistics())
         sums = masked_client(number, self.roster)
@@ -70,7 +71,8 @@ class Federation:
         return SimulatedClient(contributor, sums, statistics)
 
     def sum_statistics(self, lost=()):
-        statistics = StatisticsRound("run", self.roster, SERVER, self.agreement)
+        like = self.clients[0].contributor.measured
+        statistics = StatisticsRound("run", self.roster, SERVER, self.agreement, like=like)
         transport = LossyTransport(SimulatedTransport(self.clients), list(lost))
         return statistics(masked_sum(self.roster), range(CLIENTS), transport)
 
@@ -78,6 +80,7 @@ class Federation:
         statistics = self.sum_statistics(lost)
 
         steps = open_server_steps(self.engine, 0) if self.method.server else NO_SERVER_STEPS
+        steps = replace(steps, measured=statistics.measured)
 
         def open_transport(number, state, broadcast):
             wanted = due(self.method.statistics, number, "start", "end")
@@ -113,7 +116,7 @@ class Spoiled:
 
     def __init__(self, engine, change):
         self.engine, self.change, self.state_rounds = engine, change, engine.state_rounds
-        self.client_infos = engine.client_infos
+        self.client_infos, self.clients = engine.client_infos, engine.clients
 
     def train(self, jobs):
         return (self.change(update) for update in self.engine.train(jobs))

@@ -26,7 +26,7 @@ from fedbb.data.rows import (
 from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share
 from fedbb.data.statistics import channel_sums, federated_statistics
-from fedbb.data.transforms import Augmentation, channel_statistics
+from fedbb.data.transforms import PADDINGS, Augmentation, channel_statistics
 from fedbb.errors import DataError
 from fedbb.records import IntArray, Task
 from fedbb.rng import stream
@@ -541,13 +541,28 @@ def _check_shapes(dataset: Dataset) -> None:
                 f"{dataset.name} trains on {train.dtype} inputs of shape {train.shape[1:]} "
                 f"but {verb} on {inputs.dtype} of {inputs.shape[1:]}"
             )
-    if dataset.augmentation.moves and (train.ndim != 4 or train.dtype.kind == "i"):
+    _check_augmentation(dataset)
+    if dataset.mean or dataset.std:
+        _check_statistics(dataset)
+
+
+def _check_augmentation(dataset: Dataset) -> None:
+    train, augmentation = dataset.train.inputs, dataset.augmentation
+    if augmentation.padding not in PADDINGS:
+        raise DataError(
+            f"{dataset.name} has padding {augmentation.padding!r}; allowed are "
+            f"{', '.join(PADDINGS)}"
+        )
+    if augmentation.moves and (train.ndim != 4 or train.dtype.kind == "i"):
         raise DataError(
             f"{dataset.name} cannot be cropped or flipped: its inputs are {train.dtype} of shape "
             f"{train.shape[1:]}, not images (channels, height, width)"
         )
-    if dataset.mean or dataset.std:
-        _check_statistics(dataset)
+    if augmentation.padding == "reflect" and augmentation.crop >= min(train.shape[2:], default=1):
+        raise DataError(
+            f"{dataset.name} cannot be cropped by {augmentation.crop} with reflected padding: "
+            f"its images of shape {train.shape[1:]} have fewer pixels inside the border"
+        )
 
 
 def _check_statistics(dataset: Dataset) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from fedbb.errors import DataError
 from fedbb.records import FloatArray, IntArray
 
 Layout = Literal["auto", "channels-first", "channels-last"]
+Padding = Literal["zeros", "reflect"]
+PADDINGS: tuple[Padding, ...] = get_args(Padding)
 
 _CHANNELS = (1, 3)
 _CHUNK = 512
@@ -29,17 +31,20 @@ class Augmentation:
     """Random changes to training inputs.
 
     Attributes:
-        crop: pixels of zero padding before a random crop to the old size; 0 for none.
+        crop: pixels of padding before a random crop to the old size; 0 for none.
         flip: whether half of the images are mirrored.
         function: a function of your own, called with the inputs of a batch as they are stored,
             (B, …), and one seed for each of them, int64 (B,); it returns inputs of the same shape
             and type. A result that depends on an input and its seed alone is the same for every
             size of the batch and number of workers.
+        padding: what the padding of a crop holds: "zeros", or "reflect" for the pixels inside the
+            border in reverse order, without the border's own.
     """
 
     crop: int = 0
     flip: bool = False
     function: Callable[[Tensor, Tensor], Tensor] | None = None
+    padding: Padding = "zeros"
 
     @property
     def moves(self) -> bool:
@@ -103,9 +108,9 @@ def apply(inputs: Tensor, draws: Draws) -> Tensor:
 
 
 def _move(images: Tensor, draws: Draws) -> Tensor:
-    """Crop and mirror images (B, channels, height, width), which are padded with zero."""
+    """Crop and mirror images (B, channels, height, width), which are padded first."""
     number, channels, height, width = images.shape
-    padded = F.pad(images, (draws.augmentation.crop,) * 4).flatten(2)
+    padded = F.pad(images, (_margin(draws.augmentation),) * 4).flatten(2)
     spots = _spots(draws, height, width).to(images.device)
     # One gather over flat pixels takes a third of the time of indexing by row and column.
     chosen = padded.gather(2, spots[:, None].expand(number, channels, height * width))
@@ -120,8 +125,23 @@ def _spots(draws: Draws, height: int, width: int) -> Tensor:
     columns = torch.from_numpy(draws.left)[:, None] + torch.where(
         mirrored, width - 1 - column, column
     )
-    spots = rows[:, :, None] * (width + 2 * draws.augmentation.crop) + columns[:, None, :]
+    if draws.augmentation.padding == "reflect":
+        rows, columns = (
+            _reflected(spot - draws.augmentation.crop, size)
+            for spot, size in ((rows, height), (columns, width))
+        )
+    spots = rows[:, :, None] * (width + 2 * _margin(draws.augmentation)) + columns[:, None, :]
     return spots.flatten(1)
+
+
+def _margin(augmentation: Augmentation) -> int:
+    """Return the zeros on each side of an image; reflected pixels are taken from the image."""
+    return augmentation.crop if augmentation.padding == "zeros" else 0
+
+
+def _reflected(spots: Tensor, size: int) -> Tensor:
+    """Return the pixel, 0 to size − 1, that a spot up to size − 1 outside of the image shows."""
+    return size - 1 - (size - 1 - spots.abs()).abs()
 
 
 def normalize(

@@ -66,7 +66,7 @@ TABLE = GetPydanticSchema(_read_table)
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "data": ("normalize", "crop", "flip", "own_test"),
+    "data": ("normalize", "crop", "flip", "padding", "own_test"),
     "data.partition": ("classes_per_client", "shards_per_client", "options"),
     "model": ("options", "weights", "freeze", "classifier"),
     "method": ("loss",),
@@ -109,6 +109,7 @@ class DataSpec(Section):
         crop: Pixels of padding before a random crop of training images; if None, as the data set
             does by itself.
         flip: Whether training images are mirrored at random; likewise.
+        padding: What the padding holds: "zeros" or "reflect"; likewise.
         own_test: Fraction of each client's data that it keeps to test the shared model on.
         partition: How the training data is divided among clients.
     """
@@ -123,6 +124,7 @@ class DataSpec(Section):
     normalize: Literal["training", "federated", "none"] | None = None
     crop: Annotated[int, Ge(0)] | None = None
     flip: bool | None = None
+    padding: Literal["zeros", "reflect"] | None = None
     own_test: Annotated[float, Ge(0), Lt(1)] = 0.0
     partition: Annotated[Rule, TABLE] = Rule()
 

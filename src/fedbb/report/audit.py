@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.errors import RunError
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
@@ -137,9 +140,19 @@ def _statistics(audit: Mapping[str, Any]) -> Iterator[Seen]:
     yield Seen(group, when, "samples", found["samples"])
     if audit["gamma"] > 0:
         yield Seen(group, when, "sum of 1/R", found["evenness"])
+    for name, values in found.get("measured", {}).items():
+        yield Seen(group, when, *_measured(name, values))
     for client, digest in found["commitments"].items():
         yield Seen(f"client {client}", when, "commitment", digest)
     yield from _failures(found["absent"], when)
+
+
+def _measured(name: str, values: Any) -> tuple[str, str]:
+    """Return what was summed before round 1 beside sizes, and the sum in short."""
+    if name == FederationCounts.name:
+        cases = [f"{number:,}" for number in values[0]]
+        return "sum of label counts", f"positive cases {_some(cases)}"
+    return f"sum of {name}", f"{np.size(values)} numbers"
 
 
 def _sums(rounds: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:

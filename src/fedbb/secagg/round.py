@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.aggregation.merging import update_norm
 from fedbb.aggregation.server_step import Turn
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
@@ -37,12 +38,15 @@ from fedbb.secagg.audit import RoundAudit
 from fedbb.secagg.cbr import (
     SCALARS,
     Agreement,
+    Measured,
     Sums,
     Terms,
     abstain,
     combine,
     commitment,
+    flatten_measured,
     read_sums,
+    split_measured,
     split_statistics,
 )
 from fedbb.secagg.client_secrets import ClientSecrets, RosterKeys
@@ -104,7 +108,7 @@ def sum_client(
     return BfvSumClient(client, identity, roster, journal, run, rounds, runs)
 
 
-COMMIT, CONFIRM = "commit", "told"
+COMMIT, CONFIRM = "commit", "confirm"
 """Stages before and after the sum itself."""
 
 STATISTICS_ROUND = 0
@@ -124,6 +128,7 @@ class StatisticsResult:
         confirmations: each client's confirmation of the sums, signed, as it sent it.
         failures: who is missing and why.
         attempts: how many attempts the sum took.
+        measured: the sums of what else the clients measured, by name.
     """
 
     sums: Sums
@@ -131,6 +136,7 @@ class StatisticsResult:
     confirmations: Mapping[int, bytes]
     failures: tuple[ClientFailure, ...] = ()
     attempts: int = 1
+    measured: Measured = field(default_factory=dict)
 
     def digests(self, roster: Roster) -> dict[int, str]:
         """Return each client's commitment as it stands in its signed message."""
@@ -142,13 +148,17 @@ class StatisticsResult:
 
 @dataclass(frozen=True, eq=False)
 class StatisticsRound:
-    """The server's side; `identity` is the roster's aggregator."""
+    """The server's side; `identity` is the roster's aggregator.
+
+    `like` holds integers with the names and shapes of what clients measure besides.
+    """
 
     run: str
     roster: Roster
     identity: Identity
     agreement: Agreement
     entropy: Entropy = os.urandom
+    like: Measured = field(default_factory=dict)
 
     def __call__(
         self, aggregation: SecureAggregation, clients: Sequence[int], transport: Transport
@@ -160,9 +170,12 @@ class StatisticsRound:
         confirmations: dict[int, bytes] = {}
         able = exchange.broadcast(COMMIT, clients, _store_in(commitments), {})
         view = view_digest(self.agreement)
-        request = SumRequest(self.run, STATISTICS_ROUND, LENGTH, whole=True, view=view)
+        length = LENGTH + len(flatten_measured(self.like))
+        request = SumRequest(self.run, STATISTICS_ROUND, length, whole=True, view=view)
         total = aggregation(request, able, transport)
         sums = read_sums(np.asarray(total.values, np.int64), total.clients, self.agreement.terms)
+        measured = split_measured(sums.measured, self.like)
+        check_label_counts(measured, sums.samples)
         facts = {"sums": total.values.tolist(), "clients": list(total.clients)}
         receipts = [total.receipt] if total.receipt else []
         agreed = exchange.broadcast(
@@ -170,7 +183,9 @@ class StatisticsRound:
         )
         exchange.require(CONFIRM, agreed, self.roster.needed(len(total.clients)))
         failures = sorted((*exchange.failures, *total.failures), key=lambda gone: gone.client)
-        return StatisticsResult(sums, commitments, confirmations, tuple(failures), total.attempts)
+        return StatisticsResult(
+            sums, commitments, confirmations, tuple(failures), total.attempts, measured
+        )
 
 
 def _store_in(found: dict[int, bytes]) -> Accept:
@@ -204,7 +219,7 @@ class StatisticsClient:
         clients = message.clients("clients")
         if self.client not in clients or len(clients) < self.roster.least:
             raise RefusedError("the sums are over too few clients, or without this one")
-        totals = _totals(message.facts.get("sums"))
+        totals = _totals(message.facts.get("sums"), len(self.secrets.declared))
         sums = read_sums(totals, clients, terms)
         if self.roster.privacy != MASKED:
             self._check_receipt(message, totals)
@@ -231,9 +246,19 @@ class StatisticsClient:
         return sign_message(answer, self.roster, self.secrets.identity)
 
 
-def _totals(value: Any) -> IntArray:
-    if not isinstance(value, list) or len(value) != LENGTH:
-        raise RefusedError(f"the sums must be {LENGTH} integers")
+def check_label_counts(measured: Measured, samples: int) -> None:
+    """Refuse sums of label counts that are more than the samples of all clients."""
+    cases = measured.get(FederationCounts.name)
+    if cases is not None and np.any(cases.sum(axis=0) > samples):
+        raise PrivacyError(
+            f"the clients count more cases of a class than their {samples} samples: some client "
+            "violates the agreement"
+        )
+
+
+def _totals(value: Any, length: int) -> IntArray:
+    if not isinstance(value, list) or len(value) != length:
+        raise RefusedError(f"the sums must be {length} integers")
     return np.array([read_integer(entry, "a sum", most=2**62) for entry in value], dtype=np.int64)
 
 

@@ -19,7 +19,7 @@ from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelS
 from fedbb.rounds.round import RoundPolicy
 from fedbb.rounds.server_steps import open_server_steps
 from fedbb.secagg.audit import AuditFile, begin_audit
-from fedbb.secagg.cbr import Agreement, Contributor
+from fedbb.secagg.cbr import Agreement, Contributor, Measured
 from fedbb.secagg.client_secrets import (
     ROSTER,
     SERVER_KEY,
@@ -225,6 +225,7 @@ def enrol(
     infos: Sequence[ClientInfo],
     least: int,
     recorder: Recorder | None = None,
+    measured: Sequence[Measured] = (),
 ) -> None:
     """Create keys and a roster for the clients, sum their statistics, and write all files.
 
@@ -237,16 +238,18 @@ def enrol(
         infos: the sample count and dispersion of each client.
         least: the smallest cohort of a sum.
         recorder: sees every message, for tests.
+        measured: what else each client measures, such as its label counts.
     """
     place = folder / CLIENTS
     place.mkdir(exist_ok=True)
     (place / "journal").unlink(missing_ok=True)
     enrolment, run = Identity.draw(), random.token_hex(8)
-    contributors = [Contributor(info, agreement) for info in infos]
+    contributors = _contributors(infos, agreement, measured)
     secrets = [ClientSecrets.draw(Identity.draw(), own.statistics()) for own in contributors]
     keys = _draw_keys(enrolment, privacy, agreement, secrets, least)
     clients = _make_clients(privacy, run, keys.roster, (contributors, secrets), place)
-    statistics = StatisticsRound(run, keys.roster, keys.identity, agreement)(
+    like = measured[0] if measured else {}
+    statistics = StatisticsRound(run, keys.roster, keys.identity, agreement, like=like)(
         sum_server(privacy, keys),
         range(len(infos)),
         _recorded(SimulatedTransport(clients), recorder),
@@ -281,10 +284,12 @@ def open_round(
     audit = AuditFile.read(folder)
     run, keys = str(audit.content["run"]), _load_keys(folder, audit)
     secrets = [load_secrets(secrets_path(place, number)) for number in range(len(infos))]
-    contributors = [Contributor(info, agreement) for info in infos]
+    # What clients measured once is in their secrets.
+    contributors = _contributors(infos, agreement, ())
     clients = _make_clients(MASKED, run, keys.roster, (contributors, secrets), place)
 
-    steps, statistics = open_server_steps(engine, seed), engine.method.statistics
+    steps = replace(open_server_steps(engine, seed), measured=audit.measured)
+    statistics = engine.method.statistics
 
     def open_transport(number: int, state: ModelState, broadcast: Tensors) -> Transport:
         wanted = due(statistics, number, "start", "end")
@@ -307,6 +312,13 @@ def open_round(
         steps,
         statistics,
     )
+
+
+def _contributors(
+    infos: Sequence[ClientInfo], agreement: Agreement, measured: Sequence[Measured]
+) -> list[Contributor]:
+    each = measured or [{}] * len(infos)
+    return [Contributor(info, agreement, own) for info, own in zip(infos, each, strict=True)]
 
 
 def _draw_keys(

@@ -15,7 +15,7 @@ from fedbb.flower.app.prepared_data import FOLDER, KEPT, open_client_data
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.recipes.reader import make_recipe
 from helpers.flower_loopback import FIRST_NODE, flower_run, open_loopback, take_identity
-from helpers.small_run import finish, small_recipe, small_values, write_npz
+from helpers.small_run import finish, small_values, write_npz
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,9 @@ def _identity(monkeypatch):
 
 @pytest.fixture
 def recipe(tmp_path):
-    return small_recipe(tmp_path)
+    values = small_values(write_npz(tmp_path / "small.npz"))
+    values["data"] |= {"crop": 1, "padding": "reflect"}
+    return make_recipe(values)
 
 
 def site(tmp_path, client=1, **settings):

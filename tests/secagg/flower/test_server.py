@@ -45,14 +45,26 @@ def is_close(one, two):
     )
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedbb", "fednova", "moon+fedbb", "scaffold"])
-def test_a_private_run_gives_the_bits_of_the_simulated_one(method, tmp_path):
-    recipe = private_recipe(tmp_path, method={"name": method})
+@pytest.mark.parametrize(
+    ("method", "evaluation"),
+    [
+        ("fedavg", {"logit_adjustment": 0.5, "bootstrap": 10}),
+        ("fedbb", {}),
+        ("fednova", {}),
+        ("moon+fedbb", {}),
+        ("scaffold", {}),
+        ("fedir", {}),
+    ],
+)
+def test_a_private_run_gives_the_bits_of_the_simulated_one(method, evaluation, tmp_path):
+    recipe = private_recipe(tmp_path, method={"name": method}, evaluation=evaluation)
     simulated, records = finish(recipe, tmp_path / "simulated")
     federation = enrolled(recipe, tmp_path)
     summary, ours = private_run(recipe, tmp_path / "flower", federation)
     assert summary == simulated
     assert without_seconds(ours) == without_seconds(records)
+    scores = [RunFolder(tmp_path / n).read_json("scores.json") for n in ("flower", "simulated")]
+    assert scores[0] == scores[1]
 
 
 def test_statistics_under_bfv_give_the_same_bits(tmp_path):
@@ -80,7 +92,7 @@ def test_whoever_goes_away_in_a_round_is_in_the_sum_or_not_and_the_sum_is_right(
     assert is_close(final_state(tmp_path / "flower"), theirs)
 
 
-@pytest.mark.parametrize("stage", ["commit", *STAGES, "told"])
+@pytest.mark.parametrize("stage", ["commit", *STAGES, "confirm"])
 def test_whoever_goes_away_before_round_1_stays_out_unless_it_is_in_the_sums(stage, tmp_path):
     recipe = short(tmp_path)
     federation = enrolled(recipe, tmp_path, 4)
@@ -92,7 +104,7 @@ def test_whoever_goes_away_before_round_1_stays_out_unless_it_is_in_the_sums(sta
         [0, 1, 2, 3] if counted else [0, 2, 3]
     )
     told = json.loads((tmp_path / "flower" / "audit.json").read_text())["statistics"]
-    in_the_sum = counted or stage == "told"
+    in_the_sum = counted or stage == "confirm"
     assert told["clients"] == ([0, 1, 2, 3] if in_the_sum else [0, 2, 3])
     if in_the_sum:
         assert told["samples"] == 60
@@ -214,7 +226,7 @@ def test_sites_score_on_their_own_data_and_the_server_sees_what_is_pooled(valida
     federation = enrolled(recipe, tmp_path)
     grid = open_grid(recipe, federation)
     private_run(recipe, tmp_path / "flower", federation, grid, score="sites")
-    assert {passed.stage for passed in grid.seen} == {"query.number", "commit", *STAGES, "told"}
+    assert {passed.stage for passed in grid.seen} == {"query.number", "commit", *STAGES, "confirm"}
     state = final_state(tmp_path / "flower")
     settings = [read_site_settings(site.node_config()) for site in federation.sites()]
     theirs = [open_site(recipe, each).score(state) for each in settings]

@@ -41,6 +41,7 @@ from fedbb.runs.metadata import model_info_of
 from fedbb.runs.model_info import ModelInfo
 from fedbb.runs.runner import check_resume, go_on
 from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of
+from fedbb.secagg.audit import AuditFile
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
@@ -85,13 +86,12 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             patience=max(settings.wait, 60.0),
             method=method,
             key_clients=settings.node_keys,
+            label_counts=bool(recipe.evaluation.logit_adjustment),
         )
         private = _open_private(settings, method, registry) if registry.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
-        if own is None and recipe.evaluation.threshold is not None:
-            raise RunError(
-                'evaluation.threshold needs validation data at the server: score = "server"'
-            )
+        if own is None:
+            _check_scored_by_sites(recipe)
         if own is not None:
             registry.outline = outline_of(own.dataset)
         if folder.is_run():
@@ -100,6 +100,8 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             metadata = _begin_private(folder, settings, method, private, own)
         else:
             metadata = _begin(folder, settings, method, registry, own)
+        if metadata.hidden:
+            metadata = replace(metadata, measured=AuditFile.read(folder.path).measured)
         dataset = dataset_of(metadata.outline) if own is None else own.dataset
         check_data(recipe, method, dataset, len(metadata.infos))
         engine = FlowerEngine(
@@ -130,13 +132,18 @@ class OwnData:
 def _check(recipe: Recipe) -> Method:
     if recipe.engine == "central":
         raise RunError('engine = "central" trains in one place; it has no sites')
-    if recipe.evaluation.logit_adjustment:
-        raise RunError(
-            "evaluation.logit_adjustment needs the label counts of all clients in sum, and on "
-            "Flower they never leave a site; use it in a simulation"
-        )
     check_named_code(recipe, _allowed_code())
     return check_recipe(recipe, allow_code=_allowed_code())
+
+
+def _check_scored_by_sites(recipe: Recipe) -> None:
+    """Refuse operating points, whose scores only a server with data of its own can compute."""
+    for key, is_set, kind in (
+        ("threshold", recipe.evaluation.threshold is not None, "validation"),
+        ("logit_adjustment", bool(recipe.evaluation.logit_adjustment), "test"),
+    ):
+        if is_set:
+            raise RunError(f'evaluation.{key} needs {kind} data at the server: score = "server"')
 
 
 def _allowed_code() -> tuple[str, ...]:
@@ -299,7 +306,7 @@ def _open_runtime(
     if own is not None:
         batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
         scorer = score = Scorer(model, dataset, own.scored, batch, device)
-        final = own.final
+        final = own.final.with_counts(metadata.measured)
 
         def score_fully(number: int, state: ModelState) -> ModelScores:
             return final(number, scorer.outputs(state))

@@ -91,8 +91,9 @@ class Site:
         return self.data.info
 
     def measured(self) -> dict[str, IntArray]:
-        """Return what the method's server steps measure of the labels; the server sums it."""
-        return measure_counts(self.method, self.train_data.counts)
+        """Return what the recipe measures of the labels; the server learns the sum."""
+        adjusts = bool(self.recipe.evaluation.logit_adjustment)
+        return measure_counts(self.method, self.train_data.counts, label_counts=adjusts)
 
     def statistic_shapes(self, state: ModelState, number: int) -> Tensors:
         """Return the shapes of the statistics that are due in a round, by full name."""

@@ -181,7 +181,15 @@ class SecureServer:
         )
 
     def _sum_statistics(self, run: str) -> StatisticsResult:
-        statistics = StatisticsRound(run, self.keys.roster, self.keys.identity, self.agreement)
+        outline = self.registry.outline
+        assert outline is not None
+        statistics = StatisticsRound(
+            run,
+            self.keys.roster,
+            self.keys.identity,
+            self.agreement,
+            like=self.registry.measured_like(len(outline.classes)),
+        )
         aggregation = sum_server(self.recipe.privacy, self.keys)
         transport = self.transport("statistics")
         return repeat_until_quorum(

@@ -117,7 +117,7 @@ class SecureSite:
         site = open_site(self.recipe, self.settings, attempt_id.run)
         if attempt_id.round > SCORING:
             return weigh_scores(site.score(message.state), len(site.dataset.classes))
-        contributor = Contributor(site.info(), self.agreement)
+        contributor = Contributor(site.info(), self.agreement, site.measured())
         if not np.array_equal(contributor.statistics(), secrets.declared):
             raise RunError("this site has other data than when the run began")
         update = None
@@ -140,8 +140,8 @@ class SecureSite:
         return done.update
 
     def _declare(self, run: str) -> IntArray:
-        info = open_site(self.recipe, self.settings, run).info()
-        return Contributor(info, self.agreement).statistics()
+        site = open_site(self.recipe, self.settings, run)
+        return Contributor(site.info(), self.agreement, site.measured()).statistics()
 
     def _run_limit(self) -> RunLimit:
         """Return how many runs this site takes part in, as its own settings say."""
