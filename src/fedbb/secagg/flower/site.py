@@ -70,7 +70,7 @@ class SecureSite:
         limit = self._run_limit()
         if message.stage == COMMIT:
             limit.check(run)
-            secrets = store.commit(self._declare())
+            secrets = store.commit(self._declare(run))
             statistics = StatisticsClient(run, client, roster, secrets, store.journal)
             return statistics.commit_statistics(message.data)
         if message.stage == CONFIRM:
@@ -114,7 +114,7 @@ class SecureSite:
             raise RefusedError("this site has confirmed no sums, and cannot weigh itself")
         if message.state is None:
             raise RefusedError("the message of a round has no model to start from")
-        site = open_site(self.recipe, self.settings)
+        site = open_site(self.recipe, self.settings, attempt_id.run)
         if attempt_id.round > SCORING:
             return weigh_scores(site.score(message.state), len(site.dataset.classes))
         contributor = Contributor(site.info(), self.agreement, site.measured())
@@ -139,8 +139,8 @@ class SecureSite:
             log.warning("the client state of round %s is lost; trained without it", state_round)
         return done.update
 
-    def _declare(self) -> IntArray:
-        site = open_site(self.recipe, self.settings)
+    def _declare(self, run: str) -> IntArray:
+        site = open_site(self.recipe, self.settings, run)
         return Contributor(site.info(), self.agreement, site.measured()).statistics()
 
     def _run_limit(self) -> RunLimit:
