@@ -370,7 +370,7 @@ def test_who_is_missing_is_named_and_left_out(federation, client, stage):
 
 
 def test_without_enough_confirmations_there_are_no_statistics(federation):
-    with pytest.raises(TooFewError, match="stage told"):
+    with pytest.raises(TooFewError, match="stage confirm"):
         federation.sum_statistics(lost=[(CONFIRM, client) for client in (0, 1)])
 
 

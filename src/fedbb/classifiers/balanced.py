@@ -95,6 +95,11 @@ class BalancedClassifier(ServerStep):
     sets_classifier: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        if isinstance(self.blend, str):
+            raise ValueError(
+                f"blend is a number from 0 to 1 in a run, not {self.blend!r}: a server may have no "
+                "validation data; fedbb refit RUN --blend validation chooses it afterwards"
+            )
         if not 0.0 <= self.blend <= 1.0:
             raise ValueError(f"blend must be in [0, 1], not {self.blend}")
 

@@ -13,6 +13,7 @@ from fedbb.data.download import Progress
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.data.splits import hold_out
+from fedbb.data.teacher_file import with_teacher
 from fedbb.errors import DataError, RecipeError
 from fedbb.imbalance import count_labels
 from fedbb.methods import Method
@@ -72,12 +73,15 @@ class Federation:
         return make_client_datasets(self.dataset, self.partition.clients)
 
 
-def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
+def prepare(
+    recipe: Recipe, progress: Progress | None = None, *, teacher: str | None = None
+) -> Federation:
     """Load and divide the data of a recipe.
 
     Args:
         recipe: A recipe whose parts suit each other.
         progress: Called with the number of images decoded so far and in all.
+        teacher: File of a teacher's logits for the training data, where the method needs them.
 
     Raises:
         DataError: The data cannot be read, has fewer images than the recipe asks for, or cannot be
@@ -85,7 +89,7 @@ def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
         RecipeError: The recipe only records a run that was made from Python.
     """
     refuse_python(recipe)
-    dataset, scored = _load(recipe.data, recipe.seed, progress)
+    dataset, scored = _load(recipe.data, recipe.seed, progress, teacher)
     rule = EVERYTHING if recipe.engine == "central" else recipe.data.partition
     partition = divide(rule.resolve(recipe.seed), dataset.train, dataset.task)
     federation = Federation(dataset, partition, scored)
@@ -203,11 +207,13 @@ def describe_private(federation: Federation) -> FederationRecord:
 
 
 def _load(
-    spec: DataSpec, seed: int, progress: Progress | None
+    spec: DataSpec, seed: int, progress: Progress | None, teacher: str | None
 ) -> tuple[Dataset, dict[str, Examples]]:
     path = None if spec.path is None else Path(spec.path)
     source = Source(spec.name, path=path, options=spec.options, progress=progress)
     dataset = _prepare_inputs(load_dataset(source), spec)
+    if teacher:
+        dataset = with_teacher(dataset, teacher)
     scored = {"test": dataset.test}
     if dataset.validation is not None:
         scored["validation"] = dataset.validation

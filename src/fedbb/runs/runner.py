@@ -131,7 +131,7 @@ def recipe_loader(
     method = check_recipe(recipe, allow_code=allow_code)
 
     def load(device: str | None) -> RunParts:
-        federation = prepare(recipe, progress)
+        federation = prepare(recipe, progress, teacher=method.needs.teacher)
         network = network_of(
             recipe, method, federation.dataset, device=device, allow_code=allow_code
         )

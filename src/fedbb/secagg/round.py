@@ -109,7 +109,7 @@ def sum_client(
     return BfvSumClient(client, identity, roster, journal, run, rounds, runs)
 
 
-COMMIT, CONFIRM = "commit", "told"
+COMMIT, CONFIRM = "commit", "confirm"
 """Stages before and after the sum itself."""
 
 STATISTICS_ROUND = 0

@@ -35,7 +35,7 @@ def view_digest(
         agreement: what this party agreed on, with the digest of the recipe that it received.
         sums: the sums of the statistics that it received; None before.
         model: the digest of the model that it received; None if the sum needs no model.
-        state_rounds: the round of each client's state, as it was told.
+        state_rounds: the round of each client's state, as the server sent it.
         broadcast: every other tensor that it received for its computation, by name, such as the
             control variates of a method. Whatever a method sends to clients must be in here.
 

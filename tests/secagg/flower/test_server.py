@@ -95,7 +95,7 @@ def test_whoever_goes_away_in_a_round_is_in_the_sum_or_not_and_the_sum_is_right(
     assert is_close(final_state(tmp_path / "flower"), theirs)
 
 
-@pytest.mark.parametrize("stage", ["commit", *STAGES, "told"])
+@pytest.mark.parametrize("stage", ["commit", *STAGES, "confirm"])
 def test_whoever_goes_away_before_round_1_stays_out_unless_it_is_in_the_sums(stage, tmp_path):
     recipe = short(tmp_path)
     federation = enrolled(recipe, tmp_path, 4)
@@ -107,7 +107,7 @@ def test_whoever_goes_away_before_round_1_stays_out_unless_it_is_in_the_sums(sta
         [0, 1, 2, 3] if counted else [0, 2, 3]
     )
     told = json.loads((tmp_path / "flower" / "audit.json").read_text())["statistics"]
-    in_the_sum = counted or stage == "told"
+    in_the_sum = counted or stage == "confirm"
     assert told["clients"] == ([0, 1, 2, 3] if in_the_sum else [0, 2, 3])
     if in_the_sum:
         assert told["samples"] == 60
@@ -255,7 +255,7 @@ def test_sites_score_on_their_own_data_and_the_server_sees_what_is_pooled(valida
     federation = enrolled(recipe, tmp_path)
     grid = open_grid(recipe, federation)
     private_run(recipe, tmp_path / "flower", federation, grid, score="sites")
-    assert {passed.stage for passed in grid.seen} == {"query.number", "commit", *STAGES, "told"}
+    assert {passed.stage for passed in grid.seen} == {"query.number", "commit", *STAGES, "confirm"}
     state = final_state(tmp_path / "flower")
     settings = [read_site_settings(site.node_config()) for site in federation.sites()]
     theirs = [open_site(recipe, each).score(state) for each in settings]

@@ -32,7 +32,7 @@ from fedbb.errors import RecipeError, RunError
 from fedbb.flower.app.serde import VERSIONS
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.partition.registry import Rule
-from fedbb.recipes.check import check_data, check_recipe
+from fedbb.recipes.check import check_data, check_recipe, method_of
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import ClientInfo, Task
 from fedbb.runs.federation import OWN_TEST, prepare
@@ -44,6 +44,7 @@ FOLDER = ".prepared"
 """A folder in the site's state folder; no run can have a name that begins with a dot."""
 
 FACTS = "facts.json"
+TEACHER = "train.teacher.npy"
 FORMAT = 1
 KEPT = 2
 """Prepared data sets that a site keeps: that of two runs which take turns."""
@@ -89,7 +90,8 @@ def open_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
 def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
     """Check the recipe, load, check and divide its data, and take this client's part."""
     method = check_recipe(recipe, allow_code=settings.allowed_code)
-    federation = prepare(_undivided(recipe) if settings.whole else recipe)
+    teacher = method.needs.teacher
+    federation = prepare(_undivided(recipe) if settings.whole else recipe, teacher=teacher)
     check_data(recipe, method, federation.dataset, None)
     parts = federation.partition.clients
     place = 0 if settings.whole else settings.client
@@ -135,7 +137,12 @@ def _key(recipe: Recipe, settings: SiteSettings) -> str:
         facts["registered"] = registered
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     assert settings.state is not None
-    for path in sorted(set(_source_files(recipe.data, settings.state.resolve()))):
+    teacher = method_of(recipe).needs.teacher
+    sources = {
+        *_source_files(recipe.data, settings.state.resolve()),
+        *([Path(teacher)] if teacher else []),
+    }
+    for path in sorted(sources):
         try:
             status = path.stat()
         except OSError:
@@ -189,6 +196,8 @@ def _save(data: ClientData, cache: Path, key: str) -> None:
         for name, examples in parts.items():
             _write(temporary / f"{name}.images.npy", np.asarray(examples.inputs))
             _write(temporary / f"{name}.labels.npy", examples.labels)
+        if train.teacher is not None:
+            _write(temporary / TEACHER, train.teacher[rows])
         _write(temporary / FACTS, json.dumps(_facts(data)).encode())
         shutil.rmtree(cache / key, ignore_errors=True)  # damaged, or it would have been used
         temporary.rename(cache / key)
@@ -232,6 +241,9 @@ def _facts(data: ClientData) -> dict[str, Any]:
 def _load(folder: Path) -> ClientData:
     facts = json.loads((folder / FACTS).read_text("utf-8"))
     train = _read(folder, "train")
+    if (folder / TEACHER).exists():
+        logits = np.load(folder / TEACHER, mmap_mode="r", allow_pickle=False)
+        train = replace(train, teacher=logits)
     if len(train.inputs) != facts["samples"]:
         raise ValueError(f"{len(train.inputs)} images, not {facts['samples']}")
     dataset = Dataset(
