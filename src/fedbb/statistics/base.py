@@ -112,6 +112,11 @@ def statistic_shapes(
     }
 
 
+def moments_of(*, measure: bool) -> tuple[Moment, ...]:
+    """Return the moments of a job: those of training, or that of the merged model."""
+    return ("merged",) if measure else ("start", "end")
+
+
 def due(statistics: tuple[Statistic, ...], number: int, *moments: Moment) -> tuple[Statistic, ...]:
     """Return the statistics that are computed in a round at one of these moments."""
     return tuple(
