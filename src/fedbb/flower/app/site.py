@@ -40,7 +40,7 @@ from fedbb.runs.federation import OWN_TEST
 from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import ClientStateStore
 from fedbb.state import flatten_client_state, unflatten_client_state
-from fedbb.statistics.base import due, statistic_shapes
+from fedbb.statistics.base import due, moments_of, statistic_shapes
 from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
 
@@ -95,9 +95,9 @@ class Site:
         adjusts = bool(self.recipe.evaluation.logit_adjustment)
         return measure_counts(self.method, self.train_data.counts, label_counts=adjusts)
 
-    def statistic_shapes(self, state: ModelState, number: int) -> Tensors:
-        """Return the shapes of the statistics that are due in a round, by full name."""
-        wanted = due(self.method.statistics, number, "start", "end")
+    def statistic_shapes(self, state: ModelState, number: int, *, measure: bool = False) -> Tensors:
+        """Return the shapes of the statistics that are due in a job, by full name."""
+        wanted = due(self.method.statistics, number, *moments_of(measure=measure))
         if not wanted:
             return {}
         classifier = classifier_name(self._network)
