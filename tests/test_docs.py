@@ -374,7 +374,8 @@ def test_what_the_page_on_data_shows_is_what_happens(tmp_path, monkeypatch):
     walk(DATA, {}, monkeypatch)
 
 
-def test_what_the_page_on_methods_shows_is_what_happens(monkeypatch):
+def test_what_the_page_on_methods_shows_is_what_happens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "methods.md").read_text("utf-8")
     names: dict = {}
     walk(page, names, monkeypatch)

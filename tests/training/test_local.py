@@ -28,7 +28,10 @@ UNAUGMENTED = LocalConfig(batch_size=7, augment=False)
 
 
 def epoch(samples=40, plan=UNAUGMENTED, job=JOB, number=0):
-    return list(batches(ClientDataset(DATASET, np.arange(samples)), job, plan, number))
+    return [
+        batch[:2]
+        for batch in batches(ClientDataset(DATASET, np.arange(samples)), job, plan, number)
+    ]
 
 
 @given(st.integers(1, 60), st.integers(1, 70))
@@ -128,7 +131,7 @@ def test_labels_are_counted_once_for_all_clients(monkeypatch):
 )
 def test_batches_have_the_shape_and_type_of_the_inputs(given, shown):
     dataset = Dataset.from_arrays(given, np.arange(5), given, np.arange(5))
-    ((inputs, targets),) = batches(ClientDataset(dataset, np.arange(5)), JOB, UNAUGMENTED, 0)
+    ((inputs, targets, _),) = batches(ClientDataset(dataset, np.arange(5)), JOB, UNAUGMENTED, 0)
     assert inputs.dtype == shown
     assert inputs.shape == given.shape
     scale = 255 if given.dtype == np.uint8 else 1
@@ -139,7 +142,7 @@ def test_batches_have_the_shape_and_type_of_the_inputs(given, shown):
 def test_batches_are_normalized_by_feature_if_asked():
     given = np.array([[0.0, 10.0], [2.0, 30.0], [4.0, 20.0]])
     dataset = Dataset.from_arrays(given, np.arange(3), given, np.arange(3), normalize=True)
-    ((inputs, targets),) = batches(ClientDataset(dataset, np.arange(3)), JOB, UNAUGMENTED, 0)
+    ((inputs, targets, _),) = batches(ClientDataset(dataset, np.arange(3)), JOB, UNAUGMENTED, 0)
     expected = (given - given.mean(axis=0)) / given.std(axis=0)
     assert inputs.numpy() == pytest.approx(expected[targets.numpy()], abs=1e-6)
 
@@ -185,7 +188,7 @@ def test_training_equals_a_loop_written_by_hand(case, clip):
     optimizer = make_optimizer(model.parameters())
     losses = []
     for epoch in range(2):
-        for images, targets in batches(share, job, plan, epoch):
+        for images, targets, _ in batches(share, job, plan, epoch):
             loss = F.cross_entropy(model(images).logits, targets)
             optimizer.zero_grad()
             loss.backward()

@@ -27,6 +27,7 @@ from fedbb.methods.imbalance import (
     bsm,
     ccvr,
     climb,
+    clip2fl,
     creff,
     fed_rod,
     feddecorr,
@@ -34,6 +35,7 @@ from fedbb.methods.imbalance import (
     fedrs,
     fedvc,
 )
+from fedbb.methods.noisy_labels import evidential, symmetric
 from fedbb.methods.record import Method, harmonize
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, feddyn, fedyogi, scaffold
 
@@ -55,6 +57,7 @@ BASES: dict[str, Callable[..., Method]] = {
     "climb": climb,
     "creff": creff,
     "ccvr": ccvr,
+    "clip2fl": clip2fl,
 }
 
 BALANCING: dict[str, Callable[..., Method]] = {
@@ -70,6 +73,8 @@ BALANCING: dict[str, Callable[..., Method]] = {
     "bsm": bsm,
     "fedrs": fedrs,
     "fedir": fedir,
+    "symmetric": symmetric,
+    "evidential": evidential,
 }
 
 METHODS: dict[str, Callable[..., Method]] = {**BASES, **BALANCING}

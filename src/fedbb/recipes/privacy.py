@@ -75,19 +75,13 @@ def check_dp(recipe: Recipe, method: Method) -> None:
 
 
 def check_parts(privacy: str, method: Method) -> None:
-    """Refuse a method with a part for which sums in the rounds do not suffice, by its name."""
+    """Refuse a method with a part for which sums do not suffice, by its name."""
     part = method.needs_to_see(Visibility.SUMS)
     if part is not None:
         raise RecipeError(
             f'privacy = "{privacy}" reveals only sums over clients, and {part} of {method.name} '
             "needs the figures of single clients"
         )
-    for statistic in method.statistics:
-        if statistic.moment == "merged":
-            raise RecipeError(
-                f'privacy = "{privacy}" is not possible with {type(statistic).__name__} of '
-                f"{method.name}: there is one sum in a round, before the models are merged"
-            )
 
 
 def need_libraries(privacy: str) -> None:

@@ -15,6 +15,7 @@ from torch import nn
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.mapped import chunk_rows
 from fedbb.data.splits import hold_out
+from fedbb.data.teacher_file import with_teacher
 from fedbb.errors import RecipeError
 from fedbb.evaluation.operating_point import ThresholdRule
 from fedbb.methods import Method, build_method
@@ -88,13 +89,14 @@ class Arguments:
             RecipeError: Arguments contradict each other, or the network does not suit the data.
             DataError: The partition does not divide this data.
         """
-        federation = self._divide()
+        method = build_method(self.method, {}) if isinstance(self.method, str) else self.method
+        teacher = method.needs.teacher
+        federation = self._divide(with_teacher(self.data, teacher) if teacher else self.data)
         if self.own_test:
             spec = DataSpec(
                 name=self.data.name, validation_by=self.validation_by, own_test=self.own_test
             )
             federation = keep_own_test(federation, spec, self.seed)
-        method = build_method(self.method, {}) if isinstance(self.method, str) else self.method
         on_cpu = replace(self.local, device="cpu")
         network = make_network(self.model, method, self.data, on_cpu, seed=self.seed)
         if self.classifier is not None:
@@ -108,9 +110,9 @@ class Arguments:
 
         return Experiment(recipe, load)
 
-    def _divide(self) -> Federation:
+    def _divide(self, data: Dataset) -> Federation:
         """Hold out validation data, if any, and divide the rest."""
-        data, clients, labels = self.data, self.clients, self.data.train.labels
+        clients, labels = self.clients, data.train.labels
         scored = {"test": data.test}
         if isinstance(clients, Partition):
             clients.check(labels)
@@ -255,7 +257,8 @@ def describe_rule(partition: Partition, seed: int) -> Rule:
 
 
 def _add(update: Callable[[bytes], object], examples: Examples) -> None:
-    for array in (examples.inputs, examples.labels):
+    teacher = () if examples.teacher is None else (examples.teacher,)
+    for array in (examples.inputs, examples.labels, *teacher):
         update(f"{array.dtype.str}{array.shape}".encode())
         step = chunk_rows(array, _NUMBERS, len(array))
         for start in range(0, len(array), step):

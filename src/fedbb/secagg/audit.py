@@ -117,6 +117,10 @@ class AuditFile:
             account(self.content[DP], [*groups, (entry.round, entry.clients)])
         self._add("rounds", entry.as_json())
 
+    def add_measured(self, number: int, clients: Sequence[int], names: Sequence[str]) -> None:
+        """Add the clients and the names of the sums of statistics of a round's merged model."""
+        self._add("measured", {"round": number, "clients": [*clients], "statistics": [*names]})
+
     def add_scores(self, number: int, clients: Sequence[int], samples: Mapping[str, int]) -> None:
         """Add the clients and sample numbers of the sum of a round's scores."""
         self._add("scores", {"round": number, "clients": [*clients], "samples": {**samples}})

@@ -37,6 +37,8 @@ from fedbb.records import (
     Tensors,
 )
 from fedbb.secagg.dp import NoiseTerms, add_noise, clip_change
+from fedbb.state import select
+from fedbb.statistics.base import Statistic
 
 BITS = 40
 """Fractional bits of R⁻¹ in the sum, unless the sum would overflow."""
@@ -199,6 +201,45 @@ class Contributor:
             return vector
         found = flatten_statistics({} if update is None else update.statistics, shapes)
         return np.concatenate([vector[:-SCALARS], found, vector[-SCALARS:]])
+
+    def measured_vector(
+        self, statistics: tuple[Statistic, ...], found: Tensors | None, shapes: Tensors, sums: Sums
+    ) -> FloatArray:
+        """Return what it adds to the sum of statistics of the merged model, and that it took part.
+
+        Args:
+            statistics: the statistics that are due.
+            found: its values by full name; None if it has no samples.
+            shapes: the names and shapes of all of them.
+            sums: the sums from which the scale of the numbers follows.
+        """
+        for statistic in statistics if found is not None else ():
+            fault = statistic.fault(select(found or {}, f"{statistic.name}."))
+            if fault is not None:
+                raise PrivacyError(f"statistic {statistic.name} of this client: {fault}")
+        values = flatten_statistics(found or {}, shapes)
+        return np.append(np.ldexp(values, -sum_exponent(sums.samples)), 1.0)
+
+
+def sum_exponent(samples: int) -> int:
+    """Return the least e with 2^e of at least the number of samples of all clients.
+
+    Sums over samples are divided by 2^e before they are rounded to fixed point. They are then at
+    most as large as the numbers of one sample, and counts stay exact, for e below the number of
+    fractional bits.
+
+    >>> sum_exponent(1000), sum_exponent(1024), sum_exponent(1025)
+    (10, 10, 11)
+    """
+    return max(samples - 1, 0).bit_length()
+
+
+def split_measured_statistics(
+    totals: FloatArray, shapes: Tensors, samples: int
+) -> dict[str, Tensor]:
+    """Return the sums of statistics of the merged model by name, without the number of clients."""
+    whole = np.ldexp(totals[:-1], sum_exponent(samples))
+    return split_statistics(np.append(whole, np.zeros(SCALARS)), shapes)[1]
 
 
 def terms_of(weighting: Weighting, clients: int) -> Terms:

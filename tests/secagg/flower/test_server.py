@@ -15,6 +15,7 @@ from fedbb.report.audit import audit_run
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.secagg.flower import server as secure_run
+from fedbb.secagg.flower.server import SiteTransport
 from fedbb.secagg.flower.site import report_number
 from helpers.flower_loopback import changing, inline_without, take_identity, with_defense
 from helpers.secagg_grid import enrolled, open_grid, private_recipe, private_run, start
@@ -54,6 +55,8 @@ def is_close(one, two):
         ("moon+fedbb", {}),
         ("scaffold", {}),
         ("fedir", {}),
+        ("fedbb+lda-head", {}),
+        pytest.param("ccvr", {}, marks=pytest.mark.slow),
     ],
 )
 def test_a_private_run_gives_the_bits_of_the_simulated_one(method, evaluation, tmp_path):
@@ -151,6 +154,32 @@ def test_a_round_that_was_seen_and_not_saved_is_made_again_to_the_bit(tmp_path, 
     assert summary == simulated
     seen = RunFolder(tmp_path / "flower").read_json("audit.json")["rounds"]
     assert [entry["round"] for entry in seen] == [1]
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [*(pytest.param(stage, marks=pytest.mark.slow) for stage in ("keys", "masked")), "unmask"],
+)
+def test_a_server_killed_in_the_second_sum_of_a_round_goes_on_to_the_same_bits(
+    stage, tmp_path, monkeypatch
+):
+    recipe = private_recipe(tmp_path, rounds={"number": 1}, method={"name": "fedavg+lda-head"})
+    simulated, _ = finish(recipe, tmp_path / "simulated")
+    federation, honest = enrolled(recipe, tmp_path), SiteTransport.exchange
+
+    def killed(self, asked, messages):
+        if self.what == "statistics of round 1" and asked == stage:
+            raise KeyboardInterrupt
+        return honest(self, asked, messages)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SiteTransport, "exchange", killed)
+        with pytest.raises(KeyboardInterrupt):
+            private_run(recipe, tmp_path / "flower", federation)
+    summary, _ = private_run(recipe, tmp_path / "flower", federation, resume=True)
+    assert summary == simulated
+    seen = RunFolder(tmp_path / "flower").read_json("audit.json")
+    assert [entry["round"] for entry in (*seen["rounds"], *seen["measured"])] == [1, 1]
 
 
 @pytest.mark.parametrize("away", [(), (3,)])

@@ -26,8 +26,9 @@ OFFLINE = {
 }
 """Without these Flower sends usage statistics, looks for updates and installs packages."""
 
-POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
-"""Seconds between a node's requests for work; Flower's default of 1 is long for small models."""
+POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5"}
+"""Seconds between two questions whether a run is to be started at the server; Flower's default is
+1."""
 
 MARK = "FEDBB_FEDERATION"
 """Environment variable that all processes of a federation, and their children, have in common."""
@@ -61,11 +62,6 @@ def environment(home: Path) -> dict[str, str]:
         if key in HANDED_ON or key.startswith(HANDED_ON_PREFIXES)
     }
     return {**kept, "PATH": path, "FLWR_HOME": str(home.resolve()), **OFFLINE, **POLLING}
-
-
-def program(name: str) -> str:
-    """Return the path of one of Flower's programs in this environment."""
-    return str(Path(sys.executable).parent / name)
 
 
 class Group:
