@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.page import fill
 
-from studies import logit_adjustment, personal, tables, thresholds
+from studies import convergence, logit_adjustment, personal, tables, thresholds
 from studies.stored import RESULTS, ROOT, StoredGrid, read_rows, read_stored
 
 LETTERS = "abcdefgh"
@@ -181,6 +181,7 @@ def main() -> None:
         rows = read_rows(options.results / beside.FILE)
         table = beside.table(rows) if rows else NOT_RUN
         text = fill(text, beside.FILE.removesuffix(".csv"), table)
+    text = fill(text, "convergence", convergence.tables(options.results))
     options.page.write_text(text, encoding="utf-8")
     print("written to", options.page)
 

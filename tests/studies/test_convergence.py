@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import pytest
+from studies.convergence import rounds_to, unsteadiness
+
+
+@pytest.mark.parametrize(("target", "rounds"), [(0.1, 1), (0.3, 3), (0.25, 3), (0.4, 5)])
+def test_rounds_to_a_target_count_from_one_and_end_one_past_the_last(target: float, rounds: int):
+    assert rounds_to([0.1, 0.2, 0.3, 0.2], target) == rounds
+
+
+def test_unsteadiness_looks_at_the_second_half_only():
+    assert unsteadiness([0.0, 1.0, 0.5, 0.6, 0.4]) == pytest.approx(15.0)
+    steady = unsteadiness([0.9, 0.0, 0.3, 0.3, 0.3, 0.3])
+    assert steady == 0.0
