@@ -61,9 +61,10 @@ def _labels(stored: StoredGrid) -> Sequence[str]:
     return stored.grid.axes[stored.grid.rows]
 
 
-def _by_seed(
+def curves_by_seed(
     stored: StoredGrid, curves: Mapping[str, Curve], spot: Mapping[str, str]
 ) -> dict[int, Curve]:
+    """Return the curves of the finished cells at these labels, by seed."""
     return {
         int(row["seed"]): curves[row["cell"]]
         for row in stored.cells
@@ -76,8 +77,8 @@ def _rounds_table(stored: StoredGrid, curves: Mapping[str, Curve], labels: Seque
     for label in labels:
         cells = []
         for at in stored.places():
-            base = _by_seed(stored, curves, {stored.grid.rows: BASE, **at})
-            own = _by_seed(stored, curves, {stored.grid.rows: label, **at})
+            base = curves_by_seed(stored, curves, {stored.grid.rows: BASE, **at})
+            own = curves_by_seed(stored, curves, {stored.grid.rows: label, **at})
             both = sorted(base.keys() & own.keys())
             needed = {seed: rounds_to(own[seed], base[seed][-1]) for seed in both}
             first = {seed: rounds_to(base[seed], base[seed][-1]) for seed in both}
@@ -108,7 +109,7 @@ def _steadiness_table(
     for label in labels:
         cells = []
         for at in stored.places():
-            own = _by_seed(stored, curves, {stored.grid.rows: label, **at})
+            own = curves_by_seed(stored, curves, {stored.grid.rows: label, **at})
             values = [unsteadiness(curve) for curve in own.values()]
             cells.append(f"{spread_of(values).mean:.2f}" if values else MISSING)
         rows.append([label, *cells])

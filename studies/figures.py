@@ -1,4 +1,4 @@
-"""Draws the study's figures for docs/figures: scores by method and data, scores by rate."""
+"""Draws the study's figures for docs/figures: scores by method and data, by rate, by round."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,6 +19,7 @@ from fedbb.report.plots.canvas import (
     MUTED,
     ORANGE,
     PURPLE,
+    VERMILION,
     WIDTH,
     Heading,
     new_panels,
@@ -25,6 +27,7 @@ from fedbb.report.plots.canvas import (
     themed,
 )
 from fedbb.report.statistics import spread_of
+from studies.convergence import curves_by_seed, read_curves
 from studies.stored import RESULTS, ROOT, StoredGrid, read_stored
 from studies.tables import measure_title
 
@@ -45,6 +48,17 @@ BY_ROW = {
     "ablations": ("test accuracy", "Parts and settings of FedBB, CIFAR-10, δ = 0.1"),
     "plus-candidates": ("validation accuracy", "Candidates for a better FedBB"),
 }
+BY_ROUND = {
+    "natural-images": ("test accuracy", "CIFAR-10: accuracy by round"),
+    "chest-xrays": ("test auroc", "Chest X-rays: AUROC by round"),
+}
+LINES = {
+    "FedAvg": ("-", BLUE),
+    "FedAvg-scaled (control)": ("--", ORANGE),
+    "FedLC": ("-", PURPLE),
+    "FedBB": ("-", GREEN),
+    "FedBB-plus": ("-.", VERMILION),
+}
 BY_RATE = {
     "rates-small-cnn": ("validation accuracy", "Rates, small CNN, CIFAR-10"),
     "rates-resnet11": ("validation accuracy", "Rates, ResNet-11, CIFAR-10"),
@@ -59,11 +73,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FIGURES)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    for drawings, draw in ((BY_ROW, by_row), (BY_RATE, by_rate)):
+    kinds = ((BY_ROW, by_row, "study"), (BY_RATE, by_rate, "study"), (BY_ROUND, by_round, "curves"))
+    for drawings, draw, kind in kinds:
         for name, (measure, title) in drawings.items():
             stored = read_stored(name, options.results)
             if stored is not None:
-                path = options.out / f"study-{name}.png"
+                path = options.out / f"{kind}-{name}.png"
                 save_png(draw(stored, measure, title), path)
                 print("written to", path)
 
@@ -143,6 +158,38 @@ def by_rate(stored: StoredGrid, measure: str, title: str) -> Figure:
     axes.set_xticks(range(len(rates)), rates)
     axes.set_xlabel("learning rate")
     axes.set_ylabel(_axis(measure))
+    return figure
+
+
+@themed
+def by_round(stored: StoredGrid, measure: str, title: str) -> Figure:
+    """Draw a measure over the rounds, a line for each method: mean over seeds, and range."""
+    curves = read_curves(stored, measure.split()[1])
+    labels = [label for label in LINES if label in stored.grid.axes[stored.grid.rows]]
+    keys = [
+        Line2D([], [], linestyle=LINES[label][0], color=LINES[label][1], label=label)
+        for label in labels
+    ]
+    places = stored.places()
+    width = WIDTH * (0.55 * len(places) + 0.35)
+    note = "lines: mean over seeds, shaded: from the lowest to the highest seed; own scales"
+    titles = [", ".join(at.values()) for at in places]
+    figure, panels = new_panels(Heading(title, note, keys), 2.4, titles, width)
+    for axes, at in zip(panels, places, strict=True):
+        for label in labels:
+            found = curves_by_seed(stored, curves, {stored.grid.rows: label, **at})
+            if not found:
+                continue
+            points = 100 * np.array(list(found.values()))
+            rounds = np.arange(1, points.shape[1] + 1)
+            style, color = LINES[label]
+            axes.fill_between(
+                rounds, points.min(0), points.max(0), color=color, alpha=0.12, linewidth=0
+            )
+            axes.plot(rounds, points.mean(0), style, color=color, linewidth=1.4)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set_xlabel("round")
+    panels[0].set_ylabel(_axis(measure))
     return figure
 
 

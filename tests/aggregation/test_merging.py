@@ -309,6 +309,13 @@ def test_chosen_clients_that_all_weigh_nothing_count_alike():
     assert renormalize(np.zeros(4)).tolist() == [0.25] * 4
 
 
+@pytest.mark.parametrize("clients", range(1, 12))
+def test_clients_that_are_just_enough_for_the_bound_count_equally(clients):
+    weights = np.array([0.8, *[0.1] * (clients - 1)])
+    expected = np.full(clients, 1.0 / clients)
+    np.testing.assert_array_equal(renormalize(weights, 1.0 / clients), expected)
+
+
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=30), st.floats(0.01, 1.0))
 def test_shares_sum_to_one_respect_the_most_and_keep_their_order(weights, most):
     found = np.array(weights)

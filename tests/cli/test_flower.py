@@ -89,7 +89,7 @@ def test_a_site_makes_its_own_key(made, monkeypatch):
 def test_the_doctor_ends_with_one_if_something_is_bad(made, monkeypatch):
     done = fedbb("flower", "doctor", "hospitals", "--json", monkeypatch=monkeypatch)
     findings = json.loads(done.out)
-    assert {"level", "subject", "told", "advice"} == findings[0].keys()
+    assert {"level", "subject", "message", "advice"} == findings[0].keys()
     assert done.code == 0, findings
     (made / "site-0" / "node.key").chmod(0o644)
     done = fedbb("flower", "doctor", "hospitals", monkeypatch=monkeypatch)

@@ -1,5 +1,7 @@
+import platform
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -11,7 +13,10 @@ from helpers.commands import fedbb
 def test_the_package_runs_as_a_module():
     command = [sys.executable, "-m", "fedbb", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.strip() == __version__
+    first, python, packages = done.stdout.splitlines()
+    assert first == f"fedbb {__version__}"
+    assert platform.python_version() in python
+    assert f"torch {metadata.version('torch')}" in packages
 
 
 def test_bad_input_ends_with_a_message_and_code_2(tmp_path):

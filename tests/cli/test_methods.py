@@ -26,6 +26,7 @@ def test_the_list_has_one_line_for_each_method(monkeypatch):
     lines = fedbb("methods", monkeypatch=monkeypatch).out.splitlines()
     named = [line.split()[0] for line in lines if line.startswith("  ")]
     assert sorted(named) == sorted(METHODS)
+    assert max(len(line.rstrip()) for line in lines) <= 80
     assert [title for title in GROUPS.values() if title not in lines] == []
 
 
@@ -39,8 +40,18 @@ def test_one_method_is_shown_in_full(monkeypatch):
     assert row["name"] == "scaffold"
 
 
-@pytest.mark.parametrize("name", ["scafold", "moon+fedbb"])
+def test_a_combination_is_shown_with_the_options_of_its_parts(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    out = fedbb("methods", "fedprox+fedrs+means-head", monkeypatch=monkeypatch).out
+    assert "loss RestrictedSoftmax" in out
+    assert "options of fedprox mu=0.001" in out
+    assert "options of means-head prior=equal" in out
+    refused = fedbb("methods", "lda-head", monkeypatch=monkeypatch)
+    assert "is added to a method, as in fedavg+lda-head" in refused.err
+
+
+@pytest.mark.parametrize("name", ["scafold", "moon+fedb"])
 def test_an_unknown_name_is_refused(monkeypatch, name):
     done = fedbb("methods", name, monkeypatch=monkeypatch)
     assert done.code == 2
-    assert f"method '{name}' is unknown" in done.err
+    assert f"'{name}' is unknown" in done.err

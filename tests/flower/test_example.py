@@ -80,7 +80,7 @@ def test_the_balanced_app_is_theirs_plus_six_changed_lines():
     taken = [line for line in marks if line[0] == "-"]
     assert len(added) == 6
     assert len(taken) == 3
-    for word in ("PNBLoss", "report_card", "ClientBalancedStrategy"):
+    for word in ("PNBLoss", "report_label_statistics", "ClientBalancedStrategy"):
         assert sum(word in line for line in added) == 2
 
 
@@ -140,7 +140,7 @@ def test_their_replies_have_no_card_and_are_refused_with_the_remedy(load, caplog
     start = ArrayRecord(app.task.Net().state_dict())
     messages = strategy.configure_train(1, start, ConfigRecord({"lr": 0.1}), grid)
     assert strategy.aggregate_train(1, grid.send_and_receive(messages)) == (None, None)
-    assert caplog.text.count("its ClientApp needs the mod report_card") == 3
+    assert caplog.text.count("its ClientApp needs the mod report_label_statistics") == 3
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ import fedbb.flower
 
 @pytest.mark.skipif(find_spec("flwr") is None, reason="needs the extra fedbb[flower]")
 def test_public_names_are_those_of_their_modules():
-    from fedbb.flower import ClientBalancedStrategy, mods, report_card, strategy
+    from fedbb.flower import ClientBalancedStrategy, mods, report_label_statistics, strategy
 
-    assert report_card is mods.report_card
+    assert report_label_statistics is mods.report_label_statistics
     assert ClientBalancedStrategy is strategy.ClientBalancedStrategy
     assert dir(fedbb.flower) == sorted(fedbb.flower.__all__)
 
@@ -26,4 +26,4 @@ def test_another_name_is_an_attribute_error():
 def test_the_package_loads_without_flower():
     code = "import sys; sys.modules['flwr'] = None; import fedbb.flower; print(dir(fedbb.flower))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "report_card" in done.stdout
+    assert "report_label_statistics" in done.stdout

@@ -10,7 +10,7 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedbb import client_weights, count_labels, dispersion
-from fedbb.flower.mods import SAMPLES, dispersion_key, report_card
+from fedbb.flower.mods import SAMPLES, dispersion_key, report_label_statistics
 from helpers.flower_grid import take_identity
 
 LABELS = [0, 0, 0, 1, 2, 2]
@@ -40,22 +40,26 @@ def make_app(mod, metrics: MetricRecord | None = None) -> ClientApp:
 
 
 def test_a_train_reply_also_tells_samples_and_dispersion_and_nothing_more():
-    app = make_app(report_card(lambda context: LABELS, classes=4), MetricRecord({"loss": 0.5}))
+    app = make_app(
+        report_label_statistics(lambda context: LABELS, classes=4), MetricRecord({"loss": 0.5})
+    )
     (record,) = ask(app).content.values()
     assert dict(record) == {
         "loss": 0.5,
         SAMPLES: 6,
-        "card-share-std": pytest.approx(dispersion([3, 1, 2, 0])),
+        "fedbb-share-std": pytest.approx(dispersion([3, 1, 2, 0])),
     }
 
 
 def test_a_reply_without_metrics_gets_a_record_for_the_card():
-    content = ask(make_app(report_card(lambda context: LABELS, classes=3))).content
-    assert set(content["metrics"]) == {SAMPLES, "card-share-std"}
+    content = ask(make_app(report_label_statistics(lambda context: LABELS, classes=3))).content
+    assert set(content["metrics"]) == {SAMPLES, "fedbb-share-std"}
 
 
 def test_a_named_train_stage_is_a_train_stage():
-    content = ask(make_app(report_card(lambda context: LABELS, classes=3)), "train.special").content
+    content = ask(
+        make_app(report_label_statistics(lambda context: LABELS, classes=3)), "train.special"
+    ).content
     assert content["metrics"][SAMPLES] == 6
 
 
@@ -64,11 +68,11 @@ def test_other_stages_are_left_alone_and_nothing_is_counted_for_them(kind):
     def count(context):
         raise AssertionError("nobody asked for a card")
 
-    assert not ask(make_app(report_card(count)), kind).content
+    assert not ask(make_app(report_label_statistics(count)), kind).content
 
 
 def test_an_error_reply_passes_as_it_is():
-    app = ClientApp(mods=[report_card(lambda context: LABELS, classes=3)])
+    app = ClientApp(mods=[report_label_statistics(lambda context: LABELS, classes=3)])
 
     @app.train()
     def fail(message: Message, context: Context) -> Message:
@@ -88,51 +92,59 @@ def test_an_error_reply_passes_as_it_is():
     ids=["list", "array", "tensor", "counts"],
 )
 def test_labels_may_come_in_any_form(labels):
-    metrics = ask(make_app(report_card(lambda context: labels, classes=4))).content["metrics"]
-    assert metrics["card-share-std"] == pytest.approx(dispersion([3, 1, 2, 0]))
+    metrics = ask(make_app(report_label_statistics(lambda context: labels, classes=4))).content[
+        "metrics"
+    ]
+    assert metrics["fedbb-share-std"] == pytest.approx(dispersion([3, 1, 2, 0]))
 
 
 def test_the_function_is_given_the_nodes_context():
-    app = make_app(report_card(lambda context: [0] * context.node_config["site"], classes=2))
+    app = make_app(
+        report_label_statistics(lambda context: [0] * context.node_config["site"], classes=2)
+    )
     assert ask(app).content["metrics"][SAMPLES] == 3
 
 
 def test_multi_label_tables_are_counted_with_unknown_labels_left_out():
     table = np.array([[1, 0, np.nan], [1, 1, np.nan], [0, np.nan, np.nan], [1, 0, np.nan]])
-    metrics = ask(make_app(report_card(lambda context: table))).content["metrics"]
+    metrics = ask(make_app(report_label_statistics(lambda context: table))).content["metrics"]
     assert metrics[SAMPLES] == 4
-    assert metrics["card-share-std"] == pytest.approx(np.std([3 / 4, 1 / 3]))
+    assert metrics["fedbb-share-std"] == pytest.approx(np.std([3 / 4, 1 / 3]))
 
 
 def test_the_name_of_the_number_tells_its_reading():
-    app = make_app(report_card(lambda context: LABELS, classes=3, reading="count-std"))
+    app = make_app(report_label_statistics(lambda context: LABELS, classes=3, reading="count-std"))
     metrics = ask(app).content["metrics"]
     assert metrics[dispersion_key("count-std")] == pytest.approx(np.std([3, 1, 2]))
     assert dispersion_key("share-std") not in metrics
 
 
 def test_a_client_without_samples_says_so():
-    metrics = ask(make_app(report_card(lambda context: [], classes=3))).content["metrics"]
+    metrics = ask(make_app(report_label_statistics(lambda context: [], classes=3))).content[
+        "metrics"
+    ]
     assert metrics[SAMPLES] == 0
-    assert np.isfinite(metrics["card-share-std"])
+    assert np.isfinite(metrics["fedbb-share-std"])
 
 
 def test_class_numbers_need_the_number_of_classes():
     with pytest.raises(ValueError, match="classes="):
-        ask(make_app(report_card(lambda context: LABELS)))
+        ask(make_app(report_label_statistics(lambda context: LABELS)))
 
 
 def test_an_unknown_reading_is_refused_when_the_app_is_built():
     with pytest.raises(ValueError, match="reading must be one of"):
-        report_card(lambda context: LABELS, classes=3, reading="middle")
+        report_label_statistics(lambda context: LABELS, classes=3, reading="middle")
 
 
 def test_two_cards_make_the_weights_of_cbr():
     tables = {0: LABELS, 1: [0, 1, 1, 2]}
     infos = [
-        ask(make_app(report_card(lambda context, site=site: tables[site], classes=3))).content
+        ask(
+            make_app(report_label_statistics(lambda context, site=site: tables[site], classes=3))
+        ).content
         for site in tables
     ]
-    spread = np.array([info["metrics"]["card-share-std"] for info in infos])
+    spread = np.array([info["metrics"]["fedbb-share-std"] for info in infos])
     weights = (1 / spread) / (1 / spread).sum()
     assert weights == pytest.approx(client_weights([[3, 1, 2], [1, 2, 1]]))

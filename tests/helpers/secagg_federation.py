@@ -1,21 +1,20 @@
 """A small private federation: five unequal clients on toy data."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedbb.records import Task
 from fedbb.rounds.round import PlainRound, RoundPolicy, train_all
-from fedbb.rounds.server_steps import NO_SERVER_STEPS, open_server_steps
+from fedbb.rounds.server_steps import NO_SERVER_STEPS, measure_counts, open_server_steps
 from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.secagg.cbr import UNBOUND, Agreement, Contributor, terms_of
 from fedbb.secagg.client_secrets import ClientSecrets
 from fedbb.secagg.round import SecureRound, StatisticsClient, StatisticsRound
-from fedbb.secagg.simulated import RoundTraining, SimulatedClient, SimulatedTransport
+from fedbb.secagg.simulated import SimulatedClient, SimulatedTransport, round_training
 from fedbb.secagg.view import view_digest
 from fedbb.simulation.inline import Inline
 from fedbb.state import digest, snapshot
-from fedbb.statistics.base import due, statistic_shapes
 from fedbb.training.config import LocalConfig
 from helpers.secagg_clients import SERVER, identity_of, make_roster, masked_client, masked_sum
 from helpers.toy import toy_dataset, toy_network, toy_shares
@@ -59,10 +58,11 @@ class Federation:
         self.roster = make_roster(CLIENTS, **options)
         self.agreement = agreement = Agreement(self.terms, method.merge, bounds)
         self.clients = {info.client: self.client(info, agreement) for info in self.infos}
-        self.lost, self.recorded = [], []
+        self.lost, self.lost_later, self.recorded, self.measured = [], [], [], []
 
     def client(self, info, agreement):
-        contributor, number = Contributor(info, agreement), info.client
+        measured = measure_counts(self.method, self.engine.clients[info.client].counts)
+        contributor, number = Contributor(info, agreement, measured), info.client
         nonce, own = bytes([number]) * 32, identity_of(number)
         secrets = ClientSecrets(own, nonce, contributor.statistics())
         sums = masked_client(number, self.roster)
@@ -70,7 +70,8 @@ class Federation:
         return SimulatedClient(contributor, sums, statistics)
 
     def sum_statistics(self, lost=()):
-        statistics = StatisticsRound("run", self.roster, SERVER, self.agreement)
+        like = self.clients[0].contributor.measured
+        statistics = StatisticsRound("run", self.roster, SERVER, self.agreement, like=like)
         transport = LossyTransport(SimulatedTransport(self.clients), list(lost))
         return statistics(masked_sum(self.roster), range(CLIENTS), transport)
 
@@ -78,12 +79,12 @@ class Federation:
         statistics = self.sum_statistics(lost)
 
         steps = open_server_steps(self.engine, 0) if self.method.server else NO_SERVER_STEPS
+        steps = replace(steps, measured=statistics.measured)
 
-        def open_transport(number, state, broadcast):
-            wanted = due(self.method.statistics, number, "start", "end")
-            shapes = statistic_shapes(wanted, state, steps.run) if wanted else {}
-            training = RoundTraining(self.engine, state, number, 0, broadcast, shapes)
-            return LossyTransport(SimulatedTransport(self.clients, training), self.lost)
+        def open_transport(work):
+            training = round_training(self.engine, work, 0, steps)
+            lost = self.lost_later if work.measure else self.lost
+            return LossyTransport(SimulatedTransport(self.clients, training), lost)
 
         return SecureRound(
             masked_sum(self.roster, "rounds"),
@@ -93,14 +94,16 @@ class Federation:
             frozenset(statistics.confirmations),
             self.policy,
             self.recorded.append,
-            lambda state, broadcast: self.view(statistics.sums, state, broadcast),
+            lambda *seen: self.measured.append(seen),
+            lambda work: self.view(statistics.sums, work),
+            statistics.sums.samples,
             steps,
             self.method.statistics,
         )
 
-    def view(self, sums, state, broadcast):
-        rounds = self.engine.state_rounds
-        return view_digest(self.agreement, sums, digest(state), rounds, broadcast)
+    def view(self, sums, work):
+        rounds = {} if work.measure else self.engine.state_rounds
+        return view_digest(self.agreement, sums, digest(work.state), rounds, work.broadcast)
 
     def plain_round(self):
         steps = open_server_steps(self.engine, 0) if self.method.server else NO_SERVER_STEPS
@@ -113,7 +116,8 @@ class Spoiled:
 
     def __init__(self, engine, change):
         self.engine, self.change, self.state_rounds = engine, change, engine.state_rounds
-        self.client_infos = engine.client_infos
+        self.client_infos, self.clients = engine.client_infos, engine.clients
+        self.method = engine.method
 
     def train(self, jobs):
         return (self.change(update) for update in self.engine.train(jobs))

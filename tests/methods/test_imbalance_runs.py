@@ -1,5 +1,7 @@
 """Methods against class imbalance in whole runs: engines, resume, and what they reduce to."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,8 @@ from torch import nn
 
 import fedbb
 from fedbb.errors import RecipeError
-from fedbb.methods import build_method
+from fedbb.methods import BALANCING, BASES, HEADS, build_method
+from fedbb.methods import METHODS as ALL_METHODS
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from helpers.small_run import without_seconds
@@ -28,6 +31,14 @@ METHODS = {
     "fedlc+ridge-head": {"ridge-head": {"blend": 0.5, "every": 2}},
     "fedprox+fedbb+means-head": {"means-head": {"restart": True}},
 }
+SERVER = {
+    "fedavgm": {},
+    "fedadam": {"lr": 0.01},
+    "fedyogi": {"lr": 0.01},
+    "fedadagrad": {"lr": 0.01},
+    "scaffold": {},
+    "feddyn": {},
+}
 ROUNDS = 2
 
 
@@ -41,7 +52,7 @@ def network():
 def simulate(name, options=None, **settings):
     data = toy_dataset()
     clients = fedbb.partition.dirichlet(data, clients=4, concentration=0.3, seed=1)
-    chosen = METHODS.get(name, {}) if options is None else options
+    chosen = (METHODS | SERVER).get(name, {}) if options is None else options
     settings = {"rounds": ROUNDS, "local": fedbb.LocalConfig(batch_size=4, lr=0.05), **settings}
     method = build_method(name, chosen)
     return fedbb.simulate(data, clients, model=network, method=method, **settings)
@@ -78,6 +89,15 @@ def test_the_pool_gives_the_bits_of_the_inline_engine(runs, name):
 @pytest.mark.parametrize("name", METHODS)
 def test_any_number_of_workers_gives_the_bits_of_the_inline_engine(runs, name, workers):
     assert simulate(name, workers=workers).sha256 == runs[name].sha256
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SERVER)
+def test_methods_with_a_server_state_have_one_result_on_any_number_of_workers(name):
+    plain = simulate("fedavg").sha256
+    results = {simulate(name, workers=workers).sha256 for workers in (0, 1, 2, 3)}
+    assert len(results) == 1
+    assert plain not in results
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -167,6 +187,40 @@ def test_fedir_on_equal_mixtures_is_fedavg_to_the_bit():
     assert fedir.sha256 == fedavg.sha256
 
 
+@pytest.mark.parametrize("name", ["climb", "creff", "ccvr", "fedavg+lda-head", "fedir", "fed-rod"])
+def test_a_client_of_one_sample_takes_part(name):
+    data = toy_dataset()
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, 3))
+    clients = fedbb.partition.from_owners(data, np.minimum(np.arange(len(data.train)), 2))
+    run = fedbb.simulate(
+        data, clients, model=plain, method=build_method(name, METHODS[name]), rounds=2, bootstrap=0
+    )
+    assert [client["client"] for client in run.history[1].clients] == [0, 1, 2]
+    assert not run.history[1].absent
+
+
+def test_personal_heads_of_disjoint_classes_are_not_below_the_shared_model(tmp_path):
+    data = toy_dataset(train=90, test=60)
+    clients = fedbb.partition.from_owners(data, (data.train.labels == 2).astype(int))
+    local = fedbb.LocalConfig(batch_size=8, lr=0.05, epochs=3)
+    run = fedbb.simulate(
+        data, clients, model="linear", method="fed-rod", local=local, rounds=4, out=tmp_path / "run"
+    )
+    weight, bias = (p.detach() for p in run.model.parameters())
+    states = [RunFolder(run.folder).client_states.load(client, 4).tensors for client in range(2)]
+    inputs = torch.from_numpy(data.test.inputs).flatten(1)
+    gains = []
+    for client, kept in enumerate(states):
+        own = np.isin(data.test.labels, [2] if client else [0, 1])
+        shared = inputs @ weight.T + bias
+        head_weight, head_bias = (kept[f"personal-head.{name}"] for name in ("weight", "bias"))
+        personal = shared + inputs @ head_weight.T + head_bias
+        right = [(z.argmax(1).numpy() == data.test.labels)[own].mean() for z in (shared, personal)]
+        gains.append(right[1] - right[0])
+    assert min(gains) >= 0
+    assert max(gains) > 0.1
+
+
 def test_virtual_clients_take_equal_steps(runs):
     steps = {client["steps"] for record in runs["fedvc"].history for client in record.clients}
     weights = [client["weight"] for client in runs["fedvc"].history[0].clients]
@@ -198,6 +252,30 @@ def test_climb_gives_the_client_with_the_largest_loss_more_weight(runs):
 def test_combinations_that_make_no_sense_are_refused(name, message):
     with pytest.raises(RecipeError, match=message):
         build_method(name, {})
+
+
+def test_a_run_does_not_choose_its_blend_on_validation_data():
+    with pytest.raises(
+        RecipeError, match=r"not 'validation': .* fedbb refit RUN --blend validation"
+    ):
+        build_method("fedavg+lda-head", {"lda-head": {"blend": "validation"}})
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_head_goes_on_any_method_that_does_not_set_the_classifier_itself(head):
+    pairs = ("+".join(pair) for pair in product(BASES, BALANCING))
+    for name in (*ALL_METHODS, *pairs):
+        base = build_method(name, {})
+        if name.partition("+")[0] in ("creff", "ccvr", "clip2fl"):
+            with pytest.raises(
+                RecipeError, match=r"would serve two classifiers, \w+'s and its own"
+            ):
+                build_method(f"{name}+{head}", {})
+        else:
+            built = build_method(f"{name}+{head}", {})
+            assert (built.loss, built.penalties) == (base.loss, base.penalties)
+            assert (built.weighting, built.merge) == (base.weighting, base.merge)
+            assert built.server[:-1] == base.server
 
 
 def test_a_network_without_a_linear_classifier_is_refused():

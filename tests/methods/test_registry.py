@@ -31,6 +31,7 @@ from fedbb.penalties.base import Needs
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.control_variate import ControlVariate
 from fedbb.penalties.decorrelation import Decorrelation
+from fedbb.penalties.distillation import Distillation
 from fedbb.penalties.dynamic import DynamicRegularizer
 from fedbb.penalties.personal_head import PersonalHead
 from fedbb.penalties.proximal import Proximal
@@ -104,6 +105,12 @@ SLOTS = {
         "CCVR",
         statistics=(FeatureMoments(),),
         server=(VirtualFeatures(200, Retraining(1, 64, 0.01)),),
+    ),
+    "clip2fl": Method(
+        "CLIP2FL",
+        penalties=(Distillation("", 1.0, 3.0),),
+        statistics=(HeadGradients(),),
+        server=(FederatedFeatures(100, 100, 0.1, Retraining(300, 32, 0.01)),),
     ),
 }
 

@@ -5,7 +5,7 @@
 mutants.toml lists the lines. A line is found by its text anywhere in src/fedbb, so that code may
 move; a text that is gone, or that occurs more than once, ends the program with its number. Every
 mutant is tried in a copy of the tree by a forked process, which has torch imported already.
-TEXT chooses mutants whose line, file or tests contain it.
+TEXT chooses mutants whose line or tests contain it; 68 and 60-70 choose mutants by number.
 """
 
 import argparse
@@ -115,6 +115,14 @@ def has_test(folder, name):
     return file.exists() and (not function or f"def {function}(" in file.read_text("utf-8"))
 
 
+def is_meant(mutant, text):
+    """Return whether a mutant has this number, is in this range, or contains this text."""
+    first, _, last = text.partition("-")
+    if first.isdecimal() and (last or first).isdecimal():
+        return int(first) <= mutant.number <= int(last or first)
+    return text in f"{mutant.title} {' '.join(mutant.tests)}"
+
+
 def read_sources(root):
     """Return the text of every file of the package by its path."""
     return {
@@ -211,7 +219,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--least", type=float, default=0.97, help="share that must be killed")
     parser.add_argument("--check", action="store_true", help="only look for the lines")
-    parser.add_argument("texts", nargs="*", help="choose mutants by a part of line or tests")
+    parser.add_argument("texts", nargs="*", help="choose mutants by number, range or text")
     options = parser.parse_args()
     sources = read_sources(ROOT)
     mutants = read_mutants(Path(__file__).with_name("mutants.toml"))
@@ -220,9 +228,7 @@ def main():
         sys.exit("\n".join(faults))
     if options.texts:
         mutants = [
-            mutant
-            for mutant in mutants
-            if any(text in f"{mutant.title} {' '.join(mutant.tests)}" for text in options.texts)
+            mutant for mutant in mutants if any(is_meant(mutant, text) for text in options.texts)
         ]
     print(f"{len(mutants)} mutants")
     if not options.check:

@@ -1,12 +1,22 @@
 """CLIP2FL: the published divergence, its laws, and CReFF where both of its terms are 0."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import fedbb
+from fedbb.data.registry import load_dataset
+from fedbb.data.source import Source
+from fedbb.errors import DataError, RecipeError
 from fedbb.penalties.distillation import distill
+from fedbb.recipes.reader import make_recipe
 from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.runner import run
+from helpers.commands import fedbb as command
+from helpers.small_run import finish, small_recipe
 from helpers.toy import toy_dataset
 
 STUDENT, TEACHER = torch.tensor([[2.0, 0, -1]]), torch.tensor([[25.0, 22, 20]])
@@ -43,17 +53,122 @@ def test_without_teacher_and_contrast_it_is_creff_to_the_bit():
     def never(images):
         raise AssertionError("a teacher of no strength is not asked")
 
-    plain = fedbb.methods.clip2fl(never, alpha=0.0, contrast=0.0, **SERVER)
+    plain = fedbb.methods.clip2fl(teacher=never, alpha=0.0, contrast=0.0, **SERVER)
     assert simulate(plain).sha256 == simulate(fedbb.methods.creff(**SERVER)).sha256
 
 
 def test_a_trained_teacher_and_prototypes_change_the_result_alike_on_any_engine(tmp_path):
     teacher = simulate("fedavg").model
-    method = fedbb.methods.clip2fl(teacher, prototypes=TEXT, **SERVER)
+    method = fedbb.methods.clip2fl(teacher=teacher, prototypes=TEXT, **SERVER)
     whole = simulate(method, out=tmp_path / "run")
     assert whole.sha256 != simulate(fedbb.methods.creff(**SERVER)).sha256
     assert simulate(method, workers=2).sha256 == whole.sha256
     state = load_checkpoint(tmp_path / "run" / "checkpoints" / "round-000002.safetensors")
     assert "creff.features" in state.server
     with pytest.raises(ValueError, match="needs a prototype of each class"):
-        fedbb.methods.clip2fl(teacher)
+        fedbb.methods.clip2fl(teacher=teacher, contrast=0.1)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """A recipe with a file of the logits that a network of random weights gives the data."""
+    values = small_recipe(tmp_path).model_dump()
+    values |= {"rounds": {"number": 2}}
+    values["data"] |= {"train_images": 50, "validation": 0.1}
+    data = load_dataset(Source("npz", path=tmp_path / "small.npz"))
+    logits = np.random.default_rng(5).normal(size=(len(data.train), 3)) * 4
+    file = str(tmp_path / "teacher.npz")
+    fedbb.data.save_teacher(file, data, logits, TEXT)
+    values["method"] = {
+        "name": "clip2fl",
+        "options": {"teacher": file, "prototypes": file, **SERVER},
+    }
+    return make_recipe(values)
+
+
+def with_options(recipe, **options):
+    method = recipe.method.model_copy(update={"options": {**recipe.method.options, **options}})
+    return recipe.model_copy(update={"method": method})
+
+
+def test_a_file_gives_the_bits_of_the_same_logits_as_a_function(tmp_path):
+    data = toy_dataset()
+    data = replace(data, augmentation=fedbb.data.Augmentation())
+    known = {row.tobytes(): row for row in data.train.inputs}
+    logits = {key: row.reshape(-1)[:3] * 3 for key, row in known.items()}
+    rows = np.stack([logits[row.tobytes()] for row in data.train.inputs])
+    fedbb.data.save_teacher(tmp_path / "teacher.npz", data, rows)
+
+    def teacher(images):
+        return torch.stack([torch.from_numpy(logits[image.numpy().tobytes()]) for image in images])
+
+    clients = fedbb.partition.dirichlet(data, clients=3, concentration=0.5, seed=1)
+    local = fedbb.LocalConfig(batch_size=4, lr=0.05, channels_last=False)
+    by_file, by_function = (
+        fedbb.simulate(
+            data,
+            clients,
+            model=network,
+            method=fedbb.methods.clip2fl(teacher=given, **SERVER),
+            local=local,
+            rounds=2,
+            validation=0.2,
+        )
+        for given in (str(tmp_path / "teacher.npz"), teacher)
+    )
+    assert by_file.sha256 == by_function.sha256
+    assert by_file.sha256 != simulate(fedbb.methods.creff(**SERVER)).sha256
+
+
+def test_a_recipe_with_a_teacher_file_gives_one_result_on_any_engine_and_after_a_resume(
+    tmp_path, recipe
+):
+    whole, _ = finish(recipe, tmp_path / "inline")
+    changed = with_options(recipe, alpha=0.5)
+    assert finish(changed, tmp_path / "changed")[0]["sha256"] != whole["sha256"]
+    rounds = run(recipe, tmp_path / "part")
+    next(rounds)
+    rounds.close()
+    assert finish(recipe, tmp_path / "part", resume=True)[0]["sha256"] == whole["sha256"]
+    pooled = recipe.model_copy(update={"engine": "pool"})
+    assert finish(pooled, tmp_path / "pool", workers=2)[0]["sha256"] == whole["sha256"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 3])
+def test_other_numbers_of_workers_give_the_same_result(tmp_path, recipe, workers):
+    whole, _ = finish(recipe, tmp_path / "inline")
+    pooled = recipe.model_copy(update={"engine": "pool"})
+    assert finish(pooled, tmp_path / "pool", workers=workers)[0]["sha256"] == whole["sha256"]
+
+
+def test_what_cannot_be_learnt_from_is_refused_and_leaves_nothing_behind(tmp_path, recipe):
+    data = load_dataset(Source("npz", path=tmp_path / "small.npz"))
+    plain, few = (str(tmp_path / name) for name in ("plain.npz", "few.npz"))
+    fedbb.data.save_teacher(plain, data, np.zeros((len(data.train), 3)))
+    np.savez(few, logits=np.zeros((50, 3)), text=np.eye(2))
+    for options, message in (
+        ({"teacher": ""}, r"CLIP2FL needs the logits of a teacher: method.options.teacher"),
+        ({"teacher": "absent.npz"}, "absent.npz"),
+        ({"teacher": few}, r"needs floats of shape \(60, 3\)"),
+        ({"teacher": 5}, "wrong type"),
+        ({"prototypes": plain}, "no array 'text'"),
+        ({"prototypes": few}, r"text is .*needed are floats of shape \(3, E\)"),
+        ({"prototypes": [[1.0], [2.0]]}, "CLIP2FL: there are 2 prototypes for 3 classes"),
+        ({"prototypes": "", "contrast": 0.1}, "contrast above 0 needs a prototype"),
+    ):
+        with pytest.raises((RecipeError, DataError), match=message):
+            finish(with_options(recipe, **options), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+    finish(with_options(recipe, prototypes=""), tmp_path / "run")
+
+
+def test_the_command_line_takes_a_teacher_file(tmp_path, recipe, monkeypatch):
+    path = tmp_path / "recipe.json"
+    path.write_text(recipe.model_dump_json())
+    options = ("--set", 'method.options.teacher="other.npz"')
+    failed = command("run", path, *options, "--out", tmp_path / "run", monkeypatch=monkeypatch)
+    assert failed.code == 2
+    assert "other.npz" in failed.err
+    done = command("run", path, "--out", tmp_path / "run", monkeypatch=monkeypatch)
+    assert done.code == 0

@@ -84,3 +84,23 @@ def test_a_folder_that_is_no_run_or_is_damaged_is_refused(tmp_path):
     write(path / "audit.json", {"rounds": []})
     with pytest.raises(RunError, match="damaged or of another kind: KeyError"):
         audit_run(path)
+
+
+@pytest.mark.parametrize(("left", "words"), [([], "No client's class counts"), ([2], "client 2.")])
+def test_sums_of_statistics_and_whose_class_counts_follow_from_them(tmp_path, left, words):
+    path = hide(build(tmp_path / "run", Sketch("fedbb", clients=4, rounds=2)))
+    content = json.loads((path / "audit.json").read_text())
+    everyone = [0, 1, 2, 3]
+    content["statistics"]["measured"] = {"label-counts": [[5, 9], [9, 5]], "other": [1, 2, 3]}
+    content["measured"] = [
+        {"round": 1, "clients": everyone, "statistics": ["embeddings.counts"]},
+        {"round": 2, "clients": [k for k in everyone if k not in left], "statistics": ["a", "b"]},
+    ]
+    write(path / "audit.json", content)
+    audit = audit_run(path)
+    assert values(audit, "sum of label counts") == ["positive cases 5, 9"]
+    assert values(audit, "sum of other") == ["3 numbers"]
+    found = values(audit, "sums of statistics of the merged model")
+    assert found == ["embeddings.counts", "a, b"]
+    (text,) = [text for text in audit.follows if "class counts" in text]
+    assert words in text

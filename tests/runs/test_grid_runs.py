@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fedbb.data import save_teacher
 from fedbb.data.registry import load_dataset
 from fedbb.methods import BALANCING, BASES, build_method
 from fedbb.recipes.reader import make_recipe
@@ -28,8 +29,18 @@ def grid_recipe(folder, method, task, participation):
         labels = np.eye(3, dtype=np.float32)[arrays["labels"]]
         labels[::5, 0] = 1
         np.savez(path, **{**arrays, "labels": labels})
+    data = load_dataset("npz", path=path)
+    assert data.task == task
+    options = {}
+    if method.startswith("clip2fl"):
+        logits = np.random.default_rng(0).normal(size=(len(data.train), 3))
+        save_teacher(folder / "teacher.npz", data, logits)
+        options = {"teacher": str(folder / "teacher.npz")}
     changes = {
-        "method": {"name": method},
+        "method": {
+            "name": method,
+            "options": {"clip2fl": options} if options and "+" in method else options,
+        },
         "rounds": {"number": 3, "participation": participation},
         "data": {
             "name": "npz",
@@ -37,7 +48,6 @@ def grid_recipe(folder, method, task, participation):
             "partition": {"kind": "even", "clients": 4},
         },
     }
-    assert load_dataset("npz", path=path).task == task
     return make_recipe({**small_values(path), **changes, "seed": recipe.seed})
 
 

@@ -167,7 +167,7 @@ def test_no_byte_line_metric_or_file_of_the_server_holds_a_clients_values(
 ):
     run = Run(tmp_path, privacy, monkeypatch)
     stages = {entry.stage for entry in run.passed}
-    assert {"commit", "told", "keys", "shares", "masked", "agree", "unmask"} <= stages
+    assert {"commit", "confirm", "keys", "shares", "masked", "agree", "unmask"} <= stages
     assert len(run.updates) == 8
     assert [info.samples for info in run.infos] == SIZES.tolist()
     assert run.hits([*number_needles(run.infos), *model_needles(run.updates)]) == []

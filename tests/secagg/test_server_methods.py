@@ -40,8 +40,6 @@ def test_a_private_run_is_the_open_one_up_to_rounding_and_resumes_to_the_bit(tmp
         ((), "DrawSome of all slots needs the figures of single clients"),
         (("sampling",), "StartLoss of all slots needs the figures of single clients"),
         (("sampling", "each"), "All of all slots needs the figures of single clients"),
-        (("sampling", "each", "weigh"), "All of all slots: the sum of the clients' label counts"),
-        (("sampling", "each", "server"), "LogitSum of all slots: there is one sum in a round"),
     ],
 )
 def test_a_part_that_needs_more_than_sums_is_refused_by_its_name(
@@ -53,11 +51,6 @@ def test_a_part_that_needs_more_than_sums_is_refused_by_its_name(
         del parts["sampling"]
     if "each" in drop:
         parts["statistics"] = parts["statistics"][1:]
-    if "weigh" in drop:
-        kind = type(parts["server"][0])
-        monkeypatch.delattr(kind, "weigh")
-    if "server" in drop:
-        del parts["server"]
     monkeypatch.setitem(registry.METHODS, "slots", lambda: type(made)("all slots", **parts))
     recipe = small_recipe(tmp_path, method={"name": "slots"}, privacy="masked")
     with pytest.raises(RecipeError, match=reason):

@@ -18,7 +18,7 @@ from fedbb.models.base import NetworkModule, Outputs
 from fedbb.records import ClientState, Task
 from fedbb.rounds.replies import expected_steps
 from fedbb.state import restore, snapshot
-from fedbb.training.config import LocalConfig, LRSchedule, TrainJob
+from fedbb.training.config import CentralConfig, LocalConfig, LRSchedule, TrainJob
 from fedbb.training.local import ClientDataset, batches, make_client_datasets, train_client
 from helpers.toy import drop_rows, equal_states, toy_dataset, toy_network, toy_shares
 
@@ -28,7 +28,10 @@ UNAUGMENTED = LocalConfig(batch_size=7, augment=False)
 
 
 def epoch(samples=40, plan=UNAUGMENTED, job=JOB, number=0):
-    return list(batches(ClientDataset(DATASET, np.arange(samples)), job, plan, number))
+    return [
+        batch[:2]
+        for batch in batches(ClientDataset(DATASET, np.arange(samples)), job, plan, number)
+    ]
 
 
 @given(st.integers(1, 60), st.integers(1, 70))
@@ -74,6 +77,26 @@ def test_a_samples_augmentation_does_not_depend_on_the_batch_size():
     assert not torch.equal(small, plain)
 
 
+def drawn(job=JOB, number=0):
+    """Return the augmented images of an epoch in an order of their own: equal images all."""
+    inputs = np.repeat(DATASET.train.inputs[:1], 40, axis=0)
+    alike = replace(DATASET, train=replace(DATASET.train, inputs=inputs, labels=LABELS))
+    client = ClientDataset(alike, np.arange(40))
+    shown = torch.cat([images for images, _ in batches(client, job, LocalConfig(), number)])
+    return sorted(shown.flatten(1).tolist())
+
+
+LABELS = DATASET.train.labels[:40]
+
+
+def test_augmentation_depends_on_seed_round_client_and_epoch():
+    others = [
+        drawn(replace(JOB, **change)) for change in ({"round": 4}, {"client": 1}, {"seed": 5})
+    ]
+    assert drawn() == drawn()
+    assert drawn() not in [*others, drawn(number=1)]
+
+
 def test_labels_are_counted_once_for_all_clients(monkeypatch):
     calls = []
     for name in ("count_groups", "count_labels"):
@@ -108,7 +131,7 @@ def test_labels_are_counted_once_for_all_clients(monkeypatch):
 )
 def test_batches_have_the_shape_and_type_of_the_inputs(given, shown):
     dataset = Dataset.from_arrays(given, np.arange(5), given, np.arange(5))
-    ((inputs, targets),) = batches(ClientDataset(dataset, np.arange(5)), JOB, UNAUGMENTED, 0)
+    ((inputs, targets, _),) = batches(ClientDataset(dataset, np.arange(5)), JOB, UNAUGMENTED, 0)
     assert inputs.dtype == shown
     assert inputs.shape == given.shape
     scale = 255 if given.dtype == np.uint8 else 1
@@ -119,7 +142,7 @@ def test_batches_have_the_shape_and_type_of_the_inputs(given, shown):
 def test_batches_are_normalized_by_feature_if_asked():
     given = np.array([[0.0, 10.0], [2.0, 30.0], [4.0, 20.0]])
     dataset = Dataset.from_arrays(given, np.arange(3), given, np.arange(3), normalize=True)
-    ((inputs, targets),) = batches(ClientDataset(dataset, np.arange(3)), JOB, UNAUGMENTED, 0)
+    ((inputs, targets, _),) = batches(ClientDataset(dataset, np.arange(3)), JOB, UNAUGMENTED, 0)
     expected = (given - given.mean(axis=0)) / given.std(axis=0)
     assert inputs.numpy() == pytest.approx(expected[targets.numpy()], abs=1e-6)
 
@@ -165,7 +188,7 @@ def test_training_equals_a_loop_written_by_hand(case, clip):
     optimizer = make_optimizer(model.parameters())
     losses = []
     for epoch in range(2):
-        for images, targets in batches(share, job, plan, epoch):
+        for images, targets, _ in batches(share, job, plan, epoch):
             loss = F.cross_entropy(model(images).logits, targets)
             optimizer.zero_grad()
             loss.backward()
@@ -176,6 +199,16 @@ def test_training_equals_a_loop_written_by_hand(case, clip):
     assert equal_states(update.state, snapshot(model))
     assert update.steps == len(losses) == 2 * 3
     assert update.train_loss == pytest.approx(np.mean(losses))
+
+
+def test_a_penalty_is_added_to_the_loss():
+    """At the global model FedProx's penalty has no gradient, so one step is one of FedAvg."""
+    one_step = LocalConfig(epochs=1, batch_size=100, lr=0.1)
+    plain, beside = train(fedavg(), plan=one_step), train(fedprox(mu=10.0), plan=one_step)
+    assert equal_states(beside.state, plain.state)
+    assert beside.train_loss == plain.train_loss
+    several = train(fedavg(), plan=PLAN), train(fedprox(mu=10.0), plan=PLAN)
+    assert not equal_states(several[0].state, several[1].state)
 
 
 @pytest.mark.parametrize(("own", "given"), [(0.05, None), (0.05, 3.0), (3.0, 0.05)])
@@ -194,6 +227,30 @@ def test_an_optimizer_starts_anew_in_every_round(optimizer):
     assert kept == ClientState()
     again, _ = train_client(model, toy_shares(dataset)[1], job, fedavg(), plan, kept)
     assert equal_states(update.state, again.state)
+
+
+def test_central_training_goes_on_with_the_optimizer_that_it_kept():
+    share, model = toy_shares(toy_dataset())[1], Plain()
+    plan = CentralConfig(epochs=1, batch_size=100, lr=0.1, momentum=0.9)
+    job = TrainJob(1, 1, 0, snapshot(model))
+    _, kept = train_client(model, share, job, fedavg(), plan)
+    anew, _ = train_client(model, share, job, fedavg(), plan)
+    on, _ = train_client(model, share, job, fedavg(), plan, kept)
+    # v ← 0.9·v + g: from the same model and images the second step is 1.9 times the first.
+    for name, start in job.state.params.items():
+        step = anew.state.params[name] - start
+        assert torch.allclose(on.state.params[name] - start, 1.9 * step, rtol=1e-4, atol=1e-7)
+        assert step.abs().max() > 1e-4
+
+
+def test_training_is_in_training_mode_whatever_the_model_did_before():
+    dropout = nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.BatchNorm1d(3), nn.Dropout())
+    state = snapshot(dropout)
+    share, job = toy_shares(toy_dataset())[1], TrainJob(1, 1, 0, state)
+    first, _ = train_client(dropout.train(), share, job, fedavg(), PLAN)
+    second, _ = train_client(dropout.eval(), share, job, fedavg(), PLAN)
+    assert equal_states(first.state, second.state)
+    assert not torch.equal(first.state.buffers["2.running_mean"], state.buffers["2.running_mean"])
 
 
 def test_a_method_for_sgd_refuses_adam_before_it_trains():

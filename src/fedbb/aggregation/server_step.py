@@ -68,6 +68,17 @@ class ServerStep:
         """Return whether the step is defined for this task."""
         return True
 
+    def check(self, classes: int, width: int | None) -> None:
+        """Refuse a network, before a run begins, that the step cannot work with.
+
+        Args:
+            classes: the number of classes.
+            width: the width of the embedding, if the classifier is a linear layer.
+
+        Raises:
+            ValueError: why the step cannot work with it.
+        """
+
     def measure(self, counts: LabelCounts) -> IntArray | None:
         """Return, at a client and once, integers whose sum over all clients the server learns."""
         return None

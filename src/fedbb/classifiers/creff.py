@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedbb.aggregation.server_step import ServerStep, Turn
-from fedbb.classifiers.balanced import embed, served_classifier, with_served_classifier
+from fedbb.aggregation.server_step import Turn
 from fedbb.classifiers.gradient_matching import (
     ClassGradients,
     contrast_gradient,
     matching_gradient,
     sum_gradients,
 )
-from fedbb.classifiers.head import Head, head_width, place_head
+from fedbb.classifiers.head import Head, embed, head_width, place_head
 from fedbb.classifiers.retraining import Retraining
+from fedbb.classifiers.served import ServedClassifier, served_classifier
+from fedbb.data.teacher_file import read_prototypes
 from fedbb.models.base import classifier_parameters
 from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Task, Tensors
 from fedbb.rng import stream
@@ -99,7 +101,7 @@ class HeadGradients(Statistic):
 
 
 @dataclass(frozen=True)
-class FederatedFeatures(ServerStep):
+class FederatedFeatures(ServedClassifier):
     """Features at the server that are matched to head gradients; a head is trained on them.
 
     Args:
@@ -111,7 +113,8 @@ class FederatedFeatures(ServerStep):
             the row of the merged model; the authors train on noise for them.
         contrast: factor on the contrast of the features with the prototypes (CLIP2FL).
         temperature: divides the similarities of the contrast.
-        prototypes: one for each class, as a tuple of rows; needed for a contrast.
+        prototypes: one for each class, as a tuple of rows, or the teacher file whose `text` they
+            are; needed for a contrast.
 
     Raises:
         ValueError: a value outside of its range.
@@ -124,9 +127,8 @@ class FederatedFeatures(ServerStep):
     known_only: bool = True
     contrast: float = 0.0
     temperature: float = 0.1
-    prototypes: tuple[tuple[float, ...], ...] = ()
+    prototypes: str | tuple[tuple[float, ...], ...] = ()
     name: ClassVar[str] = "creff"
-    sets_classifier: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.features < 1 or self.steps < 0:
@@ -145,27 +147,36 @@ class FederatedFeatures(ServerStep):
             raise ValueError("the contrast needs at least two features of each class")
         if self.contrast > 0 and not self.prototypes:
             raise ValueError(
-                "contrast above 0 needs a prototype of each class, the `text` of a teacher file"
+                "contrast above 0 needs a prototype of each class: set prototypes to a teacher "
+                "file that has `text`, or contrast to 0"
             )
 
     def supports(self, task: Task) -> bool:
         """Support multi-class only: features are of one class each."""
         return task is Task.MULTICLASS
 
+    def check(self, classes: int, width: int | None) -> None:
+        """Refuse prototypes that cannot be read or do not fit."""
+        if self.contrast > 0:
+            assert width is not None  # the statistic needs a linear classifier
+            self._prototypes(classes, width)
+
     def begin(self, first: ModelState, facts: RunFacts, measured: IntArray | None) -> Tensors:
-        """Return features from a unit Gaussian, and a fresh head."""
+        """Return features from a unit Gaussian, and a fresh head; with a contrast, prototypes."""
         width = head_width(first, facts)
         rng = stream(facts.seed, "creff features")
         drawn = rng.standard_normal((facts.classes, self.features, width))
         head = self._fresh(facts.classes, width, facts.seed, 0)
-        if self.prototypes:
-            fit_prototypes(self.prototypes, facts.classes, width)  # refuses what does not fit
-        return {
+        kept = {}
+        if self.contrast > 0:
+            # In the server state, so that a resumed run does not depend on the file.
+            kept["prototypes"] = self._prototypes(facts.classes, width)
+        return kept | {
             "features": torch.from_numpy(drawn).float(),
             "known": torch.zeros(facts.classes),
             "weight": head.weight,
             "bias": head.bias,
-            **served_classifier(first, facts, False),
+            **super().begin(first, facts, measured),
         }
 
     def broadcast(self, state: Tensors, number: int) -> Tensors:
@@ -198,16 +209,15 @@ class FederatedFeatures(ServerStep):
         model = place_head(turn.merged, str(facts.classifier), served)
         return kept | served_classifier(model, facts, True), turn.merged
 
-    def serve(self, state: Tensors, model: ModelState) -> ModelState:
-        """Return the model with the re-trained head."""
-        return with_served_classifier(state, model)
+    def _prototypes(self, classes: int, width: int) -> Tensor:
+        given = self.prototypes
+        rows = read_prototypes(given, classes) if isinstance(given, str) else given
+        return fit_prototypes(rows, classes, width)
 
     def _match(self, state: Tensors, wanted: ClassGradients, present: Tensor) -> Tensor:
         features = state["features"].clone()
         head = Head(state["weight"], state["bias"])
-        prototypes = None
-        if self.contrast > 0:
-            prototypes = fit_prototypes(self.prototypes, len(features), features.shape[2])
+        prototypes = state.get("prototypes")
         for _ in range(self.steps):
             gradient = matching_gradient(features, head, wanted)
             gradient[~present] = 0.0
@@ -240,16 +250,21 @@ class FederatedFeatures(ServerStep):
         return Head(weight, bias)
 
 
-def fit_prototypes(prototypes: tuple[tuple[float, ...], ...], classes: int, width: int) -> Tensor:
+def fit_prototypes(prototypes: npt.ArrayLike, classes: int, width: int) -> Tensor:
     """Return unit prototypes of the width of the embedding, with the inner products they had.
 
     Only inner products with features matter, and features are free to turn, so any isometry will
     do: with the singular values S and left vectors Y of the rows, Y·S, padded by zeros.
 
+    Args:
+        prototypes: a row for each class, of any width.
+        classes: the number of classes.
+        width: the width of the embedding.
+
     Raises:
         ValueError: there is not one for each class, or there are more classes than dimensions.
     """
-    rows = np.array(prototypes, dtype=np.float64)
+    rows = np.asarray(prototypes, dtype=np.float64)
     if rows.ndim != 2 or len(rows) != classes:
         raise ValueError(f"there are {len(rows)} prototypes for {classes} classes")
     if classes > width:

@@ -234,7 +234,7 @@ def findings_table(findings: Sequence[dict[str, Any]]) -> Table:
     """Return a row for each finding, its level and its subject, and one for its advice."""
     rows: list[tuple[Entry, ...]] = []
     for finding in findings:
-        rows.append((_colored(finding["level"]), finding["subject"], finding["told"]))
+        rows.append((_colored(finding["level"]), finding["subject"], finding["message"]))
         if finding["advice"]:
             rows.append(("", "", Cell(f"→ {finding['advice']}", strong=True)))
     return make_table(("", "", ""), rows, words=3)

@@ -227,7 +227,7 @@ def join(
         try:
             for message in keep_running(site):
                 if as_json:
-                    print_json({"time": time.time(), "told": message}, indent=None)
+                    print_json({"time": time.time(), "message": message}, indent=None)
                 else:
                     _print(f"{time.strftime('%H:%M:%S')}  {message}", quiet)
         except KeyboardInterrupt:

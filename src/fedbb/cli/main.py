@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import platform
 import sys
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 import typer
@@ -15,6 +17,18 @@ from fedbb._version import __version__
 from fedbb.errors import FedbbError
 from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.process_start import usable_cores
+
+PACKAGES = (
+    "torch",
+    "numpy",
+    "scikit-learn",
+    "safetensors",
+    "pydantic",
+    "typer",
+    "flwr",
+    "cryptography",
+)
+"""Packages, as far as they are installed, that `--version` tells."""
 
 VERBS = {
     "demo": "Compare FedAvg, its control and FedBB on embedded data, and write a page.",
@@ -88,12 +102,25 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+    version: bool = typer.Option(
+        False, "--version", help="Print versions of fedbb and its environment, and stop."
+    ),
 ) -> None:
     """Federated learning with imbalanced labels."""
     if version:
-        typer.echo(__version__)
+        typer.echo(describe_environment())
         raise typer.Exit
+
+
+def describe_environment() -> str:
+    """Return the versions that a bug report needs, without importing what is heavy."""
+    versions = []
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions.append(f"{name} {metadata.version(name)}")
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    python = f"Python {platform.python_version()} on {system}, {usable_cores()} cores"
+    return f"fedbb {__version__}\n{python}\n{', '.join(versions)}"
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def methods(
     quiet: Quiet = False,
 ) -> None:
     """List the methods a recipe may name, or show one with its parts, costs and options."""
-    if name is not None and name not in METHODS:
+    if name is not None and "+" not in name and name not in {**METHODS, **HEADS}:
         raise RecipeError(f"method {name!r} is unknown{nearest(name, METHODS)}")
     rows = [_describe(each) for each in (METHODS if name is None else (name,))]
     if as_json:
@@ -64,19 +64,23 @@ def _print_list(console: Console, rows: list[dict[str, Any]]) -> None:
                 about = row["about"].partition("\n")[0]
                 console.print(Text(f"  {row['name']:<{width}}{about}"), soft_wrap=True)
         console.print()
-    heads = ", ".join(HEADS)
+    heads = ", +".join(HEADS)
     console.print(
         "fedbb methods NAME shows the parts, costs and options of a method. Two combine as "
-        f"base+balancing, such as moon+fedbb; any may end in +HEAD: {heads}.",
+        f"base+balancing, such as moon+fedbb; any may end in a classifier: +{heads}. NAME may be "
+        "such a combination.",
     )
 
 
 def _describe(name: str) -> dict[str, Any]:
-    method, builder = build_method(name, {}), METHODS[name]
+    method, parts = build_method(name, {}), name.split("+")
+    builders = [{**METHODS, **HEADS}[part] for part in parts]
+    abouts = [(inspect.getdoc(builder) or "").partition("\n\nArgs:")[0] for builder in builders]
+    options = {part: hyper_parameters(part) for part in parts}
     return {
         "name": name,
-        "group": GROUPS.get(builder.__module__, "Further methods"),
-        "about": (inspect.getdoc(builder) or "").partition("\n\nArgs:")[0],
+        "group": GROUPS.get(builders[0].__module__, "Further methods"),
+        "about": "\n".join(abouts),
         "loss": _name(method.loss),
         "penalties": [_name(penalty) for penalty in method.penalties],
         "weighting": _name(method.weighting),
@@ -87,7 +91,7 @@ def _describe(name: str) -> dict[str, Any]:
         "server_sees": SEEN[_visibility(method)],
         "tasks": [str(task) for task in Task if method.supports(task)],
         "cost": _cost(method),
-        "options": hyper_parameters(name),
+        "options": options if len(parts) > 1 else options[name],
     }
 
 
@@ -125,12 +129,18 @@ def _lines(row: dict[str, Any]) -> list[str]:
     slots += [f"sampling {row['sampling']}"] if row["sampling"] != "Sampling" else []
     slots += [f"{slot} {', '.join(row[slot])}" for slot in _SEVERAL if row[slot]]
     facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"
-    options = "  ".join(f"{key}={value}" for key, value in row["options"].items())
+    tables = row["options"] if "+" in row["name"] else {"": row["options"]}
+    options = [
+        f"options {f'of {part} ' if part else ''}"
+        + "  ".join(f"{key}={value}" for key, value in table.items())
+        for part, table in tables.items()
+        if table
+    ]
     return [
         row["about"],
         " · ".join(slots),
         f"{facts} · the server needs {row['server_sees']}",
-        f"options {options}" if options else "no options",
+        *(options or ["no options"]),
     ]
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedbb.data.statistics import ChannelSums as ChannelSums
     from fedbb.data.statistics import channel_sums as channel_sums
     from fedbb.data.statistics import federated_statistics as federated_statistics
+    from fedbb.data.teacher_file import save_teacher as save_teacher
     from fedbb.data.transforms import Augmentation as Augmentation
 
 _HOMES = {
@@ -22,6 +23,7 @@ _HOMES = {
     "channel_sums": "fedbb.data.statistics",
     "federated_statistics": "fedbb.data.statistics",
     "load_dataset": "fedbb.data.registry",
+    "save_teacher": "fedbb.data.teacher_file",
 }
 
 __all__ = sorted(_HOMES)

@@ -30,11 +30,13 @@ class Examples:
         labels: (N,) int64 class numbers for a multi-class task; (N, C) float32 of 0, 1 and NaN for
             a multi-label task, where NaN is an unknown label.
         columns: further facts of each example as text (N,), such as its site or patient.
+        teacher: logits (N, C) of a teacher, float32, where a method learns from them.
     """
 
     inputs: Inputs
     labels: npt.NDArray[Any]
     columns: Mapping[str, npt.NDArray[np.str_]] = field(default_factory=dict)
+    teacher: npt.NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -46,7 +48,8 @@ class Examples:
     def take(self, indices: IntArray) -> Examples:
         """Return the examples at these places, in this order."""
         columns = {name: values[indices] for name, values in self.columns.items()}
-        return Examples(take_rows(self.inputs, indices), self.labels[indices], columns)
+        teacher = None if self.teacher is None else self.teacher[indices]
+        return Examples(take_rows(self.inputs, indices), self.labels[indices], columns, teacher)
 
 
 def count_numbered_classes(labels: Mapping[str, npt.NDArray[Any]]) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedbb.flower.mods import report_card
+    from fedbb.flower.mods import report_label_statistics
     from fedbb.flower.strategy import ClientBalancedStrategy
 
-__all__ = ["ClientBalancedStrategy", "report_card"]
+__all__ = ["ClientBalancedStrategy", "report_label_statistics"]
 
-_MODULES = {"ClientBalancedStrategy": "strategy", "report_card": "mods"}
+_MODULES = {"ClientBalancedStrategy": "strategy", "report_label_statistics": "mods"}
 
 
 def __getattr__(name: str) -> object:

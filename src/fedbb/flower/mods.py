@@ -13,14 +13,14 @@ from fedbb.aggregation.merging import ClientBalanced
 from fedbb.imbalance import Reading, Values, count_labels
 from fedbb.records import LabelCounts, Task
 
-SAMPLES = "card-samples"
+SAMPLES = "fedbb-samples"
 """The metric that holds the number of samples a client trains on."""
 
 Counting = Callable[[Context], LabelCounts | Values]
 """A function from a node's context to the labels it trains on, or to their counts."""
 
 
-def report_card(
+def report_label_statistics(
     counts: Counting, *, classes: int | None = None, reading: Reading = "share-std"
 ) -> Mod:
     """Return a Flower mod that adds two metrics to the train replies of a client.
@@ -57,7 +57,7 @@ def report_card(
 
 def dispersion_key(reading: Reading) -> str:
     """Return the name of the dispersion metric, which includes the reading."""
-    return f"card-{reading}"
+    return f"fedbb-{reading}"
 
 
 def _asks_to_train(message: Message) -> bool:
@@ -72,7 +72,8 @@ def _count(labels: LabelCounts | Values, classes: int | None) -> LabelCounts:
         return count_labels(array, Task.MULTILABEL, array.shape[1])
     if classes is None:
         raise ValueError(
-            "report_card needs classes=…: class numbers alone do not say how many classes there are"
+            "report_label_statistics needs classes=…: class numbers alone do not say how many "
+            "classes there are"
         )
     return count_labels(array, Task.MULTICLASS, classes)
 

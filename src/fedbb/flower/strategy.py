@@ -146,7 +146,8 @@ def _take_client_info(
     for key in (SAMPLES, spread):
         if key not in metrics:
             raise ReplyError(
-                f"it sends no {key}; its ClientApp needs the mod report_card, reading {reading}"
+                f"it sends no {key}; its ClientApp needs the mod report_label_statistics, "
+                f"reading {reading}"
             )
     info = check_client_info(node, metrics.pop(SAMPLES), metrics.pop(spread), measured=True)
     if info.samples == 0:
@@ -169,9 +170,9 @@ class ClientBalancedStrategy(Strategy):
 
     It wraps another strategy, which chooses nodes and aggregates as before; only the weights,
     its `weighted_by_key`, are replaced by those of CBR. A reply must hold one record of arrays
-    with the names, types and shapes that were sent, and the metrics that the mod `report_card`
-    adds. An invalid reply is left out and logged, and the weights of the others are scaled to sum
-    to one. Integer arrays keep their type; the largest value is used.
+    with the names, types and shapes that were sent, and the metrics that the mod
+    `report_label_statistics` adds. An invalid reply is left out and logged, and the weights of the
+    others are scaled to sum to one. Integer arrays keep their type; the largest value is used.
 
     Args:
         strategy: the strategy to wrap; one that uses medians or distances ignores weights.

@@ -17,7 +17,7 @@ def fedlc(
     tau: float = LogitCalibrated.tau,
     denominator: Denominator = LogitCalibrated.denominator,
 ) -> Method:
-    """FedAvg with logits calibrated by the client's class counts; multi-class only.
+    """Logits calibrated by the class counts; multi-class only.
 
     Args:
         tau: factor on the margins.
@@ -27,7 +27,7 @@ def fedlc(
 
 
 def focal(*, gamma: float = Focal.gamma, alpha: float | None = Focal.alpha) -> Method:
-    """FedAvg with the focal loss, which gives confident correct predictions less weight.
+    """Focal loss: confident correct predictions count less.
 
     Args:
         gamma: exponent of the focal factor.
@@ -42,7 +42,7 @@ def class_balanced(
     form: Form = ClassBalanced.form,
     gamma: float = ClassBalanced.gamma,
 ) -> Method:
-    """FedAvg with classes weighted by the inverse of their effective number.
+    """Classes weighted by the inverse of their effective number.
 
     Args:
         beta: smoothing of the counts, in [0, 1).
@@ -60,7 +60,7 @@ def fedavg_scaled(
     class_factor: ClassFactor = PNB.class_factor,
     alpha_min: float = PNB.alpha_min,
 ) -> Method:
-    """FedAvg at the step sizes of PNB: the control that separates re-weighting from a larger rate.
+    """Control: FedAvg at the step sizes of PNB, without re-weighting.
 
     Args:
         beta: smoothing of the counts, in [0, 1).
@@ -99,7 +99,7 @@ def cbr(
     reading: Reading = ClientBalanced.reading,
     floor: float = ClientBalanced.floor,
 ) -> Method:
-    """Client Balanced Reweighting alone; plain loss.
+    """CBR alone: client weights by label balance, plain loss.
 
     Args:
         gamma: how far the weights follow the balance of the clients, from 0 to 1.
@@ -120,7 +120,7 @@ def fedbb(
     reading: Reading = ClientBalanced.reading,
     floor: float = ClientBalanced.floor,
 ) -> Method:
-    """PNB loss and CBR, with the skew read as the spread of the class shares (Definition 3).
+    """PNB loss and CBR, with R as the spread of the class shares.
 
     Args:
         beta: smoothing of the counts, in [0, 1).
@@ -148,7 +148,7 @@ def fedbb_printed(
     alpha_min: float = PNB.alpha_min,
     gamma: float = ClientBalanced.gamma,
 ) -> Method:
-    """PNB loss and CBR by Eq. 10 as printed, which weights all clients equally at γ = 1.
+    """PNB loss and CBR by Eq. 10 as printed: equal client weights.
 
     Args:
         beta: smoothing of the counts, in [0, 1).
@@ -178,10 +178,10 @@ def fedbb_plus(
     reading: Reading = ClientBalanced.reading,
     floor: float = ClientBalanced.floor,
 ) -> Method:
-    """Logits calibrated for absent and rare classes, half of CBR; a β above 0 adds PNB.
+    """Logits calibrated for absent and rare classes, half of CBR.
 
-    The defaults were chosen on validation data, where PNB on top of calibrated logits lost more
-    than it gained.
+    A β above 0 adds PNB. The defaults were chosen on validation data, where PNB on top of
+    calibrated logits lost more than it gained.
 
     Args:
         beta: smoothing of the counts, in [0, 1).

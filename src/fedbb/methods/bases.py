@@ -15,7 +15,7 @@ def fedavg() -> Method:
 
 
 def fedprox(*, mu: float = Proximal.mu) -> Method:
-    """FedAvg with a proximal penalty, the distance from the global model.
+    """FedAvg with a penalty on the distance from the global model.
 
     Args:
         mu: factor on the penalty.
@@ -24,7 +24,7 @@ def fedprox(*, mu: float = Proximal.mu) -> Method:
 
 
 def moon(*, mu: float = Contrastive.mu, temperature: float = Contrastive.temperature) -> Method:
-    """FedAvg with a contrastive penalty between the global and the previous local model.
+    """Contrastive penalty: near the global model, off the last own.
 
     Args:
         mu: factor on the penalty.
@@ -34,7 +34,7 @@ def moon(*, mu: float = Contrastive.mu, temperature: float = Contrastive.tempera
 
 
 def fednova() -> Method:
-    """FedAvg with the updates normalized by the number of local steps."""
+    """FedAvg with updates normalized by the number of local steps."""
     return Method("FedNova", merge=normalized_average)
 
 
@@ -44,7 +44,7 @@ def fedalign(
     width: float = Alignment.width,
     clip: float | None = Alignment.clip,
 ) -> Method:
-    """FedAvg with the last stage aligned with a narrower copy of itself.
+    """The last stage is aligned with a narrower copy of itself.
 
     Args:
         mu: factor on the penalty.

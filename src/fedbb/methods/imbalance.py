@@ -20,9 +20,12 @@ from fedbb.penalties.personal_head import PersonalHead, Start
 from fedbb.sampling import VirtualClients
 from fedbb.statistics.start_loss import StartLoss
 
+CONTRAST = 0.001
+"""CLIP2FL's factor on the contrast, in its authors' code."""
+
 
 def bsm(*, tau: float = LogitAdjusted.tau) -> Method:
-    """FedAvg with the balanced softmax: logits plus the logarithm of the client's class counts.
+    """Balanced softmax: logits plus the log of the class counts.
 
     Args:
         tau: factor on the logarithm.
@@ -33,7 +36,7 @@ def bsm(*, tau: float = LogitAdjusted.tau) -> Method:
 def fedrs(
     *, alpha: float = RestrictedSoftmax.alpha, scaling: Scaling = RestrictedSoftmax.scaling
 ) -> Method:
-    """FedAvg with logits of absent classes scaled down in the softmax; multi-class only.
+    """Logits of absent classes are scaled down; multi-class only.
 
     Args:
         alpha: factor on the logit of an absent class, from 0 to 1.
@@ -47,7 +50,7 @@ def fedir(
     normalize: Normalize = ImportanceWeighted.normalize,
     most: float = ImportanceWeighted.most,
 ) -> Method:
-    """FedAvg with samples weighted by the federation's share of their class over the client's.
+    """Samples weighted by global over local share of their class.
 
     Args:
         normalize: "client" makes the mean weight of a client's samples one, "batch" that of a
@@ -58,7 +61,7 @@ def fedir(
 
 
 def fedvc(*, size: int = VirtualClients.number) -> Method:
-    """Virtual clients: every chosen client trains on as many samples, and is chosen by its size.
+    """Clients chosen by size; each trains on equally many samples.
 
     Args:
         size: samples of a client in a round, drawn anew; with replacement where it has fewer.
@@ -67,7 +70,7 @@ def fedvc(*, size: int = VirtualClients.number) -> Method:
 
 
 def feddecorr(*, beta: float = Decorrelation.beta) -> Method:
-    """FedAvg with a penalty on correlations between the dimensions of the embedding.
+    """Penalty on correlations between dimensions of the embedding.
 
     Args:
         beta: factor on the penalty.
@@ -76,7 +79,7 @@ def feddecorr(*, beta: float = Decorrelation.beta) -> Method:
 
 
 def fed_rod(*, tau: float = LogitAdjusted.tau, start: Start = PersonalHead.start) -> Method:
-    """Balanced softmax for the shared model, and a personal head that stays with each client.
+    """Balanced softmax, and a personal head kept by each client.
 
     Args:
         tau: factor on the logarithm of the client's class counts.
@@ -92,7 +95,7 @@ def climb(
     most: float = LossBalance.most,
     every: int = StartLoss.every,
 ) -> Method:
-    """FedAvg with larger weights for clients whose loss is above the average.
+    """Larger weights for clients whose loss is above the average.
 
     Args:
         lr: step size of the multipliers.
@@ -116,7 +119,7 @@ def creff(
     head_lr: float = FederatedFeatures.retraining.lr,
     known_only: bool = FederatedFeatures.known_only,
 ) -> Method:
-    """FedAvg served with a classifier trained on features whose gradients match the clients'.
+    """Classifier trained on features that match clients' gradients.
 
     Args:
         features: features of each class at the server.
@@ -142,7 +145,7 @@ def ccvr(
     diagonal: bool = FeatureMoments.diagonal,
     every: int = FeatureMoments.every,
 ) -> Method:
-    """FedAvg served with a classifier trained on features drawn from a Gaussian of each class.
+    """Classifier trained on features drawn from class Gaussians.
 
     Args:
         features: virtual features of each class; 0 serves FedAvg's own classifier.
@@ -160,26 +163,27 @@ def ccvr(
 
 
 def clip2fl(
-    teacher: Teacher,
     *,
-    prototypes: Sequence[Sequence[float]] = (),
-    alpha: float = 1.0,
-    temperature: float = 3.0,
-    contrast: float = 0.001,
+    teacher: Teacher = Distillation.teacher,
+    prototypes: str | Sequence[Sequence[float]] = "",
+    alpha: float = Distillation.alpha,
+    temperature: float = Distillation.temperature,
+    contrast: float | None = None,
     features: int = FederatedFeatures.features,
     steps: int = FederatedFeatures.steps,
     epochs: int = FederatedFeatures.retraining.epochs,
 ) -> Method:
-    """CReFF with a teacher: clients learn its logits, and features are drawn to its prototypes.
-
-    It is made in Python only, since a recipe cannot hold a teacher.
+    """CReFF, and clients learn from the logits of a teacher.
 
     Args:
-        teacher: a network, or a function of a batch as the network gets it, that returns logits.
-        prototypes: a vector for each class, such as CLIP's text embeddings; needed for a contrast.
+        teacher: the .npz file of its logits for the training data, as `fedbb.data.save_teacher`
+            writes it. In Python also a network, or a function of a batch as the network gets it.
+        prototypes: a teacher file that has `text`, read by the server; in Python also a vector for
+            each class, such as CLIP's text embeddings.
         alpha: factor on the distillation.
         temperature: of the distillation.
-        contrast: factor on the contrast of features with prototypes; 0 leaves it out.
+        contrast: factor on the contrast of features with prototypes; by default 0.001 if there are
+            prototypes, and else 0.
         features: features of each class at the server.
         steps: steps of matching in a round.
         epochs: epochs over the features for the classifier.
@@ -187,12 +191,15 @@ def clip2fl(
     retraining = Retraining(
         epochs, FederatedFeatures.retraining.batch_size, FederatedFeatures.retraining.lr
     )
+    rows: str | tuple[tuple[float, ...], ...]
+    if isinstance(prototypes, str) and prototypes:
+        rows = prototypes
+    else:
+        rows = tuple(tuple(map(float, row)) for row in prototypes)
+    if contrast is None:
+        contrast = CONTRAST if rows else 0.0
     server = FederatedFeatures(
-        features,
-        steps,
-        retraining=retraining,
-        contrast=contrast,
-        prototypes=tuple(tuple(map(float, row)) for row in prototypes),
+        features, steps, retraining=retraining, contrast=contrast, prototypes=rows
     )
     return Method(
         "CLIP2FL",

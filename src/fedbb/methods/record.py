@@ -109,6 +109,7 @@ class Method:
             keeps=", ".join(needs.keeps for needs in parts if needs.keeps),
             clip=min((needs.clip for needs in parts if needs.clip is not None), default=None),
             sgd=any(n.sgd for n in parts) or getattr(self.merge, "needs_sgd", False),
+            teacher=next((n.teacher for n in parts if n.teacher is not None), None),
         )
 
     def supports(self, task: Task) -> bool:

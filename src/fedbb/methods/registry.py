@@ -27,6 +27,7 @@ from fedbb.methods.imbalance import (
     bsm,
     ccvr,
     climb,
+    clip2fl,
     creff,
     fed_rod,
     feddecorr,
@@ -55,6 +56,7 @@ BASES: dict[str, Callable[..., Method]] = {
     "climb": climb,
     "creff": creff,
     "ccvr": ccvr,
+    "clip2fl": clip2fl,
 }
 
 BALANCING: dict[str, Callable[..., Method]] = {

@@ -47,7 +47,7 @@ def fedyogi(
     beta2: float = AdaptiveOptimizer.beta2,
     tau: float = AdaptiveOptimizer.tau,
 ) -> Method:
-    """FedAvg with Yogi at the server, whose step sizes change more slowly than Adam's.
+    """FedAvg with Yogi at the server, a slower Adam.
 
     Args:
         lr: learning rate of the server.
@@ -75,7 +75,7 @@ def fedadagrad(
 
 
 def scaffold(*, lr: float = ServerControl.lr) -> Method:
-    """Gradients corrected by control variates; all clients count alike. SGD only.
+    """Control variates correct the gradients; SGD only.
 
     Args:
         lr: learning rate of the server.
@@ -94,7 +94,7 @@ def feddyn(
     alpha: float = DynamicRegularizer.alpha,
     clip: float | None = DynamicRegularizer.clip,
 ) -> Method:
-    """Dynamic regularization of every client; all clients count alike.
+    """Dynamic regularization; all clients count alike.
 
     Args:
         alpha: strength of the penalty.

@@ -42,12 +42,14 @@ class Step:
         outputs: what the network returned.
         loss: the value of the supervised loss, without a graph.
         targets: the labels of the batch.
+        teacher: a teacher's logits of the batch, if the data has them.
     """
 
     images: Tensor
     outputs: Outputs
     loss: float
     targets: Tensor | None = None
+    teacher: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class Needs:
             empty if it keeps none. A penalty that owns parameters must have one.
         clip: the largest norm of the whole gradient, if it is clipped.
         sgd: whether the steps must be those of SGD, with or without momentum.
+        teacher: the file of a teacher's logits that the training examples must have; empty if it is
+            needed and not named yet, None if none is needed.
     """
 
     models: int = 0
@@ -118,6 +122,7 @@ class Needs:
     keeps: str = ""
     clip: float | None = None
     sgd: bool = False
+    teacher: str | None = None
 
 
 class Penalty(Protocol):

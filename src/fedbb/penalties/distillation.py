@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,8 @@ from fedbb.models.base import run_network
 from fedbb.penalties.base import Anchors, Needs, Step
 from fedbb.penalties.proximal import check_strength
 
-Teacher = nn.Module | Callable[[Tensor], Tensor]
-"""Takes a batch as the network gets it, and returns its logits (N, C)."""
+Teacher = str | nn.Module | Callable[[Tensor], Tensor]
+"""A file of logits, or what takes a batch as the network gets it and returns its logits (N, C)."""
 
 
 @dataclass(frozen=True)
@@ -23,33 +22,56 @@ class Distillation:
     """α·T² times the divergence of the student's softened shares from the teacher's.
 
     Args:
-        teacher: a network or a function; it is not trained.
+        teacher: a file of its logits for the training data, or a network or a function, which are
+            not trained.
         alpha: the strength of the penalty.
         temperature: divides the logits of both.
     """
 
-    teacher: Teacher
+    teacher: Teacher = ""
     alpha: float = 1.0
     temperature: float = 3.0
-    needs: ClassVar[Needs] = Needs(models=1, forwards=1)
 
     def __post_init__(self) -> None:
         check_strength("alpha", self.alpha)
+        if not (isinstance(self.teacher, str) or callable(self.teacher)):
+            raise TypeError(f"a teacher is a file or a function, not {self.teacher!r}")
         if not 0.0 < self.temperature < float("inf"):
             raise ValueError(f"temperature must be a finite number above 0, not {self.temperature}")
 
+    @property
+    def needs(self) -> Needs:
+        """The logits of a file, or a further network; nothing at strength 0."""
+        if self.alpha == 0.0:
+            return Needs()
+        if isinstance(self.teacher, str):
+            return Needs(teacher=self.teacher)
+        return Needs(models=1, forwards=1)
+
     def bind(self, anchors: Anchors) -> Callable[[Step], Tensor]:
         """Return the penalty; a network is copied, and works as in evaluation."""
-        logits_of = _frozen(self.teacher) if isinstance(self.teacher, nn.Module) else self.teacher
+        logits_of = _teacher_logits(self.teacher)
 
         def penalty(step: Step) -> Tensor:
             if self.alpha == 0.0:
                 return step.outputs.logits.new_zeros(())
             with torch.no_grad():
-                wanted = logits_of(step.images).to(step.outputs.logits)
+                wanted = logits_of(step).to(step.outputs.logits)
             return self.alpha * distill(step.outputs.logits, wanted, self.temperature)
 
         return penalty
+
+
+def _teacher_logits(teacher: Teacher) -> Callable[[Step], Tensor]:
+    if isinstance(teacher, str):
+        return _logits_of_data
+    of_batch = _frozen(teacher) if isinstance(teacher, nn.Module) else teacher
+    return lambda step: of_batch(step.images)
+
+
+def _logits_of_data(step: Step) -> Tensor:
+    assert step.teacher is not None  # a run attaches them to the data
+    return step.teacher
 
 
 def _frozen(teacher: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -75,6 +75,11 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
         RecipeError: Two settings contradict each other, or one does not suit the method.
     """
     check_optimizer(method, recipe.local)
+    if method.needs.teacher == "":
+        raise RecipeError(
+            f"{method.name} needs the logits of a teacher: method.options.teacher names the .npz "
+            "file that fedbb.data.save_teacher writes; in Python it may be a network or a function"
+        )
     _check_stopping(recipe)
     _check_scores(recipe)
     _check_defense(recipe)
@@ -165,11 +170,6 @@ def _check_scores(recipe: Recipe) -> None:
                 f'data.own_test and privacy = "{recipe.privacy}" exclude each other: nobody may '
                 "see how the model performs for a single client"
             )
-    if recipe.evaluation.logit_adjustment and recipe.privacy != "none":
-        raise RecipeError(
-            f'evaluation.logit_adjustment and privacy = "{recipe.privacy}" exclude each other: the '
-            "sum of the clients' label counts is not part of what they agreed to sum"
-        )
 
 
 def _check_defense(recipe: Recipe) -> None:

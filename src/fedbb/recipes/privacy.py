@@ -18,6 +18,7 @@ from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
 from fedbb.records import LabelCounts, Visibility
 from fedbb.rounds.loop import chosen_number
+from fedbb.rounds.server_steps import measure_counts
 from fedbb.secagg.cbr import Agreement, Bounds, check_linear, terms_of
 from fedbb.secagg.dp import NoiseTerms
 
@@ -60,34 +61,27 @@ def check_dp(recipe: Recipe, method: Method) -> None:
             'dp needs privacy = "masked" or "bfv": the noise of a single client is too small to '
             "hide it, only a sum over the least cohort has enough"
         )
-    if method.merge is not average or method.statistics:
+    counts = LabelCounts(np.ones(2), np.ones(2), samples=2)
+    if method.merge is not average or method.statistics or measure_counts(method, counts):
         raise RecipeError(
             f"dp is not possible with {method.name}: beside the changes of models it sums numbers "
             "about clients' data or steps, which no noise covers"
         )
+    if recipe.evaluation.logit_adjustment:
+        raise RecipeError(
+            "dp and evaluation.logit_adjustment exclude each other: no noise covers the sum of the "
+            "clients' label counts"
+        )
 
 
 def check_parts(privacy: str, method: Method) -> None:
-    """Refuse a method with a part for which sums in the rounds do not suffice, by its name."""
+    """Refuse a method with a part for which sums do not suffice, by its name."""
     part = method.needs_to_see(Visibility.SUMS)
     if part is not None:
         raise RecipeError(
             f'privacy = "{privacy}" reveals only sums over clients, and {part} of {method.name} '
             "needs the figures of single clients"
         )
-    counts = LabelCounts(np.ones(2), np.ones(2), samples=2)
-    for step in method.server:
-        if step.measure(counts) is not None:
-            raise RecipeError(
-                f'privacy = "{privacy}" is not possible with {type(step).__name__} of '
-                f"{method.name}: the sum of the clients' label counts is not part of its protocol"
-            )
-    for statistic in method.statistics:
-        if statistic.moment == "merged":
-            raise RecipeError(
-                f'privacy = "{privacy}" is not possible with {type(statistic).__name__} of '
-                f"{method.name}: there is one sum in a round, before the models are merged"
-            )
 
 
 def need_libraries(privacy: str) -> None:

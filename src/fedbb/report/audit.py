@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.errors import RunError
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
@@ -118,7 +121,12 @@ def _holds_one(client: ClientRecord, federation: FederationRecord) -> bool:
 
 
 def _private(name: str, recipe: Recipe, audit: Mapping[str, Any], *, simulated: bool) -> Audit:
-    seen = [*_statistics(audit), *_sums(audit["rounds"]), *_scores(audit.get("scores", ()))]
+    seen = [
+        *_statistics(audit),
+        *_sums(audit["rounds"]),
+        *_merged_sums(audit.get("measured", ())),
+        *_scores(audit.get("scores", ())),
+    ]
     unseen = [
         "The server received no client's size, dispersion, class counts, weight, steps, training "
         "loss or model, except for what follows above."
@@ -137,9 +145,19 @@ def _statistics(audit: Mapping[str, Any]) -> Iterator[Seen]:
     yield Seen(group, when, "samples", found["samples"])
     if audit["gamma"] > 0:
         yield Seen(group, when, "sum of 1/R", found["evenness"])
+    for name, values in found.get("measured", {}).items():
+        yield Seen(group, when, *_measured(name, values))
     for client, digest in found["commitments"].items():
         yield Seen(f"client {client}", when, "commitment", digest)
     yield from _failures(found["absent"], when)
+
+
+def _measured(name: str, values: Any) -> tuple[str, str]:
+    """Return what was summed before round 1 beside sizes, and the sum in short."""
+    if name == FederationCounts.name:
+        cases = [f"{number:,}" for number in values[0]]
+        return "sum of label counts", f"positive cases {_some(cases)}"
+    return f"sum of {name}", f"{np.size(values)} numbers"
 
 
 def _sums(rounds: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
@@ -156,6 +174,14 @@ def _sums(rounds: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
         yield from _failures(seen["absent"], when)
         for liar in seen.get("false_shares", ()):
             yield Seen(f"client {liar['client']}", when, "false share", liar["reason"])
+
+
+def _merged_sums(measured: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
+    """Yield the statistics of merged models whose sums the server saw."""
+    for seen in measured:
+        group = f"{len(seen['clients'])} clients together"
+        names = ", ".join(seen["statistics"])
+        yield Seen(group, f"round {seen['round']}", "sums of statistics of the merged model", names)
 
 
 def _scores(scored: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
@@ -185,6 +211,7 @@ def _private_follows(audit: Mapping[str, Any]) -> Iterator[str]:
         "other clients' inputs; fewer cannot."
     )
     yield from _solved(audit)
+    yield from _solved_statistics(audit)
     if spent := describe_dp(audit):
         yield f"{spent[0].upper()}{spent[1:]}. CBR's sums and weights are exact and not covered."
     yield (
@@ -209,6 +236,25 @@ def _solved(audit: Mapping[str, Any]) -> Iterator[str]:
         "groups changed between rounds, and the sums of weights over them have one solution."
     )
     yield from _inputs_behind(weights, audit)
+
+
+def _solved_statistics(audit: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the clients whose class counts follow from sums over changing groups."""
+    groups = [seen["clients"] for seen in audit.get("measured", ())]
+    if not groups:
+        return
+    if FederationCounts.name in audit["statistics"].get("measured", {}):
+        groups.append(audit["statistics"]["clients"])
+    alone = solve_weights(groups, [0.0] * len(groups), audit["clients"])
+    if not alone:
+        yield "No client's class counts: the sums over groups of clients do not separate any."
+        return
+    listed = [f"client {client}" for client in alone]
+    yield (
+        f"The class counts of {len(alone)} of {audit['clients']} clients: {_some(listed)}. The "
+        "groups changed between rounds, and statistics by class include the counts. With "
+        "defense.quorum = 1 and rounds.participation = 1 there is one group only."
+    )
 
 
 def _inputs_behind(weights: Mapping[int, float], audit: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.aggregation.server_step import ServerStep, Turn
 from fedbb.errors import DivergedError
 from fedbb.methods import Method
@@ -113,19 +114,24 @@ class ServerSteps:
 NO_SERVER_STEPS = ServerSteps()
 
 
-def open_server_steps(engine: SimulationEngine, seed: int) -> ServerSteps:
+def open_server_steps(
+    engine: SimulationEngine, seed: int, *, label_counts: bool = False
+) -> ServerSteps:
     """Return the server steps of a simulation.
 
     Args:
         engine: its method, and the clients of which the steps learn a sum.
         seed: the seed of the run.
+        label_counts: whether the server learns the sum of the label counts, whatever the method.
     """
     method, clients = engine.method, engine.clients
-    if not method.server:
+    if not (method.server or label_counts):
         return NO_SERVER_STEPS
     dataset = clients[0].dataset
     facts = RunFacts(dataset.task, len(dataset.classes), engine.classifier, len(clients), seed)
-    measured = sum_measured(measure_counts(method, client.counts) for client in clients)
+    measured = sum_measured(
+        measure_counts(method, client.counts, label_counts=label_counts) for client in clients
+    )
     return ServerSteps(method.server, facts, measured)
 
 
@@ -133,9 +139,18 @@ def _prefix(step: ServerStep) -> str:
     return f"{step.name}."
 
 
-def measure_counts(method: Method, counts: LabelCounts) -> dict[str, IntArray]:
-    """Return, at a client, what each server step measures of its label counts, by name."""
-    found = {step.name: step.measure(counts) for step in method.server}
+def measure_counts(
+    method: Method, counts: LabelCounts, *, label_counts: bool = False
+) -> dict[str, IntArray]:
+    """Return, at a client, what is measured of its label counts, by name.
+
+    Args:
+        method: its server steps may measure something.
+        counts: the client's label counts.
+        label_counts: whether the counts themselves are measured, whatever the method.
+    """
+    steps = (*method.server, FederationCounts()) if label_counts else method.server
+    found = {step.name: step.measure(counts) for step in steps}
     return {
         name: np.asarray(value, dtype=np.int64)
         for name, value in found.items()

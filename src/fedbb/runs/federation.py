@@ -13,6 +13,7 @@ from fedbb.data.download import Progress
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.data.splits import hold_out
+from fedbb.data.teacher_file import with_teacher
 from fedbb.errors import DataError, RecipeError
 from fedbb.imbalance import count_labels
 from fedbb.methods import Method
@@ -72,12 +73,15 @@ class Federation:
         return make_client_datasets(self.dataset, self.partition.clients)
 
 
-def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
+def prepare(
+    recipe: Recipe, progress: Progress | None = None, *, teacher: str | None = None
+) -> Federation:
     """Load and divide the data of a recipe.
 
     Args:
         recipe: A recipe whose parts suit each other.
         progress: Called with the number of images decoded so far and in all.
+        teacher: File of a teacher's logits for the training data, where the method needs them.
 
     Raises:
         DataError: The data cannot be read, has fewer images than the recipe asks for, or cannot be
@@ -85,7 +89,7 @@ def prepare(recipe: Recipe, progress: Progress | None = None) -> Federation:
         RecipeError: The recipe only records a run that was made from Python.
     """
     refuse_python(recipe)
-    dataset, scored = _load(recipe.data, recipe.seed, progress)
+    dataset, scored = _load(recipe.data, recipe.seed, progress, teacher)
     rule = EVERYTHING if recipe.engine == "central" else recipe.data.partition
     partition = divide(rule.resolve(recipe.seed), dataset.train, dataset.task)
     federation = Federation(dataset, partition, scored)
@@ -160,22 +164,15 @@ def describe(federation: Federation, method: Method) -> FederationRecord:
     The server of a deployed federation sees of this only each client's size and dispersion.
     """
     dataset, counts = federation.dataset, [client.counts for client in federation.clients]
-    infos = make_client_infos(federation.clients, method.weighting)
-    clients = [
-        replace(
-            client,
-            loss_weight=method.loss.mean_weight(count, dataset.task) if number < SHOWN else None,
-            positives=tuple(count.positive.tolist()),
-        )
-        for number, (client, count) in enumerate(
-            zip(describe_clients(infos, method), counts, strict=True)
-        )
-    ]
+    clients = describe_clients(make_client_infos(federation.clients, method.weighting), method)
+    scales = np.full(len(counts), np.nan)
+    scales[:SHOWN] = [method.loss.mean_weight(count, dataset.task) for count in counts[:SHOWN]]
+    positives = np.array([count.positive for count in counts])
     whole = count_labels(dataset.train.labels, dataset.task, len(dataset.classes))
     return replace(
-        describe_private(federation),
+        _describe_data(federation),
         positives=tuple(whole.positive.tolist()),
-        clients=tuple(clients),
+        clients=replace(clients, loss_weight=scales, positives=positives),
         notes=(*dataset.notes, *_notes(counts, dataset, method)),
     )
 
@@ -185,6 +182,12 @@ def describe_private(federation: Federation) -> FederationRecord:
 
     It has the examples that rounds are scored on, and learns the number of all others from a sum.
     """
+    numbers = range(len(federation.partition.clients))
+    return replace(_describe_data(federation), clients=[ClientRecord(number) for number in numbers])
+
+
+def _describe_data(federation: Federation) -> FederationRecord:
+    """Return what is known of the data, without the clients."""
     dataset = federation.dataset
     return FederationRecord(
         data=dataset.name,
@@ -193,7 +196,7 @@ def describe_private(federation: Federation) -> FederationRecord:
         train=len(dataset.train),
         scored={name: len(examples) for name, examples in federation.scored.items()},
         positives=None,
-        clients=tuple(ClientRecord(client) for client in range(len(federation.partition.clients))),
+        clients=(),
         notes=dataset.notes,
         scored_cases={
             name: count_labels(examples.labels, dataset.task, len(dataset.classes))
@@ -203,11 +206,13 @@ def describe_private(federation: Federation) -> FederationRecord:
 
 
 def _load(
-    spec: DataSpec, seed: int, progress: Progress | None
+    spec: DataSpec, seed: int, progress: Progress | None, teacher: str | None
 ) -> tuple[Dataset, dict[str, Examples]]:
     path = None if spec.path is None else Path(spec.path)
     source = Source(spec.name, path=path, options=spec.options, progress=progress)
     dataset = _prepare_inputs(load_dataset(source), spec)
+    if teacher:
+        dataset = with_teacher(dataset, teacher)
     scored = {"test": dataset.test}
     if dataset.validation is not None:
         scored["validation"] = dataset.validation

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import score_logits
 from fedbb.evaluation.operating_point import (
@@ -217,8 +218,15 @@ class FinalScorer:
             labels=labels if own is None else {**labels, OWN_TEST: own.examples.labels},
             groups=None if column is None else test.columns[column],
             owners=None if own is None else own.owners,
-            counts=sum_counts(federation) if recipe.evaluation.logit_adjustment else None,
         )
+
+    def with_counts(self, measured: Mapping[str, IntArray]) -> FinalScorer:
+        """Return the scorer with the label counts of all clients in sum, if it adjusts logits."""
+        if not self.settings.logit_adjustment:
+            return self
+        positive, negative = measured[FederationCounts.name].astype(np.float64)
+        samples = int((positive + negative).max())
+        return replace(self, counts=LabelCounts(positive, negative, samples))
 
     def __call__(self, number: int, logits: Mapping[str, FloatArray]) -> ModelScores:
         """Return the scores of the model of a round, by its logits (N, C) of all examples."""
@@ -278,13 +286,3 @@ def threshold_rule(settings: EvaluationSpec) -> ThresholdRule | None:
     """Return how thresholds are chosen, None if they are not."""
     rule = settings.threshold
     return rule if rule is None or isinstance(rule, str) else rule.sensitivity
-
-
-def sum_counts(federation: Federation) -> LabelCounts:
-    """Return the label counts of all clients in sum; nothing else of them is used."""
-    counts = [client.counts for client in federation.clients]
-    return LabelCounts(
-        np.sum([count.positive for count in counts], axis=0),
-        np.sum([count.negative for count in counts], axis=0),
-        sum(count.samples for count in counts),
-    )

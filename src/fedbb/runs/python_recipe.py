@@ -15,6 +15,7 @@ from torch import nn
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.mapped import chunk_rows
 from fedbb.data.splits import hold_out
+from fedbb.data.teacher_file import with_teacher
 from fedbb.errors import RecipeError
 from fedbb.evaluation.operating_point import ThresholdRule
 from fedbb.methods import Method, build_method
@@ -88,14 +89,16 @@ class Arguments:
             RecipeError: Arguments contradict each other, or the network does not suit the data.
             DataError: The partition does not divide this data.
         """
+        method = build_method(self.method, {}) if isinstance(self.method, str) else self.method
         spec = DataSpec(
             name=self.data.name,
             validation=self.validation,
             validation_by=self.validation_by,
             own_test=self.own_test,
         )
-        federation = divide_data(self.data, self.clients, spec, self.seed)
-        method = build_method(self.method, {}) if isinstance(self.method, str) else self.method
+        teacher = method.needs.teacher
+        data = with_teacher(self.data, teacher) if teacher else self.data
+        federation = divide_data(data, self.clients, spec, self.seed)
         on_cpu = replace(self.local, device="cpu")
         network = make_network(self.model, method, self.data, on_cpu, seed=self.seed)
         if self.classifier is not None:
@@ -268,7 +271,8 @@ def describe_rule(partition: Partition, seed: int) -> Rule:
 
 
 def _add(update: Callable[[bytes], object], examples: Examples) -> None:
-    for array in (examples.inputs, examples.labels):
+    teacher = () if examples.teacher is None else (examples.teacher,)
+    for array in (examples.inputs, examples.labels, *teacher):
         update(f"{array.dtype.str}{array.shape}".encode())
         step = chunk_rows(array, _NUMBERS, len(array))
         for start in range(0, len(array), step):

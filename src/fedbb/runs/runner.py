@@ -19,9 +19,10 @@ from fedbb.recipes.check import check_data, check_named_code, check_recipe, chec
 from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ModelState, Task
+from fedbb.records import IntArray, ModelState, Task
 from fedbb.rounds.loop import Round, Start, StoppedBy, run_rounds
 from fedbb.rounds.round import FederatedRound
+from fedbb.rounds.server_steps import measure_counts
 from fedbb.runs.checkpoint import Checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
 from fedbb.runs.final_scores import ModelScores, check_evaluation
@@ -130,7 +131,7 @@ def recipe_loader(
     method = check_recipe(recipe, allow_code=allow_code)
 
     def load(device: str | None) -> RunParts:
-        federation = prepare(recipe, progress)
+        federation = prepare(recipe, progress, teacher=method.needs.teacher)
         network = network_of(
             recipe, method, federation.dataset, device=device, allow_code=allow_code
         )
@@ -331,12 +332,27 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
         infos = make_client_infos(federation.clients, method.weighting)
         check_members(recipe, method, len(infos))
         agreement = agreement_of(recipe, method, len(infos))
-        enrol(folder.path, recipe.privacy, agreement, infos, least_cohort(recipe, len(infos)))
+        enrol(
+            folder.path,
+            recipe.privacy,
+            agreement,
+            infos,
+            least_cohort(recipe, len(infos)),
+            measured=_measure(recipe, federation, method),
+        )
         return describe_private(federation)
 
     is_plain = recipe.privacy == "none"
     described = model_info_of(recipe, method, federation.dataset)
     set_up_folder(folder, recipe, describe_plain if is_plain else describe_enrolled, described)
+
+
+def _measure(recipe: Recipe, federation: Federation, method: Method) -> list[dict[str, IntArray]]:
+    """Return what each client of a private run adds to the sum before round 1."""
+    adjusts = bool(recipe.evaluation.logit_adjustment)
+    return [
+        measure_counts(method, client.counts, label_counts=adjusts) for client in federation.clients
+    ]
 
 
 def _make_round(recipe: Recipe, folder: RunFolder | MemoryStore) -> MakeRound:

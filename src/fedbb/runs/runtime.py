@@ -66,7 +66,9 @@ def plain_round(recipe: Recipe, engine: Inline | Pool) -> FederatedRound:
         infos,
         recipe.seed,
         recipe.defense,
-        server_steps=open_server_steps(engine, recipe.seed),
+        server_steps=open_server_steps(
+            engine, recipe.seed, label_counts=bool(recipe.evaluation.logit_adjustment)
+        ),
     )
 
 
@@ -106,8 +108,10 @@ def open_runtime(
     if not workers:
         scorer = Scorer(network, federation.dataset, federation.scored, batch, local.device)
         everything = replace(scorer, examples={**scorer.examples, **further})
+        rounds = make_round(recipe, engine)
+        final = final.with_counts(rounds.server_steps.measured)
         yield RunRuntime(
-            make_round(recipe, engine),
+            rounds,
             scorer,
             first,
             engine.state_rounds,
@@ -119,8 +123,10 @@ def open_runtime(
     ) as pool:
         # The pool reads shared copies; what is only held here would be held twice.
         del engine, federation, own, further
+        rounds = make_round(recipe, pool)
+        final = final.with_counts(rounds.server_steps.measured)
         yield RunRuntime(
-            make_round(recipe, pool),
+            rounds,
             pool,
             first,
             pool.state_rounds,

@@ -15,8 +15,8 @@ import numpy as np
 
 from fedbb._util.files import replacing
 from fedbb.errors import RunError
-from fedbb.records import ClientFailure, FloatArray
-from fedbb.secagg.cbr import Agreement, Sums
+from fedbb.records import ClientFailure, FloatArray, IntArray
+from fedbb.secagg.cbr import Agreement, Sums, flatten_measured
 from fedbb.secagg.dp import NoiseTerms, epsilon, most_rounds
 
 if TYPE_CHECKING:
@@ -101,7 +101,14 @@ class AuditFile:
     def sums(self) -> Sums:
         """The sums of the statistics, as the clients received them."""
         found = self.content["statistics"]
-        return Sums(int(found["samples"]), float(found["evenness"]), tuple(found["clients"]))
+        row = tuple(flatten_measured(self.measured).tolist())
+        return Sums(int(found["samples"]), float(found["evenness"]), tuple(found["clients"]), row)
+
+    @property
+    def measured(self) -> dict[str, IntArray]:
+        """The sums of what else the clients measured before round 1, by name."""
+        found = self.content["statistics"].get("measured", {})
+        return {name: np.array(values, dtype=np.int64) for name, values in found.items()}
 
     def add_round(self, entry: RoundAudit) -> None:
         """Add a round, unless a resumed run repeats it bit for bit."""
@@ -109,6 +116,10 @@ class AuditFile:
             groups = [(int(known["round"]), known["clients"]) for known in self.content["rounds"]]
             account(self.content[DP], [*groups, (entry.round, entry.clients)])
         self._add("rounds", entry.as_json())
+
+    def add_measured(self, number: int, clients: Sequence[int], names: Sequence[str]) -> None:
+        """Add the clients and the names of the sums of statistics of a round's merged model."""
+        self._add("measured", {"round": number, "clients": [*clients], "statistics": [*names]})
 
     def add_scores(self, number: int, clients: Sequence[int], samples: Mapping[str, int]) -> None:
         """Add the clients and sample numbers of the sum of a round's scores."""
@@ -139,6 +150,7 @@ def begin_audit(
     agreement, statistics = agreed
     roster, terms, sums = keys.roster, agreement.terms, statistics.sums
     members = len(roster.members)
+    measured = {name: values.tolist() for name, values in statistics.measured.items()}
     content: dict[str, Any] = {
         "format": FORMAT,
         "privacy": privacy,
@@ -156,6 +168,7 @@ def begin_audit(
             "clients": list(sums.clients),
             "absent": _plain_failures(statistics.failures),
             "attempts": statistics.attempts,
+            **({"measured": measured} if measured else {}),
             "commitments": {str(k): digest for k, digest in statistics.digests(roster).items()},
             "letters": _hex(statistics.commitments),
             "confirmations": _hex(statistics.confirmations),

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +37,8 @@ from fedbb.records import (
     Tensors,
 )
 from fedbb.secagg.dp import NoiseTerms, add_noise, clip_change
+from fedbb.state import select
+from fedbb.statistics.base import Statistic
 
 BITS = 40
 """Fractional bits of R⁻¹ in the sum, unless the sum would overflow."""
@@ -60,6 +63,12 @@ SCALARS = 3
 
 NO_STATISTICS: Tensors = {}
 
+Measured = Mapping[str, IntArray]
+"""Integers that a client measures once, by name, of which everyone learns the sum."""
+
+MOST_MEASURED = 2**32
+"""The largest of them; their sum over any number of clients fits the ring."""
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -80,11 +89,19 @@ class Terms:
 
 @dataclass(frozen=True)
 class Sums:
-    """Σn and ΣR⁻¹ over the clients that took part: all that is revealed about their data."""
+    """The sums over the clients that took part: all that is revealed about their data.
+
+    Args:
+        samples: Σn.
+        evenness: ΣR⁻¹.
+        clients: the clients.
+        measured: the sums of what else the recipe measures, such as label counts, in one row.
+    """
 
     samples: int
     evenness: float
     clients: tuple[int, ...]
+    measured: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,14 +141,24 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Contributor:
-    """A client's own side of the sums; its sample count and dispersion never leave it."""
+    """A client's own side of the sums; its sample count and dispersion never leave it.
+
+    Args:
+        info: its number, sample count and dispersion.
+        agreement: what it agreed on with the server.
+        measured: what else it adds to the sum before round 1, by name, such as its label counts.
+    """
 
     info: ClientInfo
     agreement: Agreement
+    measured: Measured = field(default_factory=dict)
 
     def statistics(self) -> IntArray:
         """Return what it adds to the sum before the first round."""
-        return declare(self.info, self.agreement.terms)
+        row = flatten_measured(self.measured)
+        if np.any(row < 0) or np.any(row > MOST_MEASURED):
+            raise PrivacyError(f"a number that a client measured is not from 0 to {MOST_MEASURED}")
+        return np.concatenate([declare(self.info, self.agreement.terms), row])
 
     def weight(self, sums: Sums) -> float:
         """Return its own weight; implausible sums are refused."""
@@ -174,6 +201,45 @@ class Contributor:
             return vector
         found = flatten_statistics({} if update is None else update.statistics, shapes)
         return np.concatenate([vector[:-SCALARS], found, vector[-SCALARS:]])
+
+    def measured_vector(
+        self, statistics: tuple[Statistic, ...], found: Tensors | None, shapes: Tensors, sums: Sums
+    ) -> FloatArray:
+        """Return what it adds to the sum of statistics of the merged model, and that it took part.
+
+        Args:
+            statistics: the statistics that are due.
+            found: its values by full name; None if it has no samples.
+            shapes: the names and shapes of all of them.
+            sums: the sums from which the scale of the numbers follows.
+        """
+        for statistic in statistics if found is not None else ():
+            fault = statistic.fault(select(found or {}, f"{statistic.name}."))
+            if fault is not None:
+                raise PrivacyError(f"statistic {statistic.name} of this client: {fault}")
+        values = flatten_statistics(found or {}, shapes)
+        return np.append(np.ldexp(values, -sum_exponent(sums.samples)), 1.0)
+
+
+def sum_exponent(samples: int) -> int:
+    """Return the least e with 2^e of at least the number of samples of all clients.
+
+    Sums over samples are divided by 2^e before they are rounded to fixed point. They are then at
+    most as large as the numbers of one sample, and counts stay exact, for e below the number of
+    fractional bits.
+
+    >>> sum_exponent(1000), sum_exponent(1024), sum_exponent(1025)
+    (10, 10, 11)
+    """
+    return max(samples - 1, 0).bit_length()
+
+
+def split_measured_statistics(
+    totals: FloatArray, shapes: Tensors, samples: int
+) -> dict[str, Tensor]:
+    """Return the sums of statistics of the merged model by name, without the number of clients."""
+    whole = np.ldexp(totals[:-1], sum_exponent(samples))
+    return split_statistics(np.append(whole, np.zeros(SCALARS)), shapes)[1]
 
 
 def terms_of(weighting: Weighting, clients: int) -> Terms:
@@ -235,14 +301,44 @@ def commitment(nonce: bytes, declared: IntArray) -> str:
     return hashlib.sha256(nonce + declared.astype("<i8").tobytes()).hexdigest()
 
 
+def flatten_measured(measured: Measured) -> IntArray:
+    """Return integers in one row, ordered by name."""
+    rows = [np.asarray(values, np.int64).reshape(-1) for _, values in sorted(measured.items())]
+    return np.concatenate([np.empty(0, np.int64), *rows])
+
+
+def split_measured(row: Sequence[int], like: Measured) -> dict[str, IntArray]:
+    """Return the integers of a row by name, in the shapes of others."""
+    found: dict[str, IntArray] = {}
+    start = 0
+    for name, values in sorted(like.items()):
+        part = np.array(row[start : start + values.size], dtype=np.int64)
+        found[name], start = part.reshape(values.shape), start + values.size
+    return found
+
+
 def read_sums(totals: IntArray, clients: tuple[int, ...], terms: Terms) -> Sums:
     """Return the statistics in a secure sum; refuse one that these clients cannot have made."""
-    samples, scaled, number = (int(total) for total in totals)
-    sums = Sums(samples, scaled / 2**terms.bits, clients)
+    samples, scaled, number, *measured = (int(total) for total in totals)
+    sums = Sums(samples, scaled / 2**terms.bits, clients, tuple(measured))
     if number != len(clients):
         raise PrivacyError(f"the statistics are of {number} clients where {len(clients)} took part")
     check_plausible(sums, terms)
     return sums
+
+
+def plain_sums(sums: Sums) -> list[Any]:
+    """Return sums as JSON holds them; what is measured is left out if it is nothing."""
+    plain: list[Any] = [sums.samples, sums.evenness, list(sums.clients)]
+    return [*plain, list(sums.measured)] if sums.measured else plain
+
+
+def read_plain_sums(plain: Sequence[Any]) -> Sums:
+    """Return what `plain_sums` was given."""
+    samples, evenness, clients, *measured = plain
+    return Sums(
+        int(samples), float(evenness), tuple(clients), tuple(measured[0]) if measured else ()
+    )
 
 
 def check_plausible(sums: Sums, terms: Terms) -> None:
@@ -256,6 +352,11 @@ def check_plausible(sums: Sums, terms: Terms) -> None:
         )
     if sums.samples <= 0:
         raise PrivacyError("no client has samples, so there is nothing to weigh")
+    if not all(0 <= total <= len(sums.clients) * MOST_MEASURED for total in sums.measured):
+        raise PrivacyError(
+            f"a sum of what {len(sums.clients)} clients measured is not from 0 to "
+            f"{MOST_MEASURED} for each: some client declares more than allowed"
+        )
 
 
 def own_weight(info: ClientInfo, sums: Sums, terms: Terms) -> float:

@@ -21,7 +21,7 @@ import numpy as np
 from fedbb._util.files import remove_leftovers, replacing
 from fedbb.errors import PrivacyError, RefusedError, RunError
 from fedbb.records import IntArray
-from fedbb.secagg.cbr import NONCE, Sums
+from fedbb.secagg.cbr import NONCE, Sums, plain_sums, read_plain_sums
 from fedbb.secagg.primitives.keys import KEY, Identity
 from fedbb.secagg.protocol.replay_guard import FileJournal
 from fedbb.secagg.protocol.roster import Roster, read_roster
@@ -69,7 +69,7 @@ def save_secrets(path: Path, secrets: ClientSecrets, *, with_identity: bool = Tr
         "nonce": secrets.nonce.hex(),
         "noise": secrets.noise.hex(),
         "declared": secrets.declared.tolist(),
-        "sums": None if sums is None else [sums.samples, sums.evenness, list(sums.clients)],
+        "sums": None if sums is None else plain_sums(sums),
     }
     write_secret(path, (json.dumps(content) + "\n").encode())
 
@@ -83,7 +83,7 @@ def load_secrets(path: Path, identity: Identity | None = None) -> ClientSecrets:
             identity or Identity(bytes.fromhex(content["identity"])),
             bytes.fromhex(content["nonce"]),
             np.array(content["declared"], dtype=np.int64),
-            None if sums is None else Sums(int(sums[0]), float(sums[1]), tuple(sums[2])),
+            None if sums is None else read_plain_sums(sums),
             bytes.fromhex(content.get("noise", "")),
         )
     except (OSError, ValueError, KeyError, TypeError, IndexError, PrivacyError):

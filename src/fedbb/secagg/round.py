@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.aggregation.merging import update_norm
 from fedbb.aggregation.server_step import Turn
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
@@ -37,12 +38,16 @@ from fedbb.secagg.audit import RoundAudit
 from fedbb.secagg.cbr import (
     SCALARS,
     Agreement,
+    Measured,
     Sums,
     Terms,
     abstain,
     combine,
     commitment,
+    flatten_measured,
     read_sums,
+    split_measured,
+    split_measured_statistics,
     split_statistics,
 )
 from fedbb.secagg.client_secrets import ClientSecrets, RosterKeys
@@ -56,7 +61,7 @@ from fedbb.secagg.protocol.messages import (
     sign_message,
     verify_message,
 )
-from fedbb.secagg.protocol.replay_guard import Journal, RunLimit
+from fedbb.secagg.protocol.replay_guard import MEASURING, Journal, RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR, LEAST, Roster
 from fedbb.secagg.protocol.secure_aggregation import (
     Accept,
@@ -69,7 +74,7 @@ from fedbb.secagg.protocol.secure_aggregation import (
 )
 from fedbb.secagg.view import view_digest
 from fedbb.state import digest
-from fedbb.statistics.base import Statistic, due, statistic_shapes
+from fedbb.statistics.base import Statistic, due, moments_of, statistic_shapes
 
 MASKED = "masked"
 """The scheme of every sum but the statistics, for which a recipe may choose `bfv`."""
@@ -104,7 +109,7 @@ def sum_client(
     return BfvSumClient(client, identity, roster, journal, run, rounds, runs)
 
 
-COMMIT, CONFIRM = "commit", "told"
+COMMIT, CONFIRM = "commit", "confirm"
 """Stages before and after the sum itself."""
 
 STATISTICS_ROUND = 0
@@ -124,6 +129,7 @@ class StatisticsResult:
         confirmations: each client's confirmation of the sums, signed, as it sent it.
         failures: who is missing and why.
         attempts: how many attempts the sum took.
+        measured: the sums of what else the clients measured, by name.
     """
 
     sums: Sums
@@ -131,6 +137,7 @@ class StatisticsResult:
     confirmations: Mapping[int, bytes]
     failures: tuple[ClientFailure, ...] = ()
     attempts: int = 1
+    measured: Measured = field(default_factory=dict)
 
     def digests(self, roster: Roster) -> dict[int, str]:
         """Return each client's commitment as it stands in its signed message."""
@@ -142,13 +149,17 @@ class StatisticsResult:
 
 @dataclass(frozen=True, eq=False)
 class StatisticsRound:
-    """The server's side; `identity` is the roster's aggregator."""
+    """The server's side; `identity` is the roster's aggregator.
+
+    `like` holds integers with the names and shapes of what clients measure besides.
+    """
 
     run: str
     roster: Roster
     identity: Identity
     agreement: Agreement
     entropy: Entropy = os.urandom
+    like: Measured = field(default_factory=dict)
 
     def __call__(
         self, aggregation: SecureAggregation, clients: Sequence[int], transport: Transport
@@ -160,9 +171,12 @@ class StatisticsRound:
         confirmations: dict[int, bytes] = {}
         able = exchange.broadcast(COMMIT, clients, _store_in(commitments), {})
         view = view_digest(self.agreement)
-        request = SumRequest(self.run, STATISTICS_ROUND, LENGTH, whole=True, view=view)
+        length = LENGTH + len(flatten_measured(self.like))
+        request = SumRequest(self.run, STATISTICS_ROUND, length, whole=True, view=view)
         total = aggregation(request, able, transport)
         sums = read_sums(np.asarray(total.values, np.int64), total.clients, self.agreement.terms)
+        measured = split_measured(sums.measured, self.like)
+        check_label_counts(measured, sums.samples)
         facts = {"sums": total.values.tolist(), "clients": list(total.clients)}
         receipts = [total.receipt] if total.receipt else []
         agreed = exchange.broadcast(
@@ -170,7 +184,9 @@ class StatisticsRound:
         )
         exchange.require(CONFIRM, agreed, self.roster.needed(len(total.clients)))
         failures = sorted((*exchange.failures, *total.failures), key=lambda gone: gone.client)
-        return StatisticsResult(sums, commitments, confirmations, tuple(failures), total.attempts)
+        return StatisticsResult(
+            sums, commitments, confirmations, tuple(failures), total.attempts, measured
+        )
 
 
 def _store_in(found: dict[int, bytes]) -> Accept:
@@ -204,7 +220,7 @@ class StatisticsClient:
         clients = message.clients("clients")
         if self.client not in clients or len(clients) < self.roster.least:
             raise RefusedError("the sums are over too few clients, or without this one")
-        totals = _totals(message.facts.get("sums"))
+        totals = _totals(message.facts.get("sums"), len(self.secrets.declared))
         sums = read_sums(totals, clients, terms)
         if self.roster.privacy != MASKED:
             self._check_receipt(message, totals)
@@ -231,14 +247,47 @@ class StatisticsClient:
         return sign_message(answer, self.roster, self.secrets.identity)
 
 
-def _totals(value: Any) -> IntArray:
-    if not isinstance(value, list) or len(value) != LENGTH:
-        raise RefusedError(f"the sums must be {LENGTH} integers")
+def check_label_counts(measured: Measured, samples: int) -> None:
+    """Refuse sums of label counts that are more than the samples of all clients."""
+    cases = measured.get(FederationCounts.name)
+    if cases is not None and np.any(cases.sum(axis=0) > samples):
+        raise PrivacyError(
+            f"the clients count more cases of a class than their {samples} samples: some client "
+            "violates the agreement"
+        )
+
+
+def _totals(value: Any, length: int) -> IntArray:
+    if not isinstance(value, list) or len(value) != length:
+        raise RefusedError(f"the sums must be {length} integers")
     return np.array([read_integer(entry, "a sum", most=2**62) for entry in value], dtype=np.int64)
 
 
-OpenTransport = Callable[[int, ModelState, Tensors], Transport]
-"""Opens the transport to the clients of a round, who receive this state and this broadcast."""
+@dataclass(frozen=True, eq=False)
+class RoundWork:
+    """What the clients of a sum receive and do in a round.
+
+    Args:
+        round: the number of the round.
+        state: the model.
+        broadcast: what is sent beside it.
+        measure: whether they compute statistics of the model, which is the merged one, and do not
+            train.
+    """
+
+    round: int
+    state: ModelState
+    broadcast: Tensors
+    measure: bool = False
+
+    @property
+    def sum_number(self) -> int:
+        """The number of the sum: that of the round, or that of its further sum."""
+        return self.round + (MEASURING if self.measure else 0)
+
+
+OpenTransport = Callable[[RoundWork], Transport]
+"""Opens the transport to the clients of a sum."""
 
 _ROUNDING = 2.0**-30
 """A generous bound of the rounding error of a sum of weights in fixed point."""
@@ -248,6 +297,9 @@ _ROUNDING = 2.0**-30
 class SecureRound:
     """A round in which the server learns who took part, ΣW·Δ, ΣW and sums of statistics.
 
+    A method with statistics of the merged model has a second sum in a round, over those clients of
+    the first sum that stay: they receive the merged model, and the server their sums.
+
     Args:
         aggregation: the scheme that sums the clients' vectors.
         open_transport: opens the transport to the clients of a round.
@@ -255,8 +307,10 @@ class SecureRound:
         clients: how many clients there are to choose from.
         members: those that confirmed the sums of the statistics.
         policy: the quorum of a round and the number of its attempts.
-        record: stores what the server saw.
-        view: returns the view of a round that starts from this state, with this broadcast.
+        record: stores what the server saw in the first sum.
+        record_measured: stores the round, the clients and the names of a second sum.
+        view: returns the view of the clients of a sum.
+        samples: Σn, from which the scale of the second sum follows.
         server_steps: the method's server steps in this run.
         statistics: the method's statistics, all of which are summed.
     """
@@ -268,7 +322,9 @@ class SecureRound:
     members: frozenset[int]
     policy: RoundPolicy
     record: Callable[[RoundAudit], None]
-    view: Callable[[ModelState, Tensors], str]
+    record_measured: Callable[[int, Sequence[int], Sequence[str]], None]
+    view: Callable[[RoundWork], str]
+    samples: int
     server_steps: ServerSteps = NO_SERVER_STEPS
     statistics: tuple[Statistic, ...] = ()
 
@@ -293,52 +349,78 @@ class SecureRound:
                 f"round {number}: {len(able)} clients can take part, and a secure sum needs "
                 f"{least} here; over two, each would learn the other's change"
             )
-        broadcast = self.server_steps.broadcast(server, number)
-        shapes = self._shapes(number, state)
-        length = len(abstain(state)) + sum(shape.numel() for shape in shapes.values())
-        request = SumRequest(self.run, number, length, view=self.view(state, broadcast))
-        total = self._sum(request, able, state, broadcast)
+        work = RoundWork(number, state, self.server_steps.broadcast(server, number))
+        shapes = self._shapes(work)
+        total = self._sum(work, able, len(abstain(state)) + _length(shapes))
         values, sums = split_statistics(np.asarray(total.values, dtype=np.float64), shapes)
         self._check(number, values, len(total.clients))
-        merged = combine(state, values)
+        merged, turn = combine(state, values), None
         if self.server_steps.steps:
             turn = Turn(number, state, merged, total.clients, self.server_steps.run, sums)
             server, merged = self.server_steps.step(server, turn)
         failures = tuple(sorted((*unconfirmed, *total.failures), key=lambda gone: gone.client))
         audit = _audit(number, total, failures, (state, merged))
         self.record(replace(audit, statistics=tuple(sorted(shapes))))
+        if turn is not None:
+            server, merged = self._calibrate(replace(turn, merged=merged), server)
         reports = tuple(ClientReport(client) for client in total.clients)
         return RoundResult(merged, reports, failures, server)
 
-    def _shapes(self, number: int, state: ModelState) -> Tensors:
-        """Return the shapes of the statistics that are due in a round."""
-        wanted = due(self.statistics, number, "start", "end")
-        return statistic_shapes(wanted, state, self.server_steps.run) if wanted else {}
+    def _calibrate(self, turn: Turn, server: Tensors) -> tuple[Tensors, ModelState]:
+        """Return server state and model after the statistics of the merged model, if any are due.
 
-    def _sum(
-        self, request: SumRequest, clients: list[int], state: ModelState, broadcast: Tensors
-    ) -> SumResult:
-        transport = self.open_transport(request.round, state, broadcast)
+        A server that stops before the round is committed repeats both sums: the clients' vectors
+        are the same, so that nothing new is revealed.
+        """
+        broadcast = self.server_steps.broadcast(server, turn.round)
+        work = RoundWork(turn.round, turn.merged, broadcast, measure=True)
+        shapes = self._shapes(work)
+        if not shapes:
+            return server, turn.merged
+        total = self._sum(work, list(turn.clients), _length(shapes) + 1)
+        values = np.asarray(total.values, dtype=np.float64)
+        _check_number(turn.round, values[-1], len(total.clients))
+        self.record_measured(turn.round, total.clients, sorted(shapes))
+        sums = split_measured_statistics(values, shapes, self.samples)
+        return self.server_steps.calibrate(server, replace(turn, clients=total.clients, sums=sums))
+
+    def _shapes(self, work: RoundWork) -> Tensors:
+        """Return the shapes of the statistics that are due."""
+        wanted = due(self.statistics, work.round, *moments_of(measure=work.measure))
+        return statistic_shapes(wanted, work.state, self.server_steps.run) if wanted else {}
+
+    def _sum(self, work: RoundWork, clients: list[int], length: int) -> SumResult:
+        request = SumRequest(self.run, work.sum_number, length, view=self.view(work))
+        transport = self.open_transport(work)
         return repeat_until_quorum(
             lambda _: self.aggregation(request, clients, transport),
             self.policy.attempts,
-            f"round {request.round}",
+            f"statistics of round {work.round}" if work.measure else f"round {work.round}",
             shortage=TooFewError,
         )
 
     def _check(self, number: int, values: FloatArray, clients: int) -> None:
         """Refuse a sum that honest clients cannot have made; the faulty client is unknown."""
         mass, weight, counted = values[-SCALARS:].tolist()
-        if counted != clients:
-            raise PrivacyError(
-                f"round {number}: the sum counts {counted:g} clients where {clients} took part; "
-                "clients that received different models, recipes or sums add up to noise"
-            )
+        _check_number(number, counted, clients)
         if not (0 <= weight <= 1 + _ROUNDING and mass >= 0):
             raise PrivacyError(
                 f"round {number}: the clients claim a weight of {weight:g} together, where all "
                 "clients have 1: some client violates the agreement"
             )
+
+
+def _check_number(number: int, counted: float, clients: int) -> None:
+    """Refuse a sum in which other clients count than took part."""
+    if counted != clients:
+        raise PrivacyError(
+            f"round {number}: the sum counts {counted:g} clients where {clients} took part; "
+            "clients that received different models, recipes or sums add up to noise"
+        )
+
+
+def _length(shapes: Tensors) -> int:
+    return sum(shape.numel() for shape in shapes.values())
 
 
 def _audit(

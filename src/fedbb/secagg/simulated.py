@@ -17,9 +17,9 @@ from typing import Protocol
 from fedbb.errors import DivergedError, PrivacyError
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState, Tensors
 from fedbb.rounds.round import RoundPolicy
-from fedbb.rounds.server_steps import open_server_steps
+from fedbb.rounds.server_steps import ServerSteps, open_server_steps
 from fedbb.secagg.audit import AuditFile, begin_audit
-from fedbb.secagg.cbr import Agreement, Contributor
+from fedbb.secagg.cbr import Agreement, Contributor, Measured
 from fedbb.secagg.client_secrets import (
     ROSTER,
     SERVER_KEY,
@@ -46,6 +46,7 @@ from fedbb.secagg.round import (
     COMMIT,
     CONFIRM,
     MASKED,
+    RoundWork,
     SecureRound,
     StatisticsClient,
     StatisticsRound,
@@ -55,7 +56,7 @@ from fedbb.secagg.round import (
 from fedbb.secagg.view import view_digest
 from fedbb.simulation.inline import SimulationEngine
 from fedbb.state import digest
-from fedbb.statistics.base import due, statistic_shapes
+from fedbb.statistics.base import due, moments_of, statistic_shapes
 from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb.parties")
@@ -101,7 +102,8 @@ class SimulatedClient:
 class RoundTraining:
     """The training of a round, in which every attempt starts from the same client states.
 
-    `shapes` are those of the statistics that are due in the round.
+    `shapes` are those of the statistics that are due in the round. With `measure` clients compute
+    statistics of the model and do not train.
     """
 
     engine: StatefulEngine
@@ -110,6 +112,7 @@ class RoundTraining:
     seed: int
     broadcast: Tensors = field(default_factory=dict)
     shapes: Tensors = field(default_factory=dict)
+    measure: bool = False
 
     def __post_init__(self) -> None:
         self.first_state_rounds = dict(self.engine.state_rounds)
@@ -125,7 +128,7 @@ class RoundTraining:
         self.engine.state_rounds.clear()
         self.engine.state_rounds.update(self.first_state_rounds)
         jobs = [
-            TrainJob(client, self.number, self.seed, self.state, self.broadcast)
+            TrainJob(client, self.number, self.seed, self.state, self.broadcast, self.measure)
             for client in clients
         ]
         try:
@@ -136,6 +139,15 @@ class RoundTraining:
                 f"round {self.number}: a client's training produced a number that is not finite; "
                 "a lower local.lr or method mu may help"
             ) from error
+
+
+def round_training(
+    engine: StatefulEngine, work: RoundWork, seed: int, steps: ServerSteps
+) -> RoundTraining:
+    """Return what simulated clients do in a sum."""
+    wanted = due(engine.method.statistics, work.round, *moments_of(measure=work.measure))
+    shapes = statistic_shapes(wanted, work.state, steps.run) if wanted else {}
+    return RoundTraining(engine, work.state, work.round, seed, work.broadcast, shapes, work.measure)
 
 
 @dataclass(eq=False)
@@ -174,7 +186,7 @@ class SimulatedTransport:
             agreement,
             client.secrets.sums,
             training.model_digest,
-            training.first_state_rounds,
+            {} if training.measure else training.first_state_rounds,
             training.broadcast,
         )
 
@@ -190,6 +202,10 @@ class SimulatedTransport:
         assert sums is not None
         update = updates.take(info.client) if info.samples > 0 else None
         training = self.training
+        if training.measure:
+            due_now = due(training.engine.method.statistics, training.number, "merged")
+            found = None if update is None else update.statistics
+            return client.contributor.measured_vector(due_now, found, training.shapes, sums)
         # A simulation protects nobody: its noise follows from the seed, so that it can be repeated.
         seeded = f"fedbb simulated noise {training.seed} {info.client}"
         secret = hashlib.sha256(seeded.encode()).digest()
@@ -225,6 +241,7 @@ def enrol(
     infos: Sequence[ClientInfo],
     least: int,
     recorder: Recorder | None = None,
+    measured: Sequence[Measured] = (),
 ) -> None:
     """Create keys and a roster for the clients, sum their statistics, and write all files.
 
@@ -237,16 +254,18 @@ def enrol(
         infos: the sample count and dispersion of each client.
         least: the smallest cohort of a sum.
         recorder: sees every message, for tests.
+        measured: what else each client measures, such as its label counts.
     """
     place = folder / CLIENTS
     place.mkdir(exist_ok=True)
     (place / "journal").unlink(missing_ok=True)
     enrolment, run = Identity.draw(), random.token_hex(8)
-    contributors = [Contributor(info, agreement) for info in infos]
+    contributors = _contributors(infos, agreement, measured)
     secrets = [ClientSecrets.draw(Identity.draw(), own.statistics()) for own in contributors]
     keys = _draw_keys(enrolment, privacy, agreement, secrets, least)
     clients = _make_clients(privacy, run, keys.roster, (contributors, secrets), place)
-    statistics = StatisticsRound(run, keys.roster, keys.identity, agreement)(
+    like = measured[0] if measured else {}
+    statistics = StatisticsRound(run, keys.roster, keys.identity, agreement, like=like)(
         sum_server(privacy, keys),
         range(len(infos)),
         _recorded(SimulatedTransport(clients), recorder),
@@ -281,19 +300,20 @@ def open_round(
     audit = AuditFile.read(folder)
     run, keys = str(audit.content["run"]), _load_keys(folder, audit)
     secrets = [load_secrets(secrets_path(place, number)) for number in range(len(infos))]
-    contributors = [Contributor(info, agreement) for info in infos]
+    # What clients measured once is in their secrets.
+    contributors = _contributors(infos, agreement, ())
     clients = _make_clients(MASKED, run, keys.roster, (contributors, secrets), place)
 
-    steps, statistics = open_server_steps(engine, seed), engine.method.statistics
+    steps = replace(open_server_steps(engine, seed), measured=audit.measured)
+    statistics = engine.method.statistics
 
-    def open_transport(number: int, state: ModelState, broadcast: Tensors) -> Transport:
-        wanted = due(statistics, number, "start", "end")
-        shapes = statistic_shapes(wanted, state, steps.run) if wanted else {}
-        training = RoundTraining(engine, state, number, seed, broadcast, shapes)
+    def open_transport(work: RoundWork) -> Transport:
+        training = round_training(engine, work, seed, steps)
         return _recorded(SimulatedTransport(clients, training), recorder)
 
-    def view(state: ModelState, broadcast: Tensors) -> str:
-        return view_digest(agreement, audit.sums, digest(state), engine.state_rounds, broadcast)
+    def view(work: RoundWork) -> str:
+        rounds = {} if work.measure else engine.state_rounds
+        return view_digest(agreement, audit.sums, digest(work.state), rounds, work.broadcast)
 
     return SecureRound(
         sum_server(MASKED, keys),
@@ -303,10 +323,19 @@ def open_round(
         audit.confirmed,
         policy,
         audit.add_round,
+        audit.add_measured,
         view,
+        audit.sums.samples,
         steps,
         statistics,
     )
+
+
+def _contributors(
+    infos: Sequence[ClientInfo], agreement: Agreement, measured: Sequence[Measured]
+) -> list[Contributor]:
+    each = measured or [{}] * len(infos)
+    return [Contributor(info, agreement, own) for info, own in zip(infos, each, strict=True)]
 
 
 def _draw_keys(

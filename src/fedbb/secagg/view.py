@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from fedbb.records import ModelState
-from fedbb.secagg.cbr import Agreement, Sums
+from fedbb.secagg.cbr import Agreement, Sums, plain_sums
 from fedbb.secagg.protocol.canonical import canonical_json
 from fedbb.state import digest
 
@@ -35,7 +35,7 @@ def view_digest(
         agreement: what this party agreed on, with the digest of the recipe that it received.
         sums: the sums of the statistics that it received; None before.
         model: the digest of the model that it received; None if the sum needs no model.
-        state_rounds: the round of each client's state, as it was told.
+        state_rounds: the round of each client's state, as the server sent it.
         broadcast: every other tensor that it received for its computation, by name, such as the
             control variates of a method. Whatever a method sends to clients must be in here.
 
@@ -47,7 +47,7 @@ def view_digest(
         "recipe": agreement.recipe,
         "terms": [terms.gamma, terms.floor, terms.bits],
         "bounds": [bounds.max_weight, bounds.max_norm],
-        "sums": None if sums is None else [sums.samples, sums.evenness, list(sums.clients)],
+        "sums": None if sums is None else plain_sums(sums),
         "model": model,
         "state_rounds": sorted((state_rounds or {}).items()),
         "broadcast": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from fedbb.aggregation.server_step import ServerStep
 from fedbb.data.dataset import Dataset
 from fedbb.data.mapped import value_range
 from fedbb.data.transforms import zero_batch
@@ -53,9 +54,7 @@ def check_device(name: str) -> None:
             )
         return
     try:
-        if device.type == "meta":
-            raise RuntimeError("it holds no numbers")
-        torch.zeros(1, device=device).cpu()
+        torch.zeros(1, device=device).cpu()  # "meta" makes tensors that hold no numbers
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise RecipeError(
             f"local.device {name!r} cannot be used here: {_first_line(error)}; "
@@ -99,6 +98,8 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
         )
     if needs.linear_classifier:
         _check_linear(network, outputs, follows)
+    embedding = outputs.embedding
+    width = embedding.shape[1] if needs.linear_classifier and embedding is not None else None
     expected = (1, len(dataset.classes))
     if tuple(outputs.logits.shape) != expected:
         raise RecipeError(
@@ -107,6 +108,15 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
         )
     if method is not None:
         check_loss(method.loss, len(dataset.classes), dataset.task)
+        for step in method.server:
+            _check_step(step, len(dataset.classes), width, follows)
+
+
+def _check_step(step: ServerStep, classes: int, width: int | None, follows: str) -> None:
+    try:
+        step.check(classes, width)
+    except ValueError as error:
+        raise RecipeError(f"{follows}: {error}") from error
 
 
 def _check_linear(network: nn.Module, outputs: Outputs, follows: str) -> None:

@@ -35,8 +35,8 @@ from fedbb.statistics.base import ClientView, Statistic, due, statistic_shapes
 from fedbb.training.config import LocalConfig, TrainJob, check_optimizer
 from fedbb.training.optimizer import LocalOptimizer, effective_steps
 
-Batch = tuple[Tensor, Tensor]
-"""Inputs and targets."""
+Batch = tuple[Tensor, Tensor, Tensor | None]
+"""Inputs, targets, and a teacher's logits if the data has them."""
 
 NO_STATE = ClientState()
 NO_MODEL = ModelState({}, {})
@@ -89,8 +89,8 @@ def draw_samples(client: ClientDataset, job: TrainJob, sampling: Sampling) -> Cl
 def batches(
     client: ClientDataset, job: TrainJob, local: LocalConfig, epoch: int
 ) -> Iterator[Batch]:
-    """Yield (inputs, targets) of one epoch, normalized and, if the settings say so, augmented."""
-    dataset = client.dataset
+    """Yield the batches of one epoch, normalized and, if the settings say so, augmented."""
+    dataset, logits = client.dataset, client.dataset.train.teacher
     place = (job.round, job.client, epoch)
     order = stream(job.seed, "order", *place).permutation(len(client))
     draws = None
@@ -103,7 +103,8 @@ def batches(
         targets = torch.from_numpy(dataset.train.labels[rows])
         if draws is not None:
             inputs = apply(inputs, draws.take(positions))
-        yield normalize(inputs, dataset.mean, dataset.std), targets
+        teacher = None if logits is None else torch.from_numpy(logits[rows])
+        yield normalize(inputs, dataset.mean, dataset.std), targets, teacher
 
 
 def _cut(order: IntArray, local: LocalConfig) -> Iterator[IntArray]:
@@ -257,7 +258,7 @@ def _checked(
     return named
 
 
-def _rows(client: ClientDataset, local: LocalConfig) -> Iterator[Batch]:
+def _rows(client: ClientDataset, local: LocalConfig) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield all samples of a client in the order of its rows, not augmented."""
     dataset = client.dataset
     for start in range(0, len(client), STATISTICS_BATCH):
@@ -327,19 +328,23 @@ class _Objective:
             objective, value = self._value(*group[0], step)
             objective.backward()
             return value
-        samples = sum(len(targets) for _, targets in group)
+        samples = sum(len(targets) for _, targets, _ in group)
         values = []
-        for images, targets in group:
-            objective, value = self._value(images, targets, step)
-            (objective * (len(targets) / samples)).backward()
-            values.append(value * (len(targets) / samples))
+        for batch in group:
+            objective, value = self._value(*batch, step)
+            share = len(batch[1]) / samples
+            (objective * share).backward()
+            values.append(value * share)
         return math.fsum(values)
 
-    def _value(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, float]:
+    def _value(
+        self, images: Tensor, targets: Tensor, teacher: Tensor | None, step: int
+    ) -> tuple[Tensor, float]:
         images, targets = _place(images, self.local), targets.to(self.local.device)
         outputs = self._outputs(images)
         objective = self.loss(outputs.logits, targets)
-        done = Step(images, outputs, _finite(objective, self.method, self.job, step), targets)
+        loss = _finite(objective, self.method, self.job, step)
+        done = Step(images, outputs, loss, targets, teacher)
         for _, penalty in self.penalties:
             objective = objective + penalty.value(done)
         return objective, _finite(objective, self.method, self.job, step)

@@ -38,7 +38,7 @@ def worst(findings):
 def test_a_fresh_federation_is_well(folder):
     findings = examine(folder.path)
     assert worst(findings) <= {"ok", "warn"}
-    assert "is free; no server is running" in told(findings, "port", "ok")[0].told
+    assert "is free; no server is running" in told(findings, "port", "ok")[0].message
 
 
 def test_every_finding_that_is_not_well_says_what_to_do(folder):
@@ -60,19 +60,19 @@ def test_the_dates_of_certificates_are_told(folder, days, level, words):
     found = told(
         examine(folder.path, datetime.now(UTC) + timedelta(days=days)), "server.crt", level
     )
-    assert any(words in finding.told for finding in found)
+    assert any(words in finding.message for finding in found)
 
 
 def test_a_clock_before_the_certificates_is_told(folder):
     (found, *_) = told(examine(folder.path, datetime.now(UTC) - timedelta(days=1)), "ca.crt", "bad")
-    assert "is valid only from" in found.told
+    assert "is valid only from" in found.message
     assert "clock" in found.advice
 
 
 def test_a_key_that_others_can_read_is_bad(folder):
     folder.site(1).key.chmod(0o640)
     (found,) = told(examine(folder.path), "site-1 key", "bad")
-    assert "mode 640" in found.told
+    assert "mode 640" in found.message
     assert found.advice == f"chmod 600 {folder.site(1).key}"
 
 
@@ -80,7 +80,7 @@ def test_a_certificate_for_another_name_is_bad(folder):
     port = folder.dialed()[1]
     folder.settings_file.write_text(f'server = "hospital.example:{port}"\n')
     found = told(examine(folder.path), "server.crt", "bad")
-    assert "is not valid for hospital.example" in found[0].told
+    assert "is not valid for hospital.example" in found[0].message
 
 
 def test_a_certificate_of_another_authority_is_bad(folder, tmp_path):
@@ -89,7 +89,7 @@ def test_a_certificate_of_another_authority_is_bad(folder, tmp_path):
     make_certificates(other)
     folder.server_certificate.write_bytes(other.server_certificate.read_bytes())
     found = told(examine(folder.path), "server.crt", "bad")
-    assert "another authority" in found[0].told
+    assert "another authority" in found[0].message
 
 
 def test_data_that_is_not_there_is_bad_at_the_site_and_a_warning_at_the_server(folder):
@@ -104,7 +104,7 @@ def test_data_that_is_not_there_is_bad_at_the_site_and_a_warning_at_the_server(f
 
 def test_a_site_is_told_that_nobody_listens(folder):
     (found,) = told(examine(folder.site(0).path), "server", "bad")
-    assert "no program listens" in found.told
+    assert "no program listens" in found.message
     assert "firewall" in found.advice
 
 
@@ -120,7 +120,7 @@ def test_a_site_without_its_key_or_authority_is_told(folder):
 def test_telemetry_that_is_switched_on_is_told(folder, monkeypatch):
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
     (found,) = told(examine(folder.path), "telemetry", "warn")
-    assert "FLWR_TELEMETRY_ENABLED" in found.told
+    assert "FLWR_TELEMETRY_ENABLED" in found.message
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
     assert told(examine(folder.path), "telemetry", "ok")
 
@@ -195,17 +195,17 @@ def test_the_clock_is_held_against_the_servers(folder):
     with serving(folder, health(datetime.now(UTC) - timedelta(hours=1))):
         (found,) = told(examine(folder.site(0).path), "clock")
     assert found.level == "bad"
-    assert re.match(r"360\d s ahead of the server's: nodes are rejected", found.told)
+    assert re.match(r"360\d s ahead of the server's: nodes are rejected", found.message)
 
 
 def test_a_server_that_answers_is_told_apart_from_something_else(folder):
     with serving(folder, health(datetime.now(UTC))):
         findings = examine(folder.path)
-    assert "the server responds" in told(findings, "port", "ok")[0].told
+    assert "the server responds" in told(findings, "port", "ok")[0].message
     assert told(findings, "clock", "ok")
     with serving(folder, b"SSH-2.0-OpenSSH_9.6\r\n", encrypted=False):
         findings = examine(folder.path)
-    assert "another program listens" in told(findings, "port", "bad")[0].told
+    assert "another program listens" in told(findings, "port", "bad")[0].message
 
 
 def test_why_a_call_failed_is_told(folder, tmp_path):

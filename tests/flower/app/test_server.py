@@ -351,6 +351,15 @@ def test_sites_score_on_their_own_test_data_as_the_simulation_does(tmp_path):
     assert len(found.read_json("scores.json")["final"]["sites"]) == 3
 
 
+def test_logits_are_adjusted_by_the_class_shares_that_sites_report(tmp_path):
+    recipe = small_recipe(tmp_path, evaluation={"logit_adjustment": 0.5, "bootstrap": 10})
+    finish(recipe, tmp_path / "inline")
+    flower_run(recipe, tmp_path / "flower")
+    expected, found = (RunFolder(tmp_path / name) for name in ("inline", "flower"))
+    assert found.read_json("scores.json") == expected.read_json("scores.json")
+    assert found.read_json("scores.json")["final"]["operating_point"]["logit_shift"]
+
+
 def test_sites_report_scores_of_their_own_tests_to_a_server_without_data(tmp_path):
     recipe, grid = own_data(tmp_path, own_test=0.25)
     flower_run(recipe, tmp_path / "flower", grid, score="sites")
@@ -362,10 +371,10 @@ def test_sites_report_scores_of_their_own_tests_to_a_server_without_data(tmp_pat
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"logit_adjustment": True}, "on Flower they never leave a site"),
+        ({"logit_adjustment": True}, "needs test data at the server"),
     ],
 )
-def test_what_needs_labels_of_all_is_refused_on_flower(tmp_path, section, message):
+def test_operating_points_need_data_at_the_server(tmp_path, section, message):
     recipe = small_recipe(tmp_path, evaluation=section)
     with pytest.raises(RunError, match=message):
         flower_run(recipe, tmp_path / "flower", score="sites")

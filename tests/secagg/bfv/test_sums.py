@@ -7,12 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
+from fedbb.secagg.primitives.fixed_point import as_bytes
 from fedbb.secagg.protocol.canonical import canonical_json
-from fedbb.secagg.protocol.messages import AttemptId, SignedMessage, sign_message, verify_message
+from fedbb.secagg.protocol.messages import (
+    AttemptId,
+    SignedMessage,
+    check_group,
+    sign_message,
+    verify_message,
+)
 from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import SumResult
 from helpers.secagg_clients import (
     SERVER,
+    Change,
     LocalTransport,
     MemoryJournal,
     identity_of,
@@ -184,25 +192,30 @@ def test_after_decrypting_the_key_is_forgotten() -> None:
 Forge = Callable[[Sequence[bytes]], Sequence[bytes]]
 
 
-def asked_to_decrypt(
-    transport: LocalTransport, facts: dict[str, object], forge: Forge = lambda parts: parts
-) -> str:
-    """Return why the key-holder refuses a sum that the server has changed."""
+def changed_decryption(facts: dict[str, object], forge: Forge) -> Change:
+    """Return the lie of a server that changes what it asks the key-holder to decrypt."""
 
     def change(stage: str, client: int, message: bytes) -> bytes:
         if stage != "decrypt":
             return message
         signed = verify_message(message, FIVE, stage, AGGREGATOR)
-        told = SignedMessage(
+        changed = SignedMessage(
             signed.attempt_id,
             stage,
             AGGREGATOR,
             dict(signed.facts) | facts,
             forge([bytes(part) for part in signed.parts]),
         )
-        return sign_message(told, FIVE, SERVER)
+        return sign_message(changed, FIVE, SERVER)
 
-    transport.change = change
+    return change
+
+
+def asked_to_decrypt(
+    transport: LocalTransport, facts: dict[str, object], forge: Forge = lambda parts: parts
+) -> str:
+    """Return why the key-holder refuses a sum that the server has changed."""
+    transport.change = changed_decryption(facts, forge)
     with pytest.raises(TooFewError):
         total_of(transport)
     ((stage, client, reason),) = transport.refusals
@@ -243,24 +256,40 @@ def test_a_server_that_hands_the_key_holder_something_else_than_the_sum_is_refus
     assert reason in asked_to_decrypt(open_transport(), {}, forge)
 
 
-def test_whoever_decrypts_a_ciphertext_unseen_reads_the_victim() -> None:
-    """P3 on the key-holder of before: one ciphertext instead of the sum gives its exact numbers."""
+class TrustingKeyHolder(BfvSumClient):
+    """The key-holder of before: enough signatures, and then whatever the server calls the sum."""
+
+    def _decrypt(self, message: SignedMessage) -> SignedMessage:
+        state = self.holder_state
+        assert state is not None
+        survivors = message.clients("survivors")
+        check_group(self.client, survivors, state.cohort, self.roster.needed(len(state.cohort)))
+        signed, total = message.parts[: len(survivors)], message.parts[len(survivors) :]
+        for client, part in zip(survivors, signed, strict=True):
+            verify_message(part, self.roster, "encrypt", client, state.attempt_id)
+        self._guard.reveal(state.attempt_id, survivors, same=True)
+        return self._reply(
+            message, {}, as_bytes(bfv.decrypt(state.context, [bytes(part) for part in total]))
+        )
+
+
+def append_the_victims_ciphertext(parts: Sequence[bytes]) -> Sequence[bytes]:
+    victim = verify_message(parts[VICTIM], FIVE, "encrypt", VICTIM)
+    return [*parts, *(bytes(part) for part in victim.parts)]
+
+
+@pytest.mark.parametrize("trusting", [True, False])
+def test_one_ciphertext_in_place_of_the_sum_does_not_isolate_a_client(trusting: bool) -> None:
+    """P3: the key-holder of before gives the victim's exact numbers, the one of today none."""
     transport = open_transport()
-    seen: list[bytes] = []
-
-    def watch(stage: str, client: int, message: bytes) -> bytes:
-        if stage == "decrypt":
-            state = json.loads(transport.clients[0].save())
-            part = bytes(verify_message(message, FIVE, stage, AGGREGATOR).parts[VICTIM])
-            given = verify_message(part, FIVE, "encrypt", VICTIM)
-            # What it did: decrypt the ciphertexts that the server names as the sum.
-            total = bfv.decrypt(bytes.fromhex(state["context"]), [bytes(p) for p in given.parts])
-            seen.append(total.view(np.int64).tolist())
-        return message
-
-    transport.change = watch
-    total_of(transport)
-    assert seen == [transport.vectors[VICTIM].tolist()]
+    if not trusting:
+        reason = asked_to_decrypt(transport, {}, append_the_victims_ciphertext)
+        assert reason == "a sum needs one signed ciphertext from each of its clients"
+        return
+    holder = TrustingKeyHolder(0, identity_of(0), FIVE, MemoryJournal())
+    transport.clients = {**transport.clients, 0: holder}
+    transport.change = changed_decryption({}, append_the_victims_ciphertext)
+    assert total_of(transport).values.tolist() == transport.vectors[VICTIM].tolist()
 
 
 def test_a_key_holder_adds_no_ciphertext_of_another_attempt() -> None:

@@ -181,7 +181,7 @@ def test_the_enrolment_key_may_be_kept_elsewhere(folder, recipe):
 
 def test_the_doctor_tells_who_signed_and_what_is_missing(folder, recipe):
     def told(site):
-        return [(f.level, f.told) for f in examine(site.path) if f.subject.endswith("identity")]
+        return [(f.level, f.message) for f in examine(site.path) if f.subject.endswith("identity")]
 
     site = folder.site(1)
     assert told(site) == []

@@ -15,6 +15,7 @@ from fedbb.report.audit import audit_run
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.secagg.flower import server as secure_run
+from fedbb.secagg.flower.server import SiteTransport
 from fedbb.secagg.flower.site import report_number
 from helpers.flower_loopback import changing, inline_without, take_identity, with_defense
 from helpers.secagg_grid import enrolled, open_grid, private_recipe, private_run, start
@@ -45,14 +46,28 @@ def is_close(one, two):
     )
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedbb", "fednova", "moon+fedbb", "scaffold"])
-def test_a_private_run_gives_the_bits_of_the_simulated_one(method, tmp_path):
-    recipe = private_recipe(tmp_path, method={"name": method})
+@pytest.mark.parametrize(
+    ("method", "evaluation"),
+    [
+        ("fedavg", {"logit_adjustment": 0.5, "bootstrap": 10}),
+        ("fedbb", {}),
+        ("fednova", {}),
+        ("moon+fedbb", {}),
+        ("scaffold", {}),
+        ("fedir", {}),
+        ("fedbb+lda-head", {}),
+        pytest.param("ccvr", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_private_run_gives_the_bits_of_the_simulated_one(method, evaluation, tmp_path):
+    recipe = private_recipe(tmp_path, method={"name": method}, evaluation=evaluation)
     simulated, records = finish(recipe, tmp_path / "simulated")
     federation = enrolled(recipe, tmp_path)
     summary, ours = private_run(recipe, tmp_path / "flower", federation)
     assert summary == simulated
     assert without_seconds(ours) == without_seconds(records)
+    scores = [RunFolder(tmp_path / n).read_json("scores.json") for n in ("flower", "simulated")]
+    assert scores[0] == scores[1]
 
 
 def test_statistics_under_bfv_give_the_same_bits(tmp_path):
@@ -80,7 +95,7 @@ def test_whoever_goes_away_in_a_round_is_in_the_sum_or_not_and_the_sum_is_right(
     assert is_close(final_state(tmp_path / "flower"), theirs)
 
 
-@pytest.mark.parametrize("stage", ["commit", *STAGES, "told"])
+@pytest.mark.parametrize("stage", ["commit", *STAGES, "confirm"])
 def test_whoever_goes_away_before_round_1_stays_out_unless_it_is_in_the_sums(stage, tmp_path):
     recipe = short(tmp_path)
     federation = enrolled(recipe, tmp_path, 4)
@@ -92,7 +107,7 @@ def test_whoever_goes_away_before_round_1_stays_out_unless_it_is_in_the_sums(sta
         [0, 1, 2, 3] if counted else [0, 2, 3]
     )
     told = json.loads((tmp_path / "flower" / "audit.json").read_text())["statistics"]
-    in_the_sum = counted or stage == "told"
+    in_the_sum = counted or stage == "confirm"
     assert told["clients"] == ([0, 1, 2, 3] if in_the_sum else [0, 2, 3])
     if in_the_sum:
         assert told["samples"] == 60
@@ -139,6 +154,32 @@ def test_a_round_that_was_seen_and_not_saved_is_made_again_to_the_bit(tmp_path, 
     assert summary == simulated
     seen = RunFolder(tmp_path / "flower").read_json("audit.json")["rounds"]
     assert [entry["round"] for entry in seen] == [1]
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [*(pytest.param(stage, marks=pytest.mark.slow) for stage in ("keys", "masked")), "unmask"],
+)
+def test_a_server_killed_in_the_second_sum_of_a_round_goes_on_to_the_same_bits(
+    stage, tmp_path, monkeypatch
+):
+    recipe = private_recipe(tmp_path, rounds={"number": 1}, method={"name": "fedavg+lda-head"})
+    simulated, _ = finish(recipe, tmp_path / "simulated")
+    federation, honest = enrolled(recipe, tmp_path), SiteTransport.exchange
+
+    def killed(self, asked, messages):
+        if self.what == "statistics of round 1" and asked == stage:
+            raise KeyboardInterrupt
+        return honest(self, asked, messages)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SiteTransport, "exchange", killed)
+        with pytest.raises(KeyboardInterrupt):
+            private_run(recipe, tmp_path / "flower", federation)
+    summary, _ = private_run(recipe, tmp_path / "flower", federation, resume=True)
+    assert summary == simulated
+    seen = RunFolder(tmp_path / "flower").read_json("audit.json")
+    assert [entry["round"] for entry in (*seen["rounds"], *seen["measured"])] == [1, 1]
 
 
 @pytest.mark.parametrize("away", [(), (3,)])
@@ -214,7 +255,7 @@ def test_sites_score_on_their_own_data_and_the_server_sees_what_is_pooled(valida
     federation = enrolled(recipe, tmp_path)
     grid = open_grid(recipe, federation)
     private_run(recipe, tmp_path / "flower", federation, grid, score="sites")
-    assert {passed.stage for passed in grid.seen} == {"query.number", "commit", *STAGES, "told"}
+    assert {passed.stage for passed in grid.seen} == {"query.number", "commit", *STAGES, "confirm"}
     state = final_state(tmp_path / "flower")
     settings = [read_site_settings(site.node_config()) for site in federation.sites()]
     theirs = [open_site(recipe, each).score(state) for each in settings]

@@ -35,7 +35,7 @@ FACTS = {
     "masked": {"length", "whole"},
     "agree": {"survivors", "same"},
     "unmask": set(),
-    "told": {"sha256"},
+    "confirm": {"sha256"},
 }
 
 
@@ -117,7 +117,7 @@ def test_answers_hold_a_message_and_messages_tell_no_figure(finished):
     assert {stage: len(found) for stage, found in sizes.items()} == {
         **dict.fromkeys(FACTS, 2),
         "commit": 1,
-        "told": 1,
+        "confirm": 1,
     }
 
 

@@ -582,3 +582,11 @@ def test_a_server_cannot_pick_a_cohort_smaller_than_enrolled(least: int) -> None
     assert joined == ((1, 2, 3) if least == 3 else ())
     refused = [] if least == 3 else [("keys", client, refusal) for client in (1, 2, 3)]
     assert transport.refusals == refused
+
+
+def test_a_small_cohort_with_two_accomplices_is_one_clients_vector() -> None:
+    """P4 under the roster of before, whose least cohort was 3 for any number of clients."""
+    transport = open_transport(least=3)
+    total = masked_sum(make_roster(5, least=3))(request(), [1, TARGET, 3], transport)
+    known = transport.vectors[1] + transport.vectors[3]
+    np.testing.assert_allclose(total.values - known, transport.vectors[TARGET], atol=1e-11)

@@ -8,6 +8,7 @@ import pytest
 from fedbb.errors import PrivacyError, RefusedError
 from fedbb.secagg.protocol.messages import AttemptId
 from fedbb.secagg.protocol.replay_guard import (
+    MEASURING,
     SCORING,
     FileJournal,
     Journal,
@@ -166,7 +167,9 @@ def test_a_round_has_one_view(tmp_path: Path) -> None:
     client.answer(attempt(2), "another model")
 
 
-@pytest.mark.parametrize("number", [6, 1000, SCORING + 6, SCORING * 2])
+@pytest.mark.parametrize(
+    "number", [6, 1000, SCORING, SCORING + 6, MEASURING, MEASURING + 6, MEASURING * 2 + 1]
+)
 def test_rounds_above_the_agreed_number_are_refused(tmp_path: Path, number: int) -> None:
     with pytest.raises(RefusedError, match="not in the recipe, which has 5 rounds"):
         Client(tmp_path / "journal").answer(attempt(number))

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from digits_app.task import Net, load_data
 from fedbb import PNBLoss
-from fedbb.flower import report_card
+from fedbb.flower import report_label_statistics
 
-app = ClientApp(mods=[report_card(lambda context: load_data(context)[1], classes=10)])
+app = ClientApp(mods=[report_label_statistics(lambda context: load_data(context)[1], classes=10)])
 
 
 @app.train()

@@ -36,7 +36,7 @@ class Finding:
 
     level: Level
     subject: str
-    told: str
+    message: str
     advice: str = ""
 
 

@@ -94,7 +94,7 @@ def explain(output: str, health: Health) -> str:
         )
     for finding in check_clock(health):
         if finding.level == "bad":
-            return f"the server rejects this site: its clock is {finding.told.partition(':')[0]}"
+            return f"the server rejects this site: its clock is {finding.message.partition(':')[0]}"
     if UNKNOWN in output:
         return (
             "the server does not know this site's key (send node.pub to its staff), or it still "

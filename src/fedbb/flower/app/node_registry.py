@@ -61,6 +61,7 @@ class NodeRegistry:
             one of these keys can be that client only, and that client no other node. Empty if the
             keys of sites are not known.
         method: its server steps may measure the labels of every client.
+        label_counts: whether the label counts themselves are measured, whatever the method.
     """
 
     transport: GridTransport
@@ -73,6 +74,7 @@ class NodeRegistry:
     outline: Outline | None = None
     fixed: bool = False
     method: Method = PLAIN_METHOD
+    label_counts: bool = False
     _counts: dict[int, dict[str, IntArray]] = field(default_factory=dict)
     _number: int = 0
     _nodes: dict[int, int] = field(default_factory=dict)
@@ -104,8 +106,14 @@ class NodeRegistry:
         return [self.infos[client] for client in range(wanted)]
 
     def measured_sums(self) -> dict[str, IntArray]:
-        """Return the sums over all clients of what the method's server steps measure."""
+        """Return the sums over all clients of what they measured of their labels."""
         return sum_measured(self._counts[client] for client in sorted(self._counts))
+
+    def measured_like(self, classes: int) -> dict[str, IntArray]:
+        """Return integers with the names and shapes of what a client measures."""
+        ones = np.ones(classes)
+        counts = LabelCounts(ones, ones, classes)
+        return measure_counts(self.method, counts, label_counts=self.label_counts)
 
     def await_clients(self, wait: float) -> None:
         """Wait for the clients of a resumed run, and continue without those that stay away."""
@@ -220,8 +228,7 @@ class NodeRegistry:
         """Return what a client measured for the server steps; a private run takes it in a sum."""
         if self.hidden:
             return {}
-        ones = np.ones(len(outline.classes))
-        like = measure_counts(self.method, LabelCounts(ones, ones, len(ones)))
+        like = self.measured_like(len(outline.classes))
         return check_measured(unpack_measured(reply), like, f"info of client {info.client}")
 
     def _check_claim(self, node: int, client: int, key: str) -> None:

@@ -1,10 +1,11 @@
 """A site's data, prepared once and kept on disk.
 
-Flower starts a new process for every message. To check the recipe and to load, check and divide
-the data each time would take longer than the training, so the first message writes the client's
-part of the data into the site's state folder and the others map it from there. The name of the
-folder is a digest of everything that the content follows from: the recipe, the site's settings,
-the versions of the software, and path, size and time of every source file.
+To check the recipe and to load, check and divide the data may take longer than the training, so
+the first message of a run writes the client's part of the data into the site's state folder. Later
+runs, workers that were started again, and Flower's own processes, which live for one message, map
+it from there. The name of the folder is a digest of everything that the content follows from: the
+recipe, the site's settings, the versions of the software, and path, size and time of every source
+file. The SHA-256 of each file in it is checked before it is used.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from fedbb.errors import RecipeError, RunError
 from fedbb.flower.app.serde import VERSIONS
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.partition.registry import Rule
-from fedbb.recipes.check import check_data, check_recipe
+from fedbb.recipes.check import check_data, check_recipe, method_of
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import ClientInfo, Task
 from fedbb.runs.federation import OWN_TEST, prepare
@@ -44,7 +45,8 @@ FOLDER = ".prepared"
 """A folder in the site's state folder; no run can have a name that begins with a dot."""
 
 FACTS = "facts.json"
-FORMAT = 1
+TEACHER = "train.teacher.npy"
+FORMAT = 2
 KEPT = 2
 """Prepared data sets that a site keeps: that of two runs which take turns."""
 
@@ -89,7 +91,8 @@ def open_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
 def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
     """Check the recipe, load, check and divide its data, and take this client's part."""
     method = check_recipe(recipe, allow_code=settings.allowed_code)
-    federation = prepare(_undivided(recipe) if settings.whole else recipe)
+    teacher = method.needs.teacher
+    federation = prepare(_undivided(recipe) if settings.whole else recipe, teacher=teacher)
     check_data(recipe, method, federation.dataset, None)
     parts = federation.partition.clients
     place = 0 if settings.whole else settings.client
@@ -135,7 +138,12 @@ def _key(recipe: Recipe, settings: SiteSettings) -> str:
         facts["registered"] = registered
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     assert settings.state is not None
-    for path in sorted(set(_source_files(recipe.data, settings.state.resolve()))):
+    teacher = method_of(recipe).needs.teacher
+    sources = {
+        *_source_files(recipe.data, settings.state.resolve()),
+        *([Path(teacher)] if teacher else []),
+    }
+    for path in sorted(sources):
         try:
             status = path.stat()
         except OSError:
@@ -189,7 +197,10 @@ def _save(data: ClientData, cache: Path, key: str) -> None:
         for name, examples in parts.items():
             _write(temporary / f"{name}.images.npy", np.asarray(examples.inputs))
             _write(temporary / f"{name}.labels.npy", examples.labels)
-        _write(temporary / FACTS, json.dumps(_facts(data)).encode())
+        if train.teacher is not None:
+            _write(temporary / TEACHER, train.teacher[rows])
+        digests = {path.name: _sha256(path) for path in temporary.iterdir()}
+        _write(temporary / FACTS, json.dumps({**_facts(data), "sha256": digests}).encode())
         shutil.rmtree(cache / key, ignore_errors=True)  # damaged, or it would have been used
         temporary.rename(cache / key)
     finally:
@@ -207,6 +218,11 @@ def _write(path: Path, content: bytes | npt.NDArray[Any]) -> None:
             np.save(file, content, allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _facts(data: ClientData) -> dict[str, Any]:
@@ -231,7 +247,13 @@ def _facts(data: ClientData) -> dict[str, Any]:
 
 def _load(folder: Path) -> ClientData:
     facts = json.loads((folder / FACTS).read_text("utf-8"))
+    for name, expected in facts["sha256"].items():
+        if _sha256(folder / name) != expected:
+            raise ValueError(f"{name} was changed")
     train = _read(folder, "train")
+    if (folder / TEACHER).exists():
+        logits = np.load(folder / TEACHER, mmap_mode="r", allow_pickle=False)
+        train = replace(train, teacher=logits)
     if len(train.inputs) != facts["samples"]:
         raise ValueError(f"{len(train.inputs)} images, not {facts['samples']}")
     dataset = Dataset(

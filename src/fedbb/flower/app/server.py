@@ -18,6 +18,7 @@ from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer
 from fedbb.evaluation.operating_point import ThresholdRule, decision_shift, thresholds_of_counts
+from fedbb.flower import internals
 from fedbb.flower.app.engine import FlowerEngine
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.run_metadata import RunMetadata, load_run_metadata, name_run, set_up
@@ -48,6 +49,7 @@ from fedbb.runs.metadata import model_info_of
 from fedbb.runs.model_info import ModelInfo
 from fedbb.runs.runner import check_resume, go_on
 from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of
+from fedbb.secagg.audit import AuditFile
 from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
@@ -62,6 +64,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the recipe of a run config."""
+    internals.shorten_server_pulls()
     _open_log()
     settings = read_run_settings(context.run_config)
     for record in serve(GridTransport(grid), settings):
@@ -91,14 +94,12 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             patience=max(settings.wait, 60.0),
             method=method,
             key_clients=settings.node_keys,
+            label_counts=bool(recipe.evaluation.logit_adjustment),
         )
         private = _open_private(settings, method, registry) if registry.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
-        if own is None and private is not None and recipe.evaluation.threshold is not None:
-            raise RunError(
-                "evaluation.threshold of a private run needs validation data at the server: "
-                'score = "server"'
-            )
+        if own is None:
+            _check_scored_by_sites(recipe)
         if own is not None:
             registry.outline = outline_of(own.dataset)
         if folder.is_run():
@@ -107,6 +108,8 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             metadata = _begin_private(folder, settings, method, private, own)
         else:
             metadata = _begin(folder, settings, method, registry, own)
+        if metadata.hidden:
+            metadata = replace(metadata, measured=AuditFile.read(folder.path).measured)
         dataset = dataset_of(metadata.outline) if own is None else own.dataset
         check_data(recipe, method, dataset, len(metadata.infos))
         engine = FlowerEngine(
@@ -137,13 +140,21 @@ class OwnData:
 def _check(recipe: Recipe) -> Method:
     if recipe.engine == "central":
         raise RunError('engine = "central" trains in one place; it has no sites')
-    if recipe.evaluation.logit_adjustment:
-        raise RunError(
-            "evaluation.logit_adjustment needs the label counts of all clients in sum, and on "
-            "Flower they never leave a site; use it in a simulation"
-        )
     check_named_code(recipe, _allowed_code())
     return check_recipe(recipe, allow_code=_allowed_code())
+
+
+def _check_scored_by_sites(recipe: Recipe) -> None:
+    """Refuse operating points that only a server with data of its own can compute."""
+    if recipe.evaluation.logit_adjustment:
+        raise RunError(
+            'evaluation.logit_adjustment needs test data at the server: score = "server"'
+        )
+    if recipe.evaluation.threshold is not None and recipe.privacy != "none":
+        raise RunError(
+            "evaluation.threshold of a private run needs validation data at the server: "
+            'score = "server"'
+        )
 
 
 def _allowed_code() -> tuple[str, ...]:
@@ -326,7 +337,7 @@ def _open_runtime(
     if own is not None:
         batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
         scorer = score = Scorer(model, dataset, own.scored, batch, device)
-        final = own.final
+        final = own.final.with_counts(metadata.measured)
 
         def score_fully(number: int, state: ModelState) -> ModelScores:
             return final(number, scorer.outputs(state))

@@ -187,6 +187,7 @@ METHOD_MARKS = {
     "climb": Mark(INK, (8, 2, 0), "-"),
     "creff": Mark(MUTED, (7, 0, 0), "-"),
     "ccvr": Mark(MUTED, (9, 0, 0), "--"),
+    "clip2fl": Mark(MUTED, (5, 0, 0), "-."),
 }
 SPARE_MARKS = (
     Mark(MUTED, "*", "-"),

@@ -46,6 +46,7 @@ from fedbb.secagg.protocol.secure_aggregation import SumRequest
 from fedbb.secagg.round import (
     COMMIT,
     MASKED,
+    RoundWork,
     SecureRound,
     StatisticsResult,
     StatisticsRound,
@@ -181,7 +182,15 @@ class SecureServer:
         )
 
     def _sum_statistics(self, run: str) -> StatisticsResult:
-        statistics = StatisticsRound(run, self.keys.roster, self.keys.identity, self.agreement)
+        outline = self.registry.outline
+        assert outline is not None
+        statistics = StatisticsRound(
+            run,
+            self.keys.roster,
+            self.keys.identity,
+            self.agreement,
+            like=self.registry.measured_like(len(outline.classes)),
+        )
         aggregation = sum_server(self.recipe.privacy, self.keys)
         transport = self.transport("statistics")
         return repeat_until_quorum(
@@ -232,7 +241,9 @@ class SecureRounds:
             self.audit.confirmed,
             self.server.recipe.defense,
             self._record,
-            lambda state, broadcast: self._view(state, self.state_rounds, broadcast),
+            self.audit.add_measured,
+            lambda work: self._view(work.state, self._state_rounds(work), work.broadcast),
+            self.audit.sums.samples,
             self.server_steps,
             self.server.method.statistics,
         )
@@ -260,10 +271,15 @@ class SecureRounds:
         self.audit.add_scores(self.last, total.clients, samples)
         return scores
 
-    def _open_transport(self, number: int, state: ModelState, broadcast: Tensors) -> SiteTransport:
-        beside = pack_tensors(broadcast) if broadcast else None
-        attachment = Attachment(pack_state(state), dict(self.state_rounds), beside)
-        return self.server.transport(f"round {number}", attachment)
+    def _open_transport(self, work: RoundWork) -> SiteTransport:
+        beside = pack_tensors(work.broadcast) if work.broadcast else None
+        attachment = Attachment(pack_state(work.state), self._state_rounds(work), beside)
+        what = f"statistics of round {work.round}" if work.measure else f"round {work.round}"
+        return self.server.transport(what, attachment)
+
+    def _state_rounds(self, work: RoundWork) -> dict[int, int]:
+        """Return the round of each site's state, on which statistics do not depend."""
+        return {} if work.measure else dict(self.state_rounds)
 
     def _view(
         self,

@@ -31,7 +31,7 @@ from fedbb.secagg.flower.serde import (
 )
 from fedbb.secagg.primitives.noise import gaussian_noise
 from fedbb.secagg.protocol.messages import AttemptId, verify_message
-from fedbb.secagg.protocol.replay_guard import SCORING, FileJournal, RunLimit
+from fedbb.secagg.protocol.replay_guard import KIND, MEASURING, SCORING, FileJournal, RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import Values
 from fedbb.secagg.round import (
@@ -44,6 +44,7 @@ from fedbb.secagg.round import (
 )
 from fedbb.secagg.view import view_digest
 from fedbb.state import digest
+from fedbb.statistics.base import due
 from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb")
@@ -70,7 +71,7 @@ class SecureSite:
         limit = self._run_limit()
         if message.stage == COMMIT:
             limit.check(run)
-            secrets = store.commit(self._declare())
+            secrets = store.commit(self._declare(run))
             statistics = StatisticsClient(run, client, roster, secrets, store.journal)
             return statistics.commit_statistics(message.data)
         if message.stage == CONFIRM:
@@ -114,16 +115,23 @@ class SecureSite:
             raise RefusedError("this site has confirmed no sums, and cannot weigh itself")
         if message.state is None:
             raise RefusedError("the message of a round has no model to start from")
-        site = open_site(self.recipe, self.settings)
-        if attempt_id.round > SCORING:
+        site = open_site(self.recipe, self.settings, attempt_id.run)
+        if SCORING < attempt_id.round < MEASURING:
             return weigh_scores(site.score(message.state), len(site.dataset.classes))
-        contributor = Contributor(site.info(), self.agreement)
+        contributor = Contributor(site.info(), self.agreement, site.measured())
         if not np.array_equal(contributor.statistics(), secrets.declared):
             raise RunError("this site has other data than when the run began")
+        measure = attempt_id.round > MEASURING
+        shapes = site.statistic_shapes(message.state, attempt_id.round % KIND, measure=measure)
+        if measure and not shapes:
+            raise RefusedError("the recipe has no statistics of the merged model in this round")
         update = None
         if contributor.info.samples > 0:
             update = self._train(site, attempt_id, message.state, message)
-        shapes = site.statistic_shapes(message.state, attempt_id.round)
+        if measure:
+            statistics = due(site.method.statistics, attempt_id.round % KIND, "merged")
+            found = None if update is None else update.statistics
+            return contributor.measured_vector(statistics, found, shapes, secrets.sums)
         draw_noise = partial(gaussian_noise, secrets.noise, attempt_id.round)
         return contributor.vector(message.state, update, secrets.sums, shapes, draw_noise)
 
@@ -131,7 +139,8 @@ class SecureSite:
         self, site: Site, attempt_id: AttemptId, state: ModelState, message: SiteMessage
     ) -> ClientUpdate:
         state_round = message.state_rounds.get(site.client)
-        job = TrainJob(site.client, attempt_id.round, self.recipe.seed, state, message.broadcast)
+        number, measure = attempt_id.round % KIND, attempt_id.round > MEASURING
+        job = TrainJob(site.client, number, self.recipe.seed, state, message.broadcast, measure)
         client_state = open_client_state(self.settings.state, attempt_id.run, RecordDict())
         request = TrainRequest(job, attempt_id.attempt, attempt_id.run, state_round)
         done = site.train(request, client_state)
@@ -139,9 +148,9 @@ class SecureSite:
             log.warning("the client state of round %s is lost; trained without it", state_round)
         return done.update
 
-    def _declare(self) -> IntArray:
-        info = open_site(self.recipe, self.settings).info()
-        return Contributor(info, self.agreement).statistics()
+    def _declare(self, run: str) -> IntArray:
+        site = open_site(self.recipe, self.settings, run)
+        return Contributor(site.info(), self.agreement, site.measured()).statistics()
 
     def _run_limit(self) -> RunLimit:
         """Return how many runs this site takes part in, as its own settings say."""

@@ -26,8 +26,11 @@ from fedbb.secagg.protocol.messages import AttemptId
 
 log = logging.getLogger("fedbb")
 
-SCORING = 2**40
-"""Added to a round's number, the number of the sum in which that round's model is scored."""
+KIND = 2**40
+"""Numbers below it are those of rounds; a further sum of a round has a multiple of it added."""
+
+SCORING, MEASURING = KIND, 2 * KIND
+"""The sums in which a round's model is scored, and its statistics are added up."""
 
 
 class Journal(Protocol):
@@ -192,14 +195,13 @@ class ReplayGuard:
         A round whose view is known may be repeated: a server that crashed repeats its last one.
         """
         number, run = attempt_id.round, attempt_id.run
-        scored = number > SCORING
-        if self.rounds is not None and (number - SCORING if scored else number) > self.rounds:
+        kind, place = divmod(number, KIND)
+        known = kind == 0 or (kind * KIND <= MEASURING and place > 0)
+        if self.rounds is not None and not (known and place <= self.rounds):
             raise RefusedError(f"{attempt_id} is not in the recipe, which has {self.rounds} rounds")
         if self.journal.lookup(_round_key(_VIEW, attempt_id)) is not None:
             return
-        last = max(
-            (known for known in self._rounds(run) if (known > SCORING) == scored), default=-1
-        )
+        last = max((known for known in self._rounds(run) if known // KIND == kind), default=-1)
         if number <= last:
             raise RefusedError(
                 f"client {self.client} has answered round {last} of {run}; new rounds must rise, "

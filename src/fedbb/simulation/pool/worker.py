@@ -194,6 +194,8 @@ def share_data(clients: Sequence[ClientDataset], scored: Mapping[str, Examples])
         "positive": np.stack([client.counts.positive for client in clients]),
         "negative": np.stack([client.counts.negative for client in clients]),
     }
+    if dataset.train.teacher is not None:
+        arrays["train.teacher"] = dataset.train.teacher
     return share_arrays(arrays | {SCORED + name: part.inputs for name, part in scored.items()})
 
 
@@ -232,7 +234,8 @@ class TrainingSetup:
 
     def clients(self, arrays: Mapping[str, Any]) -> ClientDatasets:
         """Return every client's part of the data in these arrays."""
-        train = Examples(arrays["train.images"], arrays["train.labels"])
+        images, labels = arrays["train.images"], arrays["train.labels"]
+        train = Examples(images, labels, teacher=arrays.get("train.teacher"))
         parts = (arrays[name] for name in ("rows", "starts", "positive", "negative"))
         return ClientDatasets(replace(self.dataset, train=train), *parts)
 
