@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from fedbb.rounds.loop import Schedule as Schedule
     from fedbb.rounds.round import RoundPolicy as RoundPolicy
     from fedbb.runs.classifier import fit_classifier as fit_classifier
+    from fedbb.runs.personal import ClientAccuracies as ClientAccuracies
+    from fedbb.runs.personal import personalize as personalize
     from fedbb.runs.result import Result as Result
     from fedbb.runs.result import RoundRecord as RoundRecord
     from fedbb.runs.simulate import iter_rounds as iter_rounds
@@ -100,6 +102,7 @@ _EXPORTS = {
     "fedbb.rounds.loop": ("Schedule",),
     "fedbb.rounds.round": ("RoundPolicy",),
     "fedbb.runs.classifier": ("fit_classifier",),
+    "fedbb.runs.personal": ("ClientAccuracies", "personalize"),
     "fedbb.runs.result": ("Result", "RoundRecord"),
     "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
     "fedbb.secagg.dp": ("DifferentialPrivacy",),

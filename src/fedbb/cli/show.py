@@ -88,7 +88,7 @@ def _summarize(console: Console, scores: ModelScores, metric: str) -> None:
     if means is not None:
         console.print(to_rich(means))
         say(console, "by class, with confusion matrix: --scores")
-    spread = spread_over_sites(scores.sites, metric)
+    spread = spread_over_sites(scores.decided_sites, metric)
     if spread is not None:
         say(
             console,
@@ -103,12 +103,13 @@ def _details(run: RunResult, scores: bool, sites: bool) -> list[Table]:
     """Return the tables that were asked for; RunError if the run has none of them."""
     found = run.scores.get("final")
     tables: list[Table | None] = []
-    if scores and found is not None and found.decided is not None:
-        report = found.decided
-        tables += [means_table(found), class_table(report, intervals=False)]
-        tables += [confusion_table(report), decision_table(found)]
+    if scores and found is not None:
+        tables.append(means_table(found))
+        if (report := found.decided) is not None:
+            tables += [class_table(report, intervals=False), confusion_table(report)]
+        tables.append(decision_table(found))
     if sites and found is not None:
-        tables += [site_spread_table(found.sites), site_table(found.sites)]
+        tables += [site_spread_table(found), site_table(found)]
     shown = [table for table in tables if table is not None]
     if not shown and sites:
         raise RunError(f"{run.path} has no scores of sites: set data.own_test in its recipe")

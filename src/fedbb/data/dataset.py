@@ -27,6 +27,7 @@ from fedbb.data.rows import (
 from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share
 from fedbb.data.statistics import channel_sums, federated_statistics
+from fedbb.data.tabular import TableFormat
 from fedbb.data.transforms import PADDINGS, Augmentation, channel_statistics
 from fedbb.errors import DataError
 from fedbb.records import IntArray, Task
@@ -54,6 +55,7 @@ class Dataset:
         validation: validation examples, if the data set has a part of its own for them.
         features: names of the entries of an input that is a vector; empty if they have none.
         scaled: which of these entries `normalized` changes; empty for all of them.
+        table: how the rows of a raw table become inputs, for a data set of named columns.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Dataset:
     validation: Examples | None = None
     features: tuple[str, ...] = ()
     scaled: tuple[bool, ...] = ()
+    table: TableFormat | None = None
 
     def __repr__(self) -> str:
         shape = "×".join(str(size) for size in self.input_shape)

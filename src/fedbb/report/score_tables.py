@@ -135,13 +135,14 @@ def decision_table(scores: ModelScores) -> Table | None:
     given = {title: values for title, values in columns.items() if values is not None}
     rows = [
         (name, *(f"{values[place]:.3f}" for values in given.values()))
-        for place, name in enumerate(point.scores.classes)
+        for place, name in enumerate(point.classes)
     ]
     return make_table(("class", *given), rows, "Operating point of the model")
 
 
-def site_table(sites: Sequence[SiteScores]) -> Table | None:
-    """Return the scores of the shared model at each site; None without any."""
+def site_table(scores: ModelScores) -> Table | None:
+    """Return the scores of the shared model at each site, as it decides; None without any."""
+    sites = scores.decided_sites
     if not sites:
         return None
     rows: list[tuple[Entry, ...]] = [
@@ -154,10 +155,15 @@ def site_table(sites: Sequence[SiteScores]) -> Table | None:
         for site in sites
     ]
     head = ("client", "test samples", "classes", *(SHORT_TITLES[name] for name in sites[0].macro))
-    return make_table(head, rows, "Scores at each site, on its own test data", words=0)
+    caption = "Scores at each site, on its own test data" + _where_decided(scores)
+    return make_table(head, rows, caption, words=0)
 
 
-def site_spread_table(sites: Sequence[SiteScores]) -> Table | None:
+def _where_decided(scores: ModelScores) -> str:
+    return "" if scores.decided_sites is scores.sites else ", at the operating point"
+
+
+def site_spread_table(scores: ModelScores) -> Table | None:
     """Return how evenly each metric is spread over the sites; None without any."""
     rows: list[tuple[Entry, ...]] = [
         (
@@ -169,10 +175,10 @@ def site_spread_table(sites: Sequence[SiteScores]) -> Table | None:
             _cell(spread.metric, spread.worst_tenth),
             spread.sites,
         )
-        for spread in site_spreads(sites)
+        for spread in site_spreads(scores.decided_sites)
     ]
     head = ("score", "mean", "SD", "worst site", "its client", "worst tenth", "sites")
-    caption = "Fairness over sites, each on its own test data"
+    caption = "Fairness over sites, each on its own test data" + _where_decided(scores)
     note = "Worst tenth: mean of the lowest tenth of the sites, at least one."
     return make_table(head, rows, caption, note=note) if rows else None
 
@@ -190,5 +196,5 @@ def all_tables(scores: ModelScores) -> list[Table]:
     tables: list[Table | None] = [means_table(scores)]
     if scores.decided is not None:
         tables += [class_table(scores.decided), confusion_table(scores.decided)]
-    tables += [decision_table(scores), site_spread_table(scores.sites), site_table(scores.sites)]
+    tables += [decision_table(scores), site_spread_table(scores), site_table(scores)]
     return [table for table in tables if table is not None]

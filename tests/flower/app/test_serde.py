@@ -22,15 +22,19 @@ from fedbb.flower.app.serde import (
     STATE,
     Outline,
     TrainRequest,
+    pack_cases,
     pack_client_info,
     pack_scores,
+    pack_scoring,
     pack_state,
     pack_train_request,
     pack_update,
     read_arrays,
+    unpack_cases,
     unpack_client_info,
     unpack_record,
     unpack_scores,
+    unpack_shift,
     unpack_state,
     unpack_train_request,
     unpack_update,
@@ -299,6 +303,31 @@ def test_a_vector_of_scores_that_does_not_fit_is_refused(vector):
     content["vectors.test"] = ArrayRecord({"vectors": Array(vector)})
     with pytest.raises(ReplyError, match="scores: test"):
         unpack_scores(content, 3)
+
+
+def test_counts_of_cases_and_shifts_come_back():
+    counts = np.arange(12).reshape(2, 2, 3)
+    np.testing.assert_array_equal(unpack_cases(pack_cases(counts), (2, 2, 3)), counts)
+    state = pack_state(ModelState({}, {}))
+    np.testing.assert_array_equal(unpack_shift(pack_scoring(state, np.ones(3)), 3), np.ones(3))
+    assert unpack_shift(pack_scoring(state), 3) is None
+    with pytest.raises(ReplyError, match="no 2 numbers"):
+        unpack_shift(pack_scoring(state, np.ones(3)), 2)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        np.zeros((2, 1, 3), dtype=np.int64),
+        np.full((2, 1, 3), -1),
+        np.full((2, 1, 3), 2**62),
+        np.ones((2, 1, 3)),
+        np.ones((2, 1, 4), dtype=np.int64),
+    ],
+)
+def test_counts_of_cases_that_cannot_be_true_are_refused(counts):
+    with pytest.raises(ReplyError, match="cases: "):
+        unpack_cases(pack_cases(counts), (2, 1, 3))
 
 
 def test_scores_without_test_data_are_refused_and_unknown_sets_ignored():

@@ -40,6 +40,7 @@ from fedbb.training.config import TrainJob
 
 STATE, FACTS, OUTLINE, VECTORS = "state", "facts", "outline", "vectors"
 BROADCAST, STATISTICS, MEASURED = "broadcast", "statistics", "measured"
+SHIFT, CASES = "shift", "cases"
 PER_CLASS = ("recall", "f1", "auroc", "average_precision")
 MACRO = ("accuracy", "balanced_accuracy", "f1", "auroc", "average_precision")
 SCORED = ("test", "validation")
@@ -317,6 +318,39 @@ def unpack_update(content: RecordDict) -> TrainResponse:
         found = unpack_record(content, STATISTICS)
     reply = Reply(client, number, attempt, arrays, steps, loss, seconds, found)
     return TrainResponse(reply, kept=facts.get("kept") == 1, lost=facts.get("lost") == 1)
+
+
+def pack_scoring(state: ArrayRecord, shift: FloatArray | None = None) -> RecordDict:
+    """Return a model to score; `shift` is added to its logits, (C,), where it decides otherwise."""
+    content = RecordDict({STATE: state})
+    if shift is not None:
+        content[SHIFT] = ArrayRecord({SHIFT: Array(shift)})
+    return content
+
+
+def unpack_shift(content: RecordDict, classes: int) -> FloatArray | None:
+    """Return what a message from the server adds to the logits, None if it adds nothing."""
+    if SHIFT not in content:
+        return None
+    shift = read_arrays(_record(content, SHIFT, ArrayRecord)).get(SHIFT)
+    if shift is None or shift.dtype != np.float64 or shift.shape != (classes,):
+        raise ReplyError(f"there are no {classes} numbers to add to the logits")
+    return shift
+
+
+def pack_cases(counts: IntArray) -> RecordDict:
+    """Return the validation cases of a site, counted by their log-odds."""
+    return RecordDict({CASES: ArrayRecord({CASES: Array(counts)})})
+
+
+def unpack_cases(content: RecordDict, shape: tuple[int, ...]) -> IntArray:
+    """Return the counts in a message; there are at least one and at most so many that they add."""
+    counts = read_arrays(_record(content, CASES, ArrayRecord)).get(CASES)
+    if counts is None or counts.dtype != np.int64 or counts.shape != shape:
+        raise ReplyError(f"cases: there are no whole numbers of shape {shape}")
+    if counts.min() < 0 or not 0 < counts.max() <= MOST_SAMPLES:
+        raise ReplyError("cases: a count is not valid")
+    return counts
 
 
 def pack_scores(scores: Mapping[str, Scores]) -> RecordDict:

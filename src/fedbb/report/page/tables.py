@@ -143,7 +143,7 @@ def sites_table(parts: Sequence[MethodComparison]) -> Table:
     rows: list[tuple[Entry, ...]] = []
     for part, method, found in _scored(parts):
         metric = part.comparison.metric
-        spreads = [spread_over_sites(scores.sites, metric) for scores in found]
+        spreads = [spread_over_sites(scores.decided_sites, metric) for scores in found]
         known = [spread for spread in spreads if spread is not None]
         if known:
             figures = ("mean", "std", "worst", "worst_tenth")
