@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import score_multiclass
+from fedbb.flower.app import serde
 from fedbb.flower.app.serde import (
     PACKED,
     STATE,
@@ -202,9 +203,20 @@ def test_a_state_travels_as_one_array_whatever_its_number_of_tensors():
     assert len(unpack_record(RecordDict({STATE: record}), STATE)) == tensors > 1
 
 
+def test_a_state_too_long_for_a_setting_travels_as_an_array_that_flower_can_cut(monkeypatch):
+    small = pack_state(STATE_OF_TOY)
+    monkeypatch.setattr(serde, "LONGEST_SETTING", 10)
+    large = pack_state(STATE_OF_TOY)
+    assert (type(small), type(large)) == (ConfigRecord, ArrayRecord)
+    for record in (small, large):
+        assert digest(unpack_state(RecordDict({STATE: record}))) == digest(STATE_OF_TOY)
+
+
 def test_a_state_that_is_not_packed_is_refused_with_the_reason():
     record = ArrayRecord({"params.x": Array(np.ones(2))})
-    for content in (record, ArrayRecord({PACKED: Array(np.ones(2))}), ArrayRecord()):
+    blank = ArrayRecord({PACKED: Array(np.ones(2))})
+    text = ConfigRecord({PACKED: "text"})
+    for content in (record, blank, text, ConfigRecord(), ArrayRecord()):
         with pytest.raises(ReplyError, match="same version of fedbb"):
             unpack_state(RecordDict({STATE: content}))
 
