@@ -12,7 +12,9 @@ from fedbb.evaluation.metrics import Scorer
 from fedbb.models.base import NetworkModule, Outputs, run_slim
 from fedbb.records import Task
 from fedbb.rng import stream, torch_stream
-from fedbb.rounds.loop import Schedule, Start, federate
+from fedbb.rounds.loop import Schedule, Start, run_rounds
+from fedbb.rounds.round import PlainRound, train_all
+from fedbb.rounds.server_steps import open_server_steps
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from fedbb.training.config import LocalConfig
@@ -81,6 +83,18 @@ def toy_shares(dataset, clients=3):
     return [
         ClientDataset(dataset, part) for part in np.split(np.arange(len(dataset.train)), cuts[:-1])
     ]
+
+
+def federate(engine, method, start, schedule, score):
+    """Yield the rounds of an engine's clients from `start` to the end of the schedule."""
+    federated_round = PlainRound(
+        train_all(engine),
+        method,
+        engine.client_infos(),
+        start.seed,
+        server_steps=open_server_steps(engine, start.seed),
+    )
+    return run_rounds(federated_round, start, schedule, score)
 
 
 def toy_rounds(method, dataset=None, plan=None, schedule=None, start=None, seed=0, **network):

@@ -92,6 +92,7 @@ def test_the_servers_own_reckoning_replaces_the_step_mass():
         epochs=st.integers(1, 3),
         batch_size=st.integers(1, 12),
         drop_last=st.booleans(),
+        accumulate=st.integers(1, 4),
         augment=st.just(False),
     ),
 )
@@ -99,8 +100,17 @@ def test_expected_steps_are_those_that_training_takes(samples, plan):
     dataset = drop_rows(toy_dataset(), range(samples))
     (share,) = toy_shares(dataset, clients=1)
     job = TrainJob(0, 1, 0, STATE)
-    taken = sum(1 for epoch in range(plan.epochs) for _ in batches(share, job, plan, epoch))
+    taken = 0
+    for epoch in range(plan.epochs):
+        shown = len(list(batches(share, job, plan, epoch)))
+        taken += len(range(0, shown, plan.accumulate))
     assert expected_steps(samples, plan) == taken
+
+
+@pytest.mark.parametrize("count", [2**53, -(2**53), 2**62])
+def test_an_integer_that_is_not_exact_as_a_float_is_refused(count):
+    refuse(reply(with_entry(COUNT, np.array(count))), f"num_batches_tracked counts to {2**53}")
+    assert check_reply(reply(with_entry(COUNT, np.array(2**53 - 1))), EXPECTED)
 
 
 def test_a_client_without_samples_takes_no_steps():

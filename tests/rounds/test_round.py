@@ -208,6 +208,16 @@ def test_survivors_count_as_their_weights_scaled_to_one(method, away):
     np.testing.assert_allclose(floats(result.state), floats(merged), rtol=1e-6, atol=1e-7)
 
 
+def test_weights_are_added_up_by_client_and_not_in_the_order_of_the_jobs():
+    """A float sum depends on its order, and the jobs are ordered by size."""
+    sizes = (14, 27, 28, 31, 36, 46, 48)
+    weights = METHODS["fedavg"].weighting(made_up_infos(sizes))[:6]
+    assert weights.sum() != weights[::-1].sum()
+    result = everybody(make_round(METHODS["fedavg"], sizes, Crowd(lambda attempt: {6})))
+    expected = dict(enumerate((weights / weights.sum()).tolist()))
+    assert weights_of(result) == expected
+
+
 @pytest.mark.parametrize("name", ["fedavg", "fednova", "cbr"])
 def test_a_round_without_some_is_the_round_of_a_federation_of_the_others(name):
     """For γ of 0 or 1; in between, W is a mix of two shares of the whole (docs/paper-notes.md)."""

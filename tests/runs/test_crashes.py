@@ -55,24 +55,28 @@ READ_ONLY = """
 import os, sys
 from pathlib import Path
 from fedbb.errors import RunError
-from fedbb.runs.folder import hold
+from fedbb.runs.folder import check_foreign, hold
 if os.geteuid() == 0:
     os.seteuid(65534)  # root may write anywhere
-try:
-    with hold(Path(sys.argv[1])):
-        pass
-except RunError as error:
-    print(error)
+for begin in (check_foreign, lambda path: hold(path).__enter__()):
+    try:
+        begin(Path(sys.argv[1]))
+    except RunError as error:
+        print(error)
 """
 
 
-def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path):
+@pytest.mark.parametrize("mode", [0o555, 0o000], ids=["read only", "not even searched"])
+def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path, mode):
     locked = tmp_path / "locked"
     locked.mkdir()
-    locked.chmod(0o555)
+    locked.chmod(mode)
     for parent in (tmp_path, *tmp_path.parents):
         if parent.stat().st_uid == os.geteuid() and parent != Path("/tmp"):
             parent.chmod(parent.stat().st_mode | 0o055)
     command = [sys.executable, "-c", READ_ONLY, str(locked / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "cannot be written" in done.stdout
+    *before, last = done.stdout.splitlines()
+    assert "run cannot be written: [Errno 13] Permission denied" in last
+    assert all("run cannot be read: [Errno 13] Permission denied" in line for line in before)
+    assert before or mode != 0

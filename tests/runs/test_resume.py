@@ -309,6 +309,9 @@ def test_a_checkpoint_without_its_run_is_one_of_an_older_version(tmp_path):
 def test_lines_of_other_rounds_are_refused(tmp_path):
     recipe, folder = two_rounds(tmp_path, "run")
     lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (folder / "rounds.jsonl").write_text(lines[0])
+    with pytest.raises(RunError, match=r"rounds\.jsonl holds 1 of 2 rounds"):
+        finish(recipe, folder, resume=True)
     (folder / "rounds.jsonl").write_text("".join(reversed(lines)))
     with pytest.raises(RunError, match="does not hold rounds 1, 2, … in order"):
         finish(recipe, folder, resume=True)

@@ -58,6 +58,7 @@ def test_the_best_round_is_the_first_with_the_highest_score(tmp_path):
     summary, records = finish(small_recipe(tmp_path, rounds={"number": 8}), tmp_path / "run")
     scores = [record["scores"]["test"]["macro"]["balanced_accuracy"] for record in records]
     assert summary["best"]["round"] == 1 + int(np.argmax(scores))
+    assert load_checkpoint(tmp_path / "run/best.safetensors").round == summary["best"]["round"]
     assert summary["best"]["chosen_on"] == "test"
     assert summary["final"]["scores"] == records[-1]["scores"]
 

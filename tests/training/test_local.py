@@ -82,7 +82,7 @@ def drawn(job=JOB, number=0):
     inputs = np.repeat(DATASET.train.inputs[:1], 40, axis=0)
     alike = replace(DATASET, train=replace(DATASET.train, inputs=inputs, labels=LABELS))
     client = ClientDataset(alike, np.arange(40))
-    shown = torch.cat([images for images, _ in batches(client, job, LocalConfig(), number)])
+    shown = torch.cat([images for images, *_ in batches(client, job, LocalConfig(), number)])
     return sorted(shown.flatten(1).tolist())
 
 

@@ -63,9 +63,9 @@ def inspect(
         str, typer.Option(help="How to divide: label-skew, quantity-skew or even.")
     ] = "label-skew",
     concentration: Annotated[
-        float, typer.Option(help="δ of a skewed division; the smaller, the more uneven.")
+        float, typer.Option(help="δ of a skewed partition; the smaller, the more uneven.")
     ] = 0.5,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the division.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the partition.")] = 0,
     partition: Annotated[
         Path | None, typer.Option(help="Divide as this partition file says.")
     ] = None,
@@ -241,11 +241,11 @@ def _table_data(table: LabelTable, request: Request, ending: str) -> dict[str, A
         if layout.clients:
             options["columns"] = [layout.clients]
         data = {"name": "table", "path": str(request.path), "options": options}
-    division = _division(request, layout.clients)
-    return data if division is None else {**data, "partition": division}
+    partition = _partition_values(request, layout.clients)
+    return data if partition is None else {**data, "partition": partition}
 
 
-def _division(request: Request, column: str | None) -> dict[str, Any] | None:
+def _partition_values(request: Request, column: str | None) -> dict[str, Any] | None:
     """Return the partition of a recipe; a saved one is of all rows, and a recipe's is not."""
     rule = request.rule
     if column:
@@ -288,7 +288,7 @@ def _from_run(request: Request, folder: Path) -> Found:
 
 
 def _from_recipe(request: Request, recipe: Recipe) -> Found:
-    recipe = _with_division(recipe, request)
+    recipe = _with_partition(recipe, request)
     method = check_recipe(recipe)
     federation = prepare(recipe, request.progress)
     dataset = federation.dataset
@@ -323,18 +323,18 @@ def read_settings(method: Method, batch_size: int) -> Settings:
     return settings
 
 
-def _with_division(recipe: Recipe, request: Request) -> Recipe:
+def _with_partition(recipe: Recipe, request: Request) -> Recipe:
     if request.partition is not None:
-        division: dict[str, Any] | None = {"kind": "file", "path": str(request.partition)}
+        partition: dict[str, Any] | None = {"kind": "file", "path": str(request.partition)}
     else:
-        division = _division(request, request.layout.clients)
-    if division is None:
+        partition = _partition_values(request, request.layout.clients)
+    if partition is None:
         if recipe.data.partition != Rule():
             return recipe
-        division = {"kind": "even", "clients": 1}
+        partition = {"kind": "even", "clients": 1}
     # Central training takes no partition; to an inspection it is a federation of one.
     values = {**recipe.model_dump(), "engine": "inline"}
-    values["data"]["partition"] = division
+    values["data"]["partition"] = partition
     return make_recipe(values)
 
 

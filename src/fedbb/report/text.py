@@ -64,12 +64,12 @@ def data_title(run: RunResult) -> str:
         parts.append(f"long tail {data.long_tail:g}")
     if data.label_noise > 0:
         parts.append(f"{data.label_noise_kind} label noise {data.label_noise:g}")
-    division = data.partition.kind.replace("-", " ")
+    partition = data.partition.kind.replace("-", " ")
     if data.partition.concentration is not None:
-        division += f" {data.partition.concentration:g}"
+        partition += f" {data.partition.concentration:g}"
     if data.partition.column is not None:
-        division += f" {data.partition.column}"
-    parts += [division, counted(len(run.federation.clients), "client")]
+        partition += f" {data.partition.column}"
+    parts += [partition, counted(len(run.federation.clients), "client")]
     return ", ".join(parts)
 
 

@@ -12,12 +12,9 @@ import numpy as np
 from fedbb._util.constraints import STRICT_TABLE, Count, Fraction
 from fedbb.errors import DivergedError
 from fedbb.evaluation.metrics import Scores
-from fedbb.methods import Method
 from fedbb.records import ClientReport, FloatArray, IntArray, ModelState, Tensors
 from fedbb.rng import stream
-from fedbb.rounds.round import FederatedRound, PlainRound, RoundResult, train_all
-from fedbb.rounds.server_steps import open_server_steps
-from fedbb.simulation.inline import SimulationEngine
+from fedbb.rounds.round import FederatedRound, RoundResult
 
 StoppedBy = Literal["target", "patience"]
 """Why a run stopped before its last round."""
@@ -105,20 +102,6 @@ class Round:
     def reports(self) -> tuple[ClientReport, ...]:
         """Which clients counted and how much, in client order."""
         return self.result.reports
-
-
-def federate(
-    engine: SimulationEngine, method: Method, start: Start, schedule: Schedule, score: Score
-) -> Iterator[Round]:
-    """Yield the rounds of an engine's clients from `start` to the end of the schedule."""
-    federated_round = PlainRound(
-        train_all(engine),
-        method,
-        engine.client_infos(),
-        start.seed,
-        server_steps=open_server_steps(engine, start.seed),
-    )
-    return run_rounds(federated_round, start, schedule, score)
 
 
 def run_rounds(

@@ -335,8 +335,8 @@ def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
     Raises:
         RunError: The folder cannot be written, or another process uses it.
     """
-    is_new = not path.exists()
     try:
+        is_new = not path.exists()  # refused too where the folder above cannot be searched
         for inner in ("checkpoints", states):
             (path / inner).mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / LOCK)
@@ -360,7 +360,7 @@ def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
 
 
 @dataclass(frozen=True)
-class MemoryStore:
+class TemporaryStore:
     """What a run without a folder keeps: nothing but the clients' states, while it lasts.
 
     Attributes:
@@ -402,7 +402,7 @@ class MemoryStore:
 @contextmanager
 def open_store(
     recipe: Recipe, path: Path | None, workers: int
-) -> Iterator[RunFolder | MemoryStore]:
+) -> Iterator[RunFolder | TemporaryStore]:
     """Open what keeps a run: its folder, or memory.
 
     Without a folder, temporary files hold what worker processes share, and what the parties of a
@@ -419,11 +419,11 @@ def open_store(
     states = STATES if recipe.privacy == "none" else PRIVATE_STATES
     with ExitStack() as stack:
         if path is None and recipe.privacy == "none" and not workers:
-            yield MemoryStore(InMemoryStore())
+            yield TemporaryStore(InMemoryStore())
         elif path is None:
             path = Path(stack.enter_context(TemporaryDirectory()))
             if recipe.privacy == "none":
-                yield MemoryStore(ClientStateFiles(path))
+                yield TemporaryStore(ClientStateFiles(path))
             else:
                 yield stack.enter_context(hold(path / "run", states=states))
         else:
@@ -432,9 +432,12 @@ def open_store(
 
 def check_foreign(path: Path) -> None:
     """Refuse a folder that holds anything that is not a run's."""
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file; a run needs a folder")
-    names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+    try:
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path} is a file; a run needs a folder")
+        names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
     known = {name for name in names if name in (*FILES, *FURTHER) or name.endswith(TEMPORARY)}
     foreign = sorted(names - known)
     if foreign:

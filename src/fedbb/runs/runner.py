@@ -27,7 +27,7 @@ from fedbb.rounds.server_steps import measure_counts
 from fedbb.runs.checkpoint import Checkpoint
 from fedbb.runs.federation import Federation, describe, describe_private, prepare
 from fedbb.runs.final_scores import ModelScores, check_evaluation
-from fedbb.runs.folder import MemoryStore, Record, RunFolder, check_foreign, open_store
+from fedbb.runs.folder import Record, RunFolder, TemporaryStore, check_foreign, open_store
 from fedbb.runs.metadata import (
     ENVIRONMENT,
     PARTITION,
@@ -205,7 +205,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _open(
-    store: RunFolder | MemoryStore, recipe: Recipe, parts: RunParts, workers: int
+    store: RunFolder | TemporaryStore, recipe: Recipe, parts: RunParts, workers: int
 ) -> AbstractContextManager[RunRuntime]:
     """Check that the parts of a run suit each other, write its first files, and open its rounds."""
     method, federation, network = parts.method, parts.federation, parts.network
@@ -230,7 +230,7 @@ def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) ->
 
 
 def commit_rounds(
-    folder: RunFolder | MemoryStore, recipe: Recipe, task: Task, runtime: RunRuntime
+    folder: RunFolder | TemporaryStore, recipe: Recipe, task: Task, runtime: RunRuntime
 ) -> Generator[CommittedRound, None, FinalScores]:
     """Yield the rounds that a run still lacks, each once it is committed, and close the run.
 
@@ -369,9 +369,9 @@ def _measure(recipe: Recipe, federation: Federation, method: Method) -> list[dic
     ]
 
 
-def _make_round(recipe: Recipe, folder: RunFolder | MemoryStore) -> MakeRound:
+def _make_round(recipe: Recipe, folder: RunFolder | TemporaryStore) -> MakeRound:
     """Return how a run in this folder aggregates what its clients train."""
-    if recipe.privacy == "none" or isinstance(folder, MemoryStore):
+    if recipe.privacy == "none" or isinstance(folder, TemporaryStore):
         return plain_round
     from fedbb.secagg.simulated import open_round
 

@@ -61,9 +61,9 @@ class RoundAudit:
 
     def as_json(self) -> dict[str, Any]:
         """Return the round as plain values."""
-        liars = _plain_failures(self.false_shares)
+        false_shares = _plain_failures(self.false_shares)
         return {
-            **({"false_shares": liars} if liars else {}),
+            **({"false_shares": false_shares} if false_shares else {}),
             **({"statistics": list(self.statistics)} if self.statistics else {}),
             "round": self.round,
             "clients": list(self.clients),

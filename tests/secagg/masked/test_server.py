@@ -317,6 +317,26 @@ def test_an_answer_that_cannot_be_used_is_as_good_as_none() -> None:
     assert total.values.tobytes() == ring_sum(transport, total.clients).tobytes()
 
 
+@pytest.mark.parametrize("numbers", [0, 1, 39, 41])
+def test_a_vector_of_another_length_is_refused_even_if_it_could_be_broadcast(numbers: int) -> None:
+    transport = open_transport()
+    exchange = transport.exchange
+
+    def cut(stage, messages):  # type: ignore[no-untyped-def]
+        for client, answer in exchange(stage, messages):
+            if (stage, client) == ("masked", 2):
+                signed = verify_message(answer, FIVE, stage, client)
+                other = replace(signed, parts=(bytes(8 * numbers),))
+                answer = sign_message(other, FIVE, identity_of(client))
+            yield client, answer
+
+    transport.exchange = cut  # type: ignore[method-assign]
+    total = total_of(transport)
+    assert total.clients == (0, 1, 3, 4)
+    assert "it is not the requested vector" in total.failures[0].reason
+    assert total.values.tobytes() == ring_sum(transport, total.clients).tobytes()
+
+
 def with_liars(transport: LocalTransport, liars: set[int]) -> LocalTransport:
     """Let some clients give false shares of everybody's secrets."""
     exchange = transport.exchange

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -99,6 +100,28 @@ def test_a_decision_is_there_though_the_process_dies_at_once(tmp_path: Path) -> 
     ended = subprocess.run([sys.executable, "-c", program, str(path)], check=False, timeout=120)
     assert ended.returncode == 137
     assert FileJournal(path).lookup("key") == "yes"
+
+
+def test_the_folder_and_then_every_decision_are_written_to_disk(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut loses what is only in the cache; each fsync is noted with what it writes."""
+    written: list[str | bytes] = []
+    fsync = os.fsync
+
+    def note(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        written.append("folder" if path == tmp_path else path.read_bytes())
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    journal.record("first", "yes")
+    journal.record("second", "no")
+    journal.record("second", "yes")
+    assert written[0] == "folder"
+    lines = [line.count(b"\n") for line in written[1:] if isinstance(line, bytes)]
+    assert lines == [1, 2]
+    assert b"second" in written[-1]  # type: ignore[operator]
 
 
 def test_clients_that_share_a_file_decide_each_for_itself(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from fedbb.errors import DivergedError, RunError
 from fedbb.losses.cross_entropy import CrossEntropy
 from fedbb.methods import METHODS, Method, build_method, fedavg
 from fedbb.records import Task
-from fedbb.rounds.loop import Schedule, Start, federate
+from fedbb.rounds.loop import Schedule, Start
 from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import digest, snapshot
 from fedbb.training.config import LocalConfig, TrainJob
-from helpers.toy import toy_dataset, toy_network, toy_rounds, toy_shares
+from helpers.toy import federate, toy_dataset, toy_network, toy_rounds, toy_shares
 
 PLAN = LocalConfig(batch_size=8, lr=0.1)
 

@@ -199,7 +199,7 @@ def _draw_gains(axes: Axes, gains: FloatArray, mark: Mark, offset: float) -> Non
 
 
 @dataclass(frozen=True, eq=False)
-class Shares:
+class LossShares:
     """What part of the whole loss comes from each class, positive and negative cases, both (C,)."""
 
     title: str
@@ -220,7 +220,7 @@ def weighed_part(comparison: Comparison) -> tuple[MethodRuns, PNB] | None:
     return min(found, key=lambda pair: pair[0].method != "fedbb", default=None)
 
 
-def loss_shares(federation: FederationRecord, spec: PNB) -> list[Shares]:
+def loss_shares(federation: FederationRecord, spec: PNB) -> list[LossShares]:
     """Return the shares before PNB, after its factor between cases, and after both its factors.
 
     Each entry counts as if its plain loss were one. Clients weigh by their own counts, and are
@@ -238,7 +238,7 @@ def loss_shares(federation: FederationRecord, spec: PNB) -> list[Shares]:
     titles = ["plain loss", "after balancing cases", "after cases and classes"]
     if single:
         titles, total = ["plain loss", "with PNB"], total[[0, 2]]
-    return [Shares(title, *_normalize(part)) for title, part in zip(titles, total, strict=True)]
+    return [LossShares(title, *_normalize(part)) for title, part in zip(titles, total, strict=True)]
 
 
 @themed
@@ -280,7 +280,7 @@ def _normalize(total: FloatArray) -> FloatArray:
     return total / whole if whole > 0 else total
 
 
-def _sums(share: Shares, classes: Sequence[IntArray]) -> FloatArray:
+def _sums(share: LossShares, classes: Sequence[IntArray]) -> FloatArray:
     return _by_row(share.positive, classes) + _by_row(share.negative, classes)
 
 
@@ -288,7 +288,7 @@ def _by_row(values: FloatArray, classes: Sequence[IntArray]) -> FloatArray:
     return np.array([values[some].sum() for some in classes])
 
 
-def _draw_shares(axes: Axes, share: Shares, classes: Sequence[IntArray]) -> None:
+def _draw_shares(axes: Axes, share: LossShares, classes: Sequence[IntArray]) -> None:
     positive = 100 * _by_row(share.positive, classes)
     negative = 100 * _by_row(share.negative, classes)
     places = np.arange(len(classes))

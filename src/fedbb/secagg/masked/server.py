@@ -66,7 +66,7 @@ class _Attempt:
     _encrypted: dict[int, dict[int, bytes]] = field(default_factory=dict)
     _agreed: dict[int, bytes] = field(default_factory=dict)
     _shares: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
-    _liars: set[int] = field(default_factory=set)
+    _byzantine: set[int] = field(default_factory=set)
 
     def prepare(self) -> tuple[int, ...]:
         """Collect public keys and encrypted shares; return the clients that gave both."""
@@ -178,17 +178,17 @@ class _Attempt:
         secrets: dict[int, bytes] = {}
         for place, owner in enumerate(owners):
             here = slice(place * SHARE, (place + 1) * SHARE)
-            order = sorted(holders, key=lambda holder: (holder in self._liars, holder))
+            order = sorted(holders, key=lambda holder: (holder in self._byzantine, holder))
             given = {holder: self._shares[holder][which][here] for holder in order}
-            secret, liars = recover(given, self.needed, partial(is_right, owner))
+            secret, byzantine = recover(given, self.needed, partial(is_right, owner))
             if secret is None:
                 raise PrivacyError(self._describe_loss(owner, len(given)))
-            self._liars.update(liars)
+            self._byzantine.update(byzantine)
             secrets[owner] = secret
-            for liar in liars:
+            for holder in byzantine:
                 reason = f"gave a share of client {owner}'s secret that does not fit the others"
-                log.warning("%s: client %d %s", self.exchange.attempt_id, liar, reason)
-                self.exchange.false_shares.append(ClientFailure(liar, reason))
+                log.warning("%s: client %d %s", self.exchange.attempt_id, holder, reason)
+                self.exchange.false_shares.append(ClientFailure(holder, reason))
         return secrets
 
     def _describe_loss(self, owner: int, shares: int) -> str:
