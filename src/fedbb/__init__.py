@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     from fedbb.imbalance import share_spread as share_spread
     from fedbb.inference.model import load_model as load_model
     from fedbb.losses.class_balanced import CBLoss as CBLoss
+    from fedbb.losses.evidential import EvidentialLoss as EvidentialLoss
     from fedbb.losses.fedbb_plus import FedBBPlusLoss as FedBBPlusLoss
     from fedbb.losses.focal import FocalLoss as FocalLoss
     from fedbb.losses.logit_adjusted import LogitAdjustedLoss as LogitAdjustedLoss
     from fedbb.losses.logit_calibrated import FedLCLoss as FedLCLoss
     from fedbb.losses.pnb import PNBLoss as PNBLoss
+    from fedbb.losses.symmetric import SymmetricLoss as SymmetricLoss
     from fedbb.losses.weights import class_weights as class_weights
     from fedbb.methods.record import Method as Method
     from fedbb.partition.partition import Partition as Partition
@@ -81,11 +83,13 @@ _EXPORTS = {
     "fedbb.evaluation.score_report": ("ScoreReport", "score"),
     "fedbb.inference.model": ("load_model",),
     "fedbb.losses.class_balanced": ("CBLoss",),
+    "fedbb.losses.evidential": ("EvidentialLoss",),
     "fedbb.losses.fedbb_plus": ("FedBBPlusLoss",),
     "fedbb.losses.focal": ("FocalLoss",),
     "fedbb.losses.logit_adjusted": ("LogitAdjustedLoss",),
     "fedbb.losses.logit_calibrated": ("FedLCLoss",),
     "fedbb.losses.pnb": ("PNBLoss",),
+    "fedbb.losses.symmetric": ("SymmetricLoss",),
     "fedbb.losses.weights": ("class_weights",),
     "fedbb.methods.record": ("Method",),
     "fedbb.partition.partition": ("Partition",),
