@@ -320,7 +320,7 @@ def unpack_update(content: RecordDict) -> TrainResponse:
     return TrainResponse(reply, kept=facts.get("kept") == 1, lost=facts.get("lost") == 1)
 
 
-def pack_scoring(state: ArrayRecord, shift: FloatArray | None = None) -> RecordDict:
+def pack_scoring(state: PackedRecord, shift: FloatArray | None = None) -> RecordDict:
     """Return a model to score; `shift` is added to its logits, (C,), where it decides otherwise."""
     content = RecordDict({STATE: state})
     if shift is not None:
