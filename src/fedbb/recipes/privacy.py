@@ -67,11 +67,14 @@ def check_dp(recipe: Recipe, method: Method) -> None:
             f"dp is not possible with {method.name}: beside the changes of models it sums numbers "
             "about clients' data or steps, which no noise covers"
         )
-    if recipe.evaluation.logit_adjustment:
-        raise RecipeError(
-            "dp and evaluation.logit_adjustment exclude each other: no noise covers the sum of the "
-            "clients' label counts"
-        )
+    for is_set, key, what in (
+        (recipe.evaluation.logit_adjustment, "evaluation.logit_adjustment", "label counts"),
+        (recipe.data.normalize == "federated", 'data.normalize = "federated"', "inputs"),
+    ):
+        if is_set:
+            raise RecipeError(
+                f"dp and {key} exclude each other: no noise covers the sum of the clients' {what}"
+            )
 
 
 def check_parts(privacy: str, method: Method) -> None:

@@ -303,7 +303,7 @@ def set_up_folder(
     folder: RunFolder,
     recipe: Recipe,
     describe: Callable[[], FederationRecord],
-    model: ModelInfo | None = None,
+    model: Callable[[], ModelInfo | None] = lambda: None,
 ) -> None:
     """Write what a run folder begins with; recipe.json comes last, for it makes it a run.
 
@@ -312,15 +312,16 @@ def set_up_folder(
         recipe: The recipe of the run.
         describe: Returns the description of the federation, after it has written the files that
             only runs of its kind have.
-        model: What the model needs outside the run; None if this process does not know the data.
+        model: Returns, after `describe`, what the model needs outside the run; None if this process
+            does not know the data.
 
     Raises:
         RunError: The folder cannot be written.
     """
     try:
         federation = describe()
-        if model is not None:
-            folder.write_json(MODEL_INFO, model.to_json())
+        if (info := model()) is not None:
+            folder.write_json(MODEL_INFO, info.to_json())
         folder.write_json(FEDERATION, federation.to_json())
         folder.write_json(ENVIRONMENT, describe_environment())
         folder.write_json("recipe.json", recipe.model_dump(mode="json"))

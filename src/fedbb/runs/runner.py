@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,15 @@ from fedbb.rounds.loop import Round, Start, StoppedBy, run_rounds
 from fedbb.rounds.round import FederatedRound
 from fedbb.rounds.server_steps import measure_counts
 from fedbb.runs.checkpoint import Checkpoint
-from fedbb.runs.federation import Federation, describe, describe_private, prepare
+from fedbb.runs.federation import (
+    Federation,
+    describe,
+    describe_private,
+    measure_inputs,
+    normalize_by_sums,
+    prepare,
+    sums_inputs,
+)
 from fedbb.runs.final_scores import ModelScores, check_evaluation
 from fedbb.runs.folder import MemoryStore, Record, RunFolder, check_foreign, open_store
 from fedbb.runs.metadata import (
@@ -37,6 +45,7 @@ from fedbb.runs.metadata import (
     save_partition_digest,
     set_up_folder,
 )
+from fedbb.runs.model_info import ModelInfo
 from fedbb.runs.runtime import (
     MakeRound,
     RunRuntime,
@@ -46,6 +55,7 @@ from fedbb.runs.runtime import (
     open_runtime,
     plain_round,
 )
+from fedbb.secagg.audit import AuditFile
 from fedbb.simulation.inline import Inline, make_client_infos
 from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.pool import Pool
@@ -204,6 +214,7 @@ def _open(
             _set_up(store, recipe, federation, method)
         elif not is_same_partition(store, federation.partition):
             raise RunError(f"{store.path}: the recipe now divides the data in another way")
+        federation = _normalize(store, recipe, federation)
     make_round = _make_round(recipe, store)
     states = store.client_states
     return open_runtime(recipe, federation, network, method, states, workers, make_round=make_round)
@@ -343,16 +354,35 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
         return describe_private(federation)
 
     is_plain = recipe.privacy == "none"
-    described = model_info_of(recipe, method, federation.dataset)
-    set_up_folder(folder, recipe, describe_plain if is_plain else describe_enrolled, described)
+
+    def describe_model() -> ModelInfo | None:
+        return model_info_of(recipe, method, _normalize(folder, recipe, federation).dataset)
+
+    begin = describe_plain if is_plain else describe_enrolled
+    set_up_folder(folder, recipe, begin, describe_model)
 
 
 def _measure(recipe: Recipe, federation: Federation, method: Method) -> list[dict[str, IntArray]]:
     """Return what each client of a private run adds to the sum before round 1."""
     adjusts = bool(recipe.evaluation.logit_adjustment)
-    return [
+    found = [
         measure_counts(method, client.counts, label_counts=adjusts) for client in federation.clients
     ]
+    if sums_inputs(recipe):
+        rows = federation.partition.clients
+        parts = [measure_inputs(federation.dataset, own) for own in rows]
+        found = [counts | inputs for counts, inputs in zip(found, parts, strict=True)]
+    return found
+
+
+def _normalize(folder: RunFolder, recipe: Recipe, federation: Federation) -> Federation:
+    """Return the federation whose inputs are normalized by the secure sum, if there is one."""
+    if not sums_inputs(recipe):
+        return federation
+    audit = AuditFile.read(folder.path)
+    clients = len(audit.sums.clients)
+    dataset = normalize_by_sums(federation.dataset, audit.measured, clients)
+    return replace(federation, dataset=dataset)
 
 
 def _make_round(recipe: Recipe, folder: RunFolder | MemoryStore) -> MakeRound:

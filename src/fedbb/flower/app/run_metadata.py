@@ -101,7 +101,7 @@ def set_up(
         save_run_metadata(folder, metadata)
         return describe(metadata, scored, describe_clients(metadata.infos, method))
 
-    set_up_folder(folder, recipe, begin, model)
+    set_up_folder(folder, recipe, begin, lambda: model)
 
 
 def describe(

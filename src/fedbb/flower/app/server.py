@@ -33,7 +33,7 @@ from fedbb.records import ClientInfo, LabelCounts, ModelState, RunFacts
 from fedbb.rounds.loop import Score
 from fedbb.rounds.round import PlainRound, accept_all
 from fedbb.rounds.server_steps import ServerSteps
-from fedbb.runs.federation import prepare
+from fedbb.runs.federation import prepare, sums_inputs
 from fedbb.runs.final_scores import FinalScorer, ModelScores, check_evaluation
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.metadata import model_info_of
@@ -98,8 +98,11 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             metadata = _begin_private(folder, settings, method, private, own)
         else:
             metadata = _begin(folder, settings, method, registry, own)
-        if metadata.hidden:
-            metadata = replace(metadata, measured=AuditFile.read(folder.path).measured)
+        if private is not None:
+            outline = private.normalized(metadata.outline, folder)
+            measured = AuditFile.read(folder.path).measured
+            metadata = replace(metadata, measured=measured, outline=outline)
+            own = own.normalized(outline) if own and sums_inputs(recipe) else own
         dataset = dataset_of(metadata.outline) if own is None else own.dataset
         check_data(recipe, method, dataset, len(metadata.infos))
         engine = FlowerEngine(
@@ -125,6 +128,11 @@ class OwnData:
     scored: dict[str, Examples]
     clients: int
     final: FinalScorer
+
+    def normalized(self, outline: Outline) -> OwnData:
+        """Return the data as all sites normalize theirs."""
+        mean, std = outline.mean or (), outline.std or ()
+        return replace(self, dataset=replace(self.dataset, mean=mean, std=std))
 
 
 def _check(recipe: Recipe) -> Method:
@@ -238,8 +246,12 @@ def _begin_private(
     name = private.run_name(folder, name_run(settings.recipe))
     outline = _pool_statistics(registry.outline, registry.outlines, infos)
     metadata = RunMetadata(name, settings.score, outline, tuple(infos), hidden=True)
-    model = _describe_model(settings.recipe, method, outline, own)
-    private.set_up(folder, metadata, _scored_cases(own), model)
+
+    def describe_model(outline: Outline) -> ModelInfo | None:
+        mine = own.normalized(outline) if own and sums_inputs(settings.recipe) else own
+        return _describe_model(settings.recipe, method, outline, mine)
+
+    private.set_up(folder, metadata, _scored_cases(own), describe_model)
     return metadata
 
 

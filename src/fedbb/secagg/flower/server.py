@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flwr.app import RecordDict
@@ -19,15 +19,17 @@ from fedbb.flower.app.run_metadata import (
     load_run_metadata,
     save_run_metadata,
 )
-from fedbb.flower.app.serde import pack_state, pack_tensors
+from fedbb.flower.app.serde import Outline, pack_state, pack_tensors
 from fedbb.flower.app.settings import RunSettings
+from fedbb.flower.app.site import dataset_of
 from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.methods import Method
 from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
-from fedbb.records import LabelCounts, ModelState, Tensors
+from fedbb.records import IntArray, LabelCounts, ModelState, Tensors
 from fedbb.rounds.round import NO_SERVER_STATE, repeat_until_quorum
 from fedbb.rounds.server_steps import NO_SERVER_STEPS, ServerSteps
+from fedbb.runs.federation import CHANNEL_SUMS, normalize_by_sums, sums_inputs
 from fedbb.runs.folder import CLIENTS_FILE, RunFolder
 from fedbb.runs.metadata import ClientRecord, FederationRecord, set_up_folder
 from fedbb.runs.model_info import ModelInfo
@@ -158,7 +160,7 @@ class SecureServer:
         folder: RunFolder,
         metadata: RunMetadata,
         scored: Mapping[str, LabelCounts],
-        model: ModelInfo | None,
+        describe_model: Callable[[Outline], ModelInfo | None],
     ) -> None:
         """Sum the sites' statistics and write the run folder."""
 
@@ -172,7 +174,21 @@ class SecureServer:
             log.info("%d sites confirmed the sums", len(statistics.confirmations))
             return describe_private(metadata, statistics.sums.samples, scored)
 
+        def model() -> ModelInfo | None:
+            return describe_model(self.normalized(metadata.outline, folder))
+
         set_up_folder(folder, self.recipe, begin, model)
+
+    def normalized(self, outline: Outline, folder: RunFolder) -> Outline:
+        """Return the outline with mean and deviation from the sum over all sites, if there is one.
+
+        The sum is that in the audit of the run.
+        """
+        if not sums_inputs(self.recipe):
+            return outline
+        audit = AuditFile.read(folder.path)
+        dataset = normalize_by_sums(dataset_of(outline), audit.measured, len(audit.sums.clients))
+        return replace(outline, mean=dataset.mean, std=dataset.std)
 
     def transport(self, what: str, attachment: Attachment | None = None) -> SiteTransport:
         """Return the transport to the sites for one sum."""
@@ -189,7 +205,7 @@ class SecureServer:
             self.keys.roster,
             self.keys.identity,
             self.agreement,
-            like=self.registry.measured_like(len(outline.classes)),
+            like=self.registry.measured_like(len(outline.classes)) | self._inputs_like(outline),
         )
         aggregation = sum_server(self.recipe.privacy, self.keys)
         transport = self.transport("statistics")
@@ -199,6 +215,10 @@ class SecureServer:
             "statistics",
             shortage=TooFewError,
         )
+
+    def _inputs_like(self, outline: Outline) -> dict[str, IntArray]:
+        zeros = np.zeros((2 * outline.channels + 1, 4), dtype=np.int64)
+        return {CHANNEL_SUMS: zeros} if sums_inputs(self.recipe) else {}
 
 
 def open_secure_server(
