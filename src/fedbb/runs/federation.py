@@ -17,6 +17,7 @@ from fedbb.data.splits import hold_out
 from fedbb.data.statistics import ChannelSums
 from fedbb.data.teacher_file import with_teacher
 from fedbb.errors import DataError, RecipeError
+from fedbb.evaluation.sites import OWN_TEST as OWN_TEST
 from fedbb.imbalance import count_labels
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
@@ -38,9 +39,6 @@ EVERYTHING = Rule("even", clients=1, seed=0)
 
 CHANNEL_SUMS = "channel-sums"
 """Name of the sums of inputs among what clients of a private run measure before round 1."""
-
-OWN_TEST = "own_test"
-"""Name of the clients' own test data beside "test" and "validation"."""
 
 
 @dataclass(frozen=True, eq=False)

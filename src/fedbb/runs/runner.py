@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ from fedbb.runs.model_info import ModelInfo
 from fedbb.runs.runtime import (
     MakeRound,
     RunRuntime,
+    SumSites,
     choose_workers,
     local_config_of,
     network_of,
@@ -217,7 +219,17 @@ def _open(
         federation = _normalize(store, recipe, federation)
     make_round = _make_round(recipe, store)
     states = store.client_states
-    return open_runtime(recipe, federation, network, method, states, workers, make_round=make_round)
+    sum_sites = _sum_sites(recipe, store, method, len(federation.partition.clients))
+    return open_runtime(
+        recipe,
+        federation,
+        network,
+        method,
+        states,
+        workers,
+        make_round=make_round,
+        sum_sites=sum_sites,
+    )
 
 
 def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) -> Iterator[Record]:
@@ -278,11 +290,15 @@ def score_models(
     """Return all scores of the model of the last round, and of the best one if it is there."""
     if runtime.score_fully is None:
         return {}
+    # The sums of a private run must rise in their numbers.
+    earlier = None
+    if number != last and best is not None:
+        earlier = runtime.score_fully(number, best)
     scores = {"final": runtime.score_fully(last, final)}
     if number == last:
         scores["best"] = scores["final"]
-    elif best is not None:
-        scores["best"] = runtime.score_fully(number, best)
+    elif earlier is not None:
+        scores["best"] = earlier
     return scores
 
 
@@ -396,6 +412,18 @@ def _make_round(recipe: Recipe, folder: RunFolder | MemoryStore) -> MakeRound:
         return open_round(folder.path, agreement, recipe.defense, engine, recipe.seed)
 
     return secure_round
+
+
+def _sum_sites(
+    recipe: Recipe, folder: RunFolder | MemoryStore, method: Method, clients: int
+) -> SumSites | None:
+    """Return how a private run sums the scores on clients' own test data; None if it is open."""
+    if recipe.privacy == "none" or isinstance(folder, MemoryStore) or not recipe.data.own_test:
+        return None
+    from fedbb.secagg.simulated import sum_sites
+
+    agreement = agreement_of(recipe, method, clients)
+    return partial(sum_sites, folder.path, agreement, recipe.defense)
 
 
 def check_resume(folder: RunFolder, recipe: Recipe) -> None:

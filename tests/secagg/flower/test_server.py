@@ -73,6 +73,25 @@ def test_a_private_run_gives_the_bits_of_the_simulated_one(method, evaluation, t
     assert scores[0] == scores[1]
 
 
+def test_scores_on_the_sites_own_test_data_leave_as_a_sum_only(tmp_path):
+    recipe = private_recipe(tmp_path, rounds={"number": 2}, evaluation={"bootstrap": 10})
+    data = recipe.data.model_copy(update={"own_test": 0.3})
+    recipe = recipe.model_copy(update={"data": data})
+    finish(recipe, tmp_path / "simulated")
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    private_run(recipe, tmp_path / "flower", federation, grid)
+    ours, theirs = (
+        RunFolder(tmp_path / name).read_json("scores.json") for name in ("flower", "simulated")
+    )
+    assert ours == theirs
+    assert ours["final"]["sites"] == []
+    assert ours["final"]["site_sums"][0]["sites"] == 3
+    # Nothing but the stages of secure sums left a site.
+    stages = {"query.number", "commit", *STAGES, "confirm"}
+    assert {passed.stage for passed in grid.seen} == stages
+
+
 def normalized(recipe):
     data = recipe.data.model_copy(update={"normalize": "federated"})
     return recipe.model_copy(update={"data": data})

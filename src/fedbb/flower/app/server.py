@@ -45,7 +45,7 @@ from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
 if TYPE_CHECKING:
-    from fedbb.secagg.flower.server import SecureServer
+    from fedbb.secagg.flower.server import SecureRounds, SecureServer
 
 log = logging.getLogger("fedbb")
 
@@ -177,7 +177,20 @@ def _hide(
         folder, private, metadata.run, runtime.state_rounds, runtime.round.server_steps
     )
     score = rounds.score if metadata.score == "sites" else runtime.score
-    return replace(runtime, round=rounds.round, score=score)
+    fully = runtime.score_fully
+    if private.recipe.data.own_test > 0:
+        fully = _with_site_sums(rounds, fully)
+    return replace(runtime, round=rounds.round, score=score, score_fully=fully)
+
+
+def _with_site_sums(rounds: SecureRounds, score: ScoreFully | None) -> ScoreFully:
+    """Return full scores with what a secure sum tells of the sites' own test data."""
+
+    def score_all(number: int, state: ModelState) -> ModelScores:
+        scores = ModelScores(number, None) if score is None else score(number, state)
+        return replace(scores, site_sums=rounds.score_sites(number, state))
+
+    return score_all
 
 
 def _own_data(recipe: Recipe) -> OwnData:
@@ -321,7 +334,7 @@ def _open_runtime(
         def score_fully(number: int, state: ModelState) -> ModelScores:
             return final(number, scorer.outputs(state))
 
-    if recipe.data.own_test > 0:
+    if recipe.data.own_test > 0 and not metadata.hidden:
         score_fully = _with_sites(engine, score_fully)
     facts = RunFacts(
         dataset.task,

@@ -12,6 +12,7 @@ from flwr.app import RecordDict
 from fedbb._util.files import replacing
 from fedbb.errors import ReplyError, RunError, TooFewError
 from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.sites import SiteSpread
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.run_metadata import (
     RunMetadata,
@@ -52,7 +53,10 @@ from fedbb.secagg.round import (
     SecureRound,
     StatisticsResult,
     StatisticsRound,
+    read_site_scores,
+    site_scores_request,
     sum_server,
+    sum_site_scores,
 )
 from fedbb.secagg.view import view_digest
 from fedbb.state import digest
@@ -290,6 +294,17 @@ class SecureRounds:
         samples = {name: found.samples for name, found in scores.items()}
         self.audit.add_scores(self.last, total.clients, samples)
         return scores
+
+    def score_sites(self, number: int, state: ModelState) -> tuple[SiteSpread, ...]:
+        """Return what a sum tells of the scores of a model on the sites' own test data."""
+        total = sum_site_scores(
+            sum_server(MASKED, self.server.keys),
+            site_scores_request(self.run, number, self._view(state, {})),
+            sorted(self.audit.confirmed),
+            self.server.transport("scores of sites", Attachment(pack_state(state), {})),
+            self.server.recipe.defense.attempts,
+        )
+        return read_site_scores(total, self.audit, number)
 
     def _open_transport(self, work: RoundWork) -> SiteTransport:
         beside = pack_tensors(work.broadcast) if work.broadcast else None

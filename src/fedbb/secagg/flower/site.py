@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedbb.errors import DivergedError, RefusedError, RunError
+from fedbb.evaluation.sites import OWN_TEST, SiteScores, site_vector
 from fedbb.flower.app.serde import TrainRequest
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.flower.app.site import Site, open_client_state, open_site, run_folder
@@ -32,7 +33,14 @@ from fedbb.secagg.flower.serde import (
 )
 from fedbb.secagg.primitives.noise import gaussian_noise
 from fedbb.secagg.protocol.messages import AttemptId, verify_message
-from fedbb.secagg.protocol.replay_guard import KIND, MEASURING, SCORING, FileJournal, RunLimit
+from fedbb.secagg.protocol.replay_guard import (
+    KIND,
+    MEASURING,
+    SCORING,
+    SITE_SCORING,
+    FileJournal,
+    RunLimit,
+)
 from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import Values
 from fedbb.secagg.round import (
@@ -121,6 +129,8 @@ class SecureSite:
         contributor = self._contributor(site)
         if sums_inputs(self.recipe):
             site = _normalized(site, contributor.measured, secrets.sums)
+        if attempt_id.round > SITE_SCORING:
+            return site_vector(_own_scores(site, message.state))
         if SCORING < attempt_id.round < MEASURING:
             return weigh_scores(site.score(message.state), len(site.dataset.classes))
         if not np.array_equal(contributor.statistics(), secrets.declared):
@@ -180,6 +190,13 @@ def _normalized(site: Site, like: Measured, sums: Sums) -> Site:
     dataset = normalize_by_sums(site.dataset, measured, len(sums.clients))
     train = ClientDataset(dataset, site.train_data.indices)
     return replace(site, data=replace(site.data, train=train))
+
+
+def _own_scores(site: Site, state: ModelState) -> SiteScores | None:
+    """Return the scores of a model on the site's own test data, None if it keeps none."""
+    if not len(site.data.scored.get(OWN_TEST, ())):
+        return None
+    return SiteScores.of(site.client, site.score_own(state)[OWN_TEST])
 
 
 def open_secure_site(recipe: Recipe, settings: SiteSettings) -> SecureSite:
