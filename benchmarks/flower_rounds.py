@@ -21,23 +21,29 @@ from benchmarks.work import Work, recipe, save_images
 from fedbb.flower.admin.local import LocalFederation
 from fedbb.runs.folder import RunFolder
 
-SITES = (3, 10)
+CASES = ("small-cnn:3", "small-cnn:10", "resnet56:3")
 IMAGES = 500
+GOALS = {"small-cnn:3": 2.5, "small-cnn:10": 8.0, "resnet56:3": 4.0}
+"""Most seconds of a later round on two cores."""
+
+MOST_RATIO, MOST_FIRST = 6.0, 20.0
+"""A later round of the first case beside the pool's, and seconds from `up` to its first round."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sites", nargs="+", type=int, default=SITES)
+    parser.add_argument("--cases", nargs="+", default=CASES, help="network and sites, name:number")
     parser.add_argument("--images", type=int, default=IMAGES, help="of each site")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=4, help="of a run; the first is told apart")
-    parser.add_argument("--model", default="small-cnn")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
     cases = []
-    for sites in options.sites:
-        cases.append(measure(Work(options.model, sites, options.images), options))
+    for case in options.cases:
+        model, sites = case.split(":")
+        cases.append(measure(Work(model, int(sites), options.images), options))
         print(json.dumps(cases[-1]))
+        print(*judge(case, cases[-1]), sep="\n")
     values = {"repeats": options.repeats, "rounds": options.rounds, "cases": cases}
     print("written to", results.write("flower", values, options.out))
 
@@ -64,6 +70,21 @@ def measure(work: Work, options: argparse.Namespace) -> dict[str, Any]:
         "model": work.model,
         **{name: _summary(runs) for name, runs in taken.items()},
     }
+
+
+def judge(name: str, case: dict[str, Any]) -> list[str]:
+    """Return what was reached of the goals for a case."""
+    later, first = case["Flower"]["later"]["median"], case["Flower"]["first"]["median"]
+    ratio = later / case["pool"]["later"]["median"]
+    goals = [(f"later round {later:.2f} s", later, GOALS.get(name))]
+    if name == CASES[0]:
+        goals.append((f"ratio to the pool {ratio:.2f}", ratio, MOST_RATIO))
+        goals.append((f"first round after {first:.1f} s", first, MOST_FIRST))
+    return [
+        f"{name}: {what}, goal {goal:g}: {'reached' if value <= goal else 'MISSED'}"
+        for what, value, goal in goals
+        if goal is not None
+    ]
 
 
 def on_flower(values: dict[str, Any], sites: int, folder: Path) -> dict[str, Any]:

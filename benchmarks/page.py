@@ -176,6 +176,7 @@ def flower(result: Result) -> str:
         sent = nodes["bytes_per_round"]
         rows.append(
             (
+                case["model"],
                 f"{case['sites']} × {case['images']}",
                 f"{results.format_spread(pool['later'])} s",
                 _against(ratio, "later", nodes["later"]),
@@ -185,6 +186,7 @@ def flower(result: Result) -> str:
             )
         )
     head = (
+        "network",
         "sites × images",
         "later round in the pool",
         "later round on Flower",

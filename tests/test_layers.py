@@ -36,6 +36,7 @@ LAYERS = (
     ("secagg.flower",),
     # The entry points of the Flower app, which serve plain and private runs.
     ("flower.app.client", "flower.app.server"),
+    ("flower.app.worker",),
     ("flower.template", "report", "trackers"),
     ("fedbb",),
     ("cli", "__main__"),

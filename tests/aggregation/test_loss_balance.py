@@ -24,7 +24,12 @@ def test_two_rounds_have_the_published_values():
     )
     second = moved(first, (0.3, 0.6, 0.9))
     assert second.tolist() == pytest.approx([0, 0, 0.533333], abs=1e-6)
-    assert balance_weights(THIRDS, second)[2] == pytest.approx(0.451852, abs=1e-6)
+    assert balance_weights(THIRDS, second).tolist() == pytest.approx(
+        [0.274074, 0.274074, 0.451852], abs=1e-6
+    )
+    # Clients 0 and 2 alone after the first round: the weights are renormalized.
+    two = balance_weights(THIRDS, first)[[0, 2]]
+    assert (two / two.sum()).tolist() == pytest.approx([0.40625, 0.59375])
 
 
 def test_sizes_count_in_the_mean_loss_and_in_the_weights():
@@ -58,6 +63,17 @@ def test_multipliers_stay_in_their_range_and_those_of_absent_clients_as_they_wer
     weights = balance_weights(THIRDS, after)
     assert np.all(weights >= 0)
     assert weights.sum() > 0
+
+
+@given(
+    losses=st.lists(st.floats(0, 10), min_size=3, max_size=3),
+    before=st.lists(st.floats(0, 1), min_size=3, max_size=3),
+    order=st.permutations(range(3)),
+)
+def test_permuting_clients_permutes_their_weights(losses, before, order):
+    weights = balance_weights(THIRDS, moved(before, tuple(losses)))
+    turned = moved([before[k] for k in order], tuple(losses[k] for k in order))
+    assert balance_weights(THIRDS, turned).tolist() == pytest.approx(weights[order].tolist())
 
 
 @given(

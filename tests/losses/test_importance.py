@@ -51,6 +51,7 @@ def test_loss_of_labels_has_the_published_value():
     )
     each = loss(torch.tensor([[1.0], [-2.0]]), torch.tensor([[1.0], [0.0]])).flatten().tolist()
     assert each == pytest.approx([0.469892531, 0.111062010], abs=1e-7)
+    assert sum(each) / 2 == pytest.approx(0.290477270, abs=1e-7)
 
 
 @pytest.mark.parametrize("task", list(Task))

@@ -26,6 +26,23 @@ def test_loss_of_two_samples_worked_by_hand():
     assert each.tolist() == pytest.approx([math.log(4 / 3), math.log(4)])
 
 
+@pytest.mark.parametrize(
+    ("tau", "value"), [(1.0, 2.027475005), (0.5, 1.458020088), (0.0, 0.974076984)]
+)
+def test_the_balanced_softmax_has_the_published_values(tau, value):
+    logits = torch.tensor([[1.0, 0.5]], dtype=torch.float64)
+    loss = LogitAdjustedLoss([8, 2], tau=tau)
+    assert loss(logits, torch.tensor([1])).item() == pytest.approx(value, abs=1e-8)
+
+
+def test_a_label_has_the_published_values():
+    """Two cases for and eight against: logit 1 less log 4."""
+    loss = LogitAdjustedLoss([2], samples=10, task="multilabel", reduction="none")
+    logits = torch.ones(2, 1, dtype=torch.float64)
+    each = loss(logits, torch.tensor([[1.0], [0.0]], dtype=torch.float64))
+    assert each.flatten().tolist() == pytest.approx([0.904832442, 0.518538080], abs=1e-8)
+
+
 @pytest.mark.parametrize("tau", [0.0, 0.5, 1.0, 2.0])
 def test_it_is_cross_entropy_on_logits_plus_tau_times_the_log_prior(tau):
     prior, (logits, targets) = torch.tensor([0.7, 0.2, 0.1]), holey_batch("multiclass")

@@ -187,6 +187,40 @@ def test_fedir_on_equal_mixtures_is_fedavg_to_the_bit():
     assert fedir.sha256 == fedavg.sha256
 
 
+@pytest.mark.parametrize("name", ["climb", "creff", "ccvr", "fedavg+lda-head", "fedir", "fed-rod"])
+def test_a_client_of_one_sample_takes_part(name):
+    data = toy_dataset()
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, 3))
+    clients = fedbb.partition.from_owners(data, np.minimum(np.arange(len(data.train)), 2))
+    run = fedbb.simulate(
+        data, clients, model=plain, method=build_method(name, METHODS[name]), rounds=2, bootstrap=0
+    )
+    assert [client["client"] for client in run.history[1].clients] == [0, 1, 2]
+    assert not run.history[1].absent
+
+
+def test_personal_heads_of_disjoint_classes_are_not_below_the_shared_model(tmp_path):
+    data = toy_dataset(train=90, test=60)
+    clients = fedbb.partition.from_owners(data, (data.train.labels == 2).astype(int))
+    local = fedbb.LocalConfig(batch_size=8, lr=0.05, epochs=3)
+    run = fedbb.simulate(
+        data, clients, model="linear", method="fed-rod", local=local, rounds=4, out=tmp_path / "run"
+    )
+    weight, bias = (p.detach() for p in run.model.parameters())
+    states = [RunFolder(run.folder).client_states.load(client, 4).tensors for client in range(2)]
+    inputs = torch.from_numpy(data.test.inputs).flatten(1)
+    gains = []
+    for client, kept in enumerate(states):
+        own = np.isin(data.test.labels, [2] if client else [0, 1])
+        shared = inputs @ weight.T + bias
+        head_weight, head_bias = (kept[f"personal-head.{name}"] for name in ("weight", "bias"))
+        personal = shared + inputs @ head_weight.T + head_bias
+        right = [(z.argmax(1).numpy() == data.test.labels)[own].mean() for z in (shared, personal)]
+        gains.append(right[1] - right[0])
+    assert min(gains) >= 0
+    assert max(gains) > 0.1
+
+
 def test_virtual_clients_take_equal_steps(runs):
     steps = {client["steps"] for record in runs["fedvc"].history for client in record.clients}
     weights = [client["weight"] for client in runs["fedvc"].history[0].clients]

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedbb
 from fedbb.aggregation.robust import Uniform
@@ -100,6 +102,41 @@ def test_going_on_from_a_round_gives_the_same_bits_only_with_the_server_state():
 def test_scaffold_refuses_adam_by_name():
     with pytest.raises(RecipeError, match=r'SCAFFOLD needs local\.optimizer = "sgd"'):
         next(toy_rounds(scaffold(), plan=LocalConfig(optimizer="adam", lr=0.01)))
+
+
+# Parameters, first four and last three, and their norm after five rounds of three full-batch steps
+# by the public code of FedDyn's authors (alpemreacar/FedDyn, train_FedDyn and train_SCAFFOLD).
+OF_THE_AUTHORS = {
+    "feddyn": (
+        [0.6045980, 0.1332656, 0.3397788, -0.3190302, -0.2372836, 0.6592838, -0.3994383],
+        3.6241263,
+    ),
+    "scaffold": (
+        [0.2701855, 0.1424712, 0.3462951, -0.1252203, 0.2547493, 0.3166177, -0.5488052],
+        3.1336286,
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "options"), [("feddyn", {"alpha": 0.05}), ("scaffold", {})])
+def test_five_rounds_are_those_of_the_authors_code(name, options):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(48, 6)).astype("float32")
+    labels = (inputs @ rng.normal(size=(6, 3)) + rng.normal(size=(48, 3))).argmax(axis=1)
+    order = np.argsort(labels, kind="stable")  # four clients of twelve, each with a class or two
+    first = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    for parameter in first.parameters():
+        parameter.data.copy_(torch.from_numpy(rng.normal(scale=0.4, size=parameter.shape)))
+    arrays = (inputs[order], labels[order])
+    data = fedbb.data.Dataset.from_arrays(*arrays, *arrays)
+    clients = fedbb.partition.from_owners(data, np.repeat(np.arange(4), 12))
+    local = LocalConfig(epochs=3, batch_size=12, lr=0.1, momentum=0.0, weight_decay=0.0)
+    method = build_method(name, options)
+    run = fedbb.simulate(data, clients, model=first, method=method, local=local, rounds=5)
+    found = torch.cat([p.detach().flatten() for p in run.model.parameters()])
+    numbers, norm = OF_THE_AUTHORS[name]
+    assert [*found[:4].tolist(), *found[-3:].tolist()] == pytest.approx(numbers, abs=2e-6)
+    assert found.double().norm().item() == pytest.approx(norm, abs=2e-6)
 
 
 def test_harmonizing_keeps_server_steps_and_the_weighting_of_a_plain_balancing_method():

@@ -40,6 +40,8 @@ def test_a_step_from_zeros_has_the_published_values():
             parameter -= 0.1 * parameter.grad
     after = personal_logits(head, logits, embedding)
     assert after[0].tolist() == pytest.approx([0.626524401, 0.873475599])
+    again = penalty.value(step(logits, embedding, torch.tensor([1])))
+    assert again.item() == pytest.approx(0.577275401, abs=1e-6)
     kept = penalty.keep(LocalResult(snapshot(NETWORK), snapshot(NETWORK), 1.0, 0.1))
     assert torch.equal(bound(kept=kept).module.weight, head.weight)
 

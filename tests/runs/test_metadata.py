@@ -1,22 +1,29 @@
 """Every writer of federation.json uses one record, and it is read back into it."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fedbb.errors import RunError
 from fedbb.methods import cbr
+from fedbb.recipes.reader import make_recipe
 from fedbb.records import ClientInfo, Task
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import (
+    MANY_CLIENTS,
     ClientRecord,
+    ClientTable,
     FederationRecord,
     describe_clients,
     read_federation,
     read_run_recipe,
+    set_up_folder,
 )
 from helpers.small_run import finish, small_recipe
 
+SMALL = {"data": {"name": "digits"}, "method": {"name": "fedavg"}}
 CLIENT_KEYS = [
     "client",
     "samples",
@@ -102,3 +109,68 @@ def test_a_client_that_lacks_an_entry_is_damaged(tmp_path, key):
     del content["clients"][0][key]
     with pytest.raises(RunError, match=f"federation.json is damaged: KeyError.*{key}"):
         FederationRecord.from_json(content)
+
+
+def table_of(number, classes=3, **changes):
+    rng = np.random.default_rng(0)
+    return replace(
+        ClientTable(
+            samples=rng.integers(1, 50, number),
+            weight=rng.random(number),
+            weight_by_samples=rng.random(number),
+            dispersion=np.where(rng.random(number) < 0.5, np.nan, rng.random(number)),
+            loss_weight=np.full(number, np.nan),
+            positives=rng.integers(0, 9, (number, classes)).astype(float),
+        ),
+        **changes,
+    )
+
+
+def federation_of(clients):
+    return FederationRecord(
+        data="x",
+        task=Task.MULTICLASS,
+        classes=("a", "b", "c"),
+        train=7,
+        scored={"test": 3},
+        positives=None,
+        clients=clients,
+    )
+
+
+@pytest.mark.parametrize("changes", [{}, {"positives": None}])
+def test_many_clients_are_kept_as_arrays_and_read_back(tmp_path, changes):
+    folder, made = RunFolder(tmp_path), federation_of(table_of(MANY_CLIENTS, **changes))
+    set_up_folder(folder, make_recipe(SMALL), lambda: made)
+    assert folder.read_json("federation.json")["clients"] == {
+        "file": "clients.npz",
+        "number": MANY_CLIENTS,
+    }
+    found = read_federation(folder)
+    assert list(found.clients) == list(made.clients)
+    assert found.clients[-1] == made.clients[MANY_CLIENTS - 1]
+    assert len(found.known) == (0 if changes else MANY_CLIENTS)
+
+
+def test_few_clients_stay_in_the_json_file(tmp_path):
+    folder, made = RunFolder(tmp_path), federation_of(table_of(MANY_CLIENTS - 1))
+    set_up_folder(folder, make_recipe(SMALL), lambda: made)
+    assert not folder.file("clients.npz").exists()
+    assert list(map(vars, read_federation(folder).clients)) == list(map(vars, made.clients))
+
+
+def test_damaged_client_arrays_are_refused_in_words(tmp_path):
+    folder, made = RunFolder(tmp_path), federation_of(table_of(MANY_CLIENTS))
+    set_up_folder(folder, make_recipe(SMALL), lambda: made)
+    table_of(MANY_CLIENTS - 1).save(folder)
+    with pytest.raises(RunError, match=r"clients\.npz is damaged: samples has shape"):
+        read_federation(folder)
+    table_of(MANY_CLIENTS, classes=2).save(folder)
+    with pytest.raises(RunError, match="positives has shape"):
+        read_federation(folder)
+    folder.file("clients.npz").write_bytes(b"no array")
+    with pytest.raises(RunError, match=r"clients\.npz"):
+        read_federation(folder)
+    folder.file("clients.npz").unlink()
+    with pytest.raises(RunError, match=r"clients\.npz"):
+        read_federation(folder)

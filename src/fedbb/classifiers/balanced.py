@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
 
-from fedbb.aggregation.server_step import ServerStep, Turn
+from fedbb.aggregation.server_step import Turn
 from fedbb.classifiers.closed_form import LDA, ClosedForm
-from fedbb.classifiers.head import blend_heads, head_width, place_head, read_head
-from fedbb.classifiers.sums import EmbeddingSums, add_sums, sum_embeddings, sum_shapes
-from fedbb.models.base import classifier_parameters, run_network
-from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Tensors
+from fedbb.classifiers.head import blend_heads, embed, head_width, place_head, read_head
+from fedbb.classifiers.served import ServedClassifier, served_classifier
+from fedbb.classifiers.sums import (
+    EmbeddingSums,
+    add_sums,
+    case_fault,
+    sum_embeddings,
+    sum_shapes,
+)
+from fedbb.records import ModelFacts, ModelState, Tensors
 from fedbb.state import select
 from fedbb.statistics.base import ClientView, Moment, Statistic, form
 
@@ -33,13 +38,6 @@ class SummedEmbeddings(Statistic):
     name: ClassVar[str] = "embeddings"
     linear_classifier: ClassVar[bool] = True
     moment: ClassVar[Moment] = "merged"
-
-    def __post_init__(self) -> None:
-        check_every(self.every)
-
-    def is_due(self, number: int) -> bool:
-        """Tell whether it is computed in this round."""
-        return number % self.every == 0
 
     def shapes(self, model: ModelState, facts: ModelFacts) -> Tensors:
         """Return the shapes of the sums."""
@@ -62,21 +60,19 @@ class SummedEmbeddings(Statistic):
         """Refuse counts that are no counts, and products that no embeddings have."""
         sums = EmbeddingSums.from_tensors(values)
         counts, samples = sums.counts, sums.samples
-        if (counts < 0).any() or not torch.equal(counts, counts.round()):
-            return "its class counts are no whole numbers of at least 0"
+        if (fault := case_fault(counts, sums.sums)) is not None:
+            return fault
         if samples < 1 or (counts.sum(dim=0) > samples).any():
             return f"its classes count more than its {samples:g} samples"
         # Cauchy and Schwarz: a sum of n vectors is at most √n times as long as all of them.
         variances = sums.covariance().diagonal()
         if (variances < -ROUNDING * (1 + variances.abs().max())).any():
             return "its embeddings have a variance below 0"
-        if (sums.sums[counts == 0] != 0).any():
-            return "it sums embeddings of a class of which it counts none"
         return None
 
 
 @dataclass(frozen=True)
-class BalancedClassifier(ServerStep):
+class BalancedClassifier(ServedClassifier):
     """The served model has a classifier in closed form, in every round in which it is computed.
 
     Args:
@@ -92,7 +88,6 @@ class BalancedClassifier(ServerStep):
     blend: float = 1.0
     restart: bool = False
     name: ClassVar[str] = "classifier"
-    sets_classifier: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.blend, str):
@@ -102,14 +97,6 @@ class BalancedClassifier(ServerStep):
             )
         if not 0.0 <= self.blend <= 1.0:
             raise ValueError(f"blend must be in [0, 1], not {self.blend}")
-
-    def begin(self, first: ModelState, facts: RunFacts, measured: IntArray | None) -> Tensors:
-        """Return a place for the classifier, which is that of the trained model."""
-        return served_classifier(first, facts, False)
-
-    def step(self, state: Tensors, turn: Turn) -> tuple[Tensors, ModelState]:
-        """Forget the classifier of an earlier round: the embedding has changed since."""
-        return {**state, FITTED: torch.zeros_like(state[FITTED])}, turn.merged
 
     def calibrate(self, state: Tensors, turn: Turn) -> tuple[Tensors, ModelState]:
         """Set the classifier from the sums over the clients of the round."""
@@ -121,38 +108,3 @@ class BalancedClassifier(ServerStep):
         model = place_head(turn.merged, classifier, head)
         kept = served_classifier(model, turn.facts, True)
         return kept, model if self.restart else turn.merged
-
-    def serve(self, state: Tensors, model: ModelState) -> ModelState:
-        """Return the model with the classifier of this round, if it was computed."""
-        return with_served_classifier(state, model)
-
-
-FITTED = "fitted"
-PARAMETERS = "parameters."
-
-
-def served_classifier(model: ModelState, facts: RunFacts, fitted: bool) -> dict[str, Tensor]:
-    """Return a model's classifier as a server state keeps it, and whether it is to be served."""
-    names = classifier_parameters(str(facts.classifier))
-    kept = {f"{PARAMETERS}{name}": model.params[name].clone() for name in names}
-    return {FITTED: torch.tensor([float(fitted)]), **kept}
-
-
-def with_served_classifier(state: Tensors, model: ModelState) -> ModelState:
-    """Return a model with the classifier that a server state keeps, if it is to be served."""
-    if not state[FITTED].item():
-        return model
-    return ModelState({**model.params, **select(state, PARAMETERS)}, model.buffers)
-
-
-def embed(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Return the embeddings of a batch, on the CPU."""
-    outputs = run_network(model, inputs, embed=True)
-    assert outputs.embedding is not None  # asked for
-    return outputs.embedding.cpu()
-
-
-def check_every(every: int) -> None:
-    """Check a number of rounds."""
-    if every < 1:
-        raise ValueError(f"every must be at least 1, not {every}")

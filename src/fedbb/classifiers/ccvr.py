@@ -8,23 +8,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedbb.aggregation.server_step import ServerStep, Turn
-from fedbb.classifiers.balanced import (
-    FITTED,
-    check_every,
-    embed,
-    served_classifier,
-    with_served_classifier,
-)
-from fedbb.classifiers.head import Head, head_width, place_head, read_head
+from fedbb.aggregation.server_step import Turn
+from fedbb.classifiers.head import Head, embed, head_width, place_head, read_head
 from fedbb.classifiers.retraining import Retraining
+from fedbb.classifiers.served import ServedClassifier, served_classifier
+from fedbb.classifiers.sums import case_fault
 from fedbb.classifiers.virtual_features import (
     ClassMoments,
     class_moments,
     draw_features,
     moment_shapes,
 )
-from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Task, Tensors
+from fedbb.records import ModelFacts, ModelState, Task, Tensors
 from fedbb.rng import stream
 from fedbb.state import select
 from fedbb.statistics.base import ClientView, Moment, Statistic, form
@@ -47,13 +42,6 @@ class FeatureMoments(Statistic):
     linear_classifier: ClassVar[bool] = True
     moment: ClassVar[Moment] = "merged"
 
-    def __post_init__(self) -> None:
-        check_every(self.every)
-
-    def is_due(self, number: int) -> bool:
-        """Tell whether it is computed in this round."""
-        return number % self.every == 0
-
     def shapes(self, model: ModelState, facts: ModelFacts) -> Tensors:
         """Return the shapes of the moments."""
         shapes = moment_shapes(facts.classes, head_width(model, facts), self.diagonal)
@@ -71,16 +59,11 @@ class FeatureMoments(Statistic):
 
     def fault(self, values: Tensors) -> str | None:
         """Refuse counts that are no counts, and sums of classes that have none."""
-        counts = values["counts"]
-        if (counts < 0).any() or not torch.equal(counts, counts.round()):
-            return "its class counts are no whole numbers of at least 0"
-        if any((values[name][counts == 0] != 0).any() for name in ("sums", "products")):
-            return "it sums embeddings of a class of which it counts none"
-        return None
+        return case_fault(values["counts"], values["sums"], values["products"])
 
 
 @dataclass(frozen=True)
-class VirtualFeatures(ServerStep):
+class VirtualFeatures(ServedClassifier):
     """The served classifier is the trained one, trained on with features drawn at the server.
 
     Args:
@@ -94,7 +77,6 @@ class VirtualFeatures(ServerStep):
     features: int = 200
     retraining: Retraining = RETRAINING
     name: ClassVar[str] = "ccvr"
-    sets_classifier: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.features < 0:
@@ -103,14 +85,6 @@ class VirtualFeatures(ServerStep):
     def supports(self, task: Task) -> bool:
         """Support multi-class only: features are of one class each."""
         return task is Task.MULTICLASS
-
-    def begin(self, first: ModelState, facts: RunFacts, measured: IntArray | None) -> Tensors:
-        """Return a place for the classifier."""
-        return served_classifier(first, facts, False)
-
-    def step(self, state: Tensors, turn: Turn) -> tuple[Tensors, ModelState]:
-        """Forget the classifier of an earlier round: the embedding has changed since."""
-        return {**state, FITTED: torch.zeros_like(state[FITTED])}, turn.merged
 
     def calibrate(self, state: Tensors, turn: Turn) -> tuple[Tensors, ModelState]:
         """Draw features from the moments of the round's clients, and train the classifier."""
@@ -129,7 +103,3 @@ class VirtualFeatures(ServerStep):
         )
         model = place_head(turn.merged, classifier, head)
         return served_classifier(model, facts, True), turn.merged
-
-    def serve(self, state: Tensors, model: ModelState) -> ModelState:
-        """Return the model with the classifier of this round, if it was computed."""
-        return with_served_classifier(state, model)

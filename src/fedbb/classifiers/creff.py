@@ -14,16 +14,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedbb.aggregation.server_step import ServerStep, Turn
-from fedbb.classifiers.balanced import embed, served_classifier, with_served_classifier
+from fedbb.aggregation.server_step import Turn
 from fedbb.classifiers.gradient_matching import (
     ClassGradients,
     contrast_gradient,
     matching_gradient,
     sum_gradients,
 )
-from fedbb.classifiers.head import Head, head_width, place_head
+from fedbb.classifiers.head import Head, embed, head_width, place_head
 from fedbb.classifiers.retraining import Retraining
+from fedbb.classifiers.served import ServedClassifier, served_classifier
 from fedbb.data.teacher_file import read_prototypes
 from fedbb.models.base import classifier_parameters
 from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Task, Tensors
@@ -101,7 +101,7 @@ class HeadGradients(Statistic):
 
 
 @dataclass(frozen=True)
-class FederatedFeatures(ServerStep):
+class FederatedFeatures(ServedClassifier):
     """Features at the server that are matched to head gradients; a head is trained on them.
 
     Args:
@@ -129,7 +129,6 @@ class FederatedFeatures(ServerStep):
     temperature: float = 0.1
     prototypes: str | tuple[tuple[float, ...], ...] = ()
     name: ClassVar[str] = "creff"
-    sets_classifier: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.features < 1 or self.steps < 0:
@@ -177,7 +176,7 @@ class FederatedFeatures(ServerStep):
             "known": torch.zeros(facts.classes),
             "weight": head.weight,
             "bias": head.bias,
-            **served_classifier(first, facts, False),
+            **super().begin(first, facts, measured),
         }
 
     def broadcast(self, state: Tensors, number: int) -> Tensors:
@@ -209,10 +208,6 @@ class FederatedFeatures(ServerStep):
         )
         model = place_head(turn.merged, str(facts.classifier), served)
         return kept | served_classifier(model, facts, True), turn.merged
-
-    def serve(self, state: Tensors, model: ModelState) -> ModelState:
-        """Return the model with the re-trained head."""
-        return with_served_classifier(state, model)
 
     def _prototypes(self, classes: int, width: int) -> Tensor:
         given = self.prototypes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedbb.classifiers.sums import EmbeddingSums
-from fedbb.models.base import classifier_parameters
+from fedbb.models.base import classifier_parameters, run_network
 from fedbb.records import ModelFacts, ModelState, Task
 
 
@@ -34,6 +34,13 @@ class Head:
         """Return the head with its logits times a factor, () or (C,)."""
         column = factor.unsqueeze(-1) if factor.ndim else factor
         return replace(self, weight=self.weight * column, bias=self.bias * factor)
+
+
+def embed(model: nn.Module, inputs: Tensor) -> Tensor:
+    """Return the embeddings of a batch, on the CPU."""
+    outputs = run_network(model, inputs, embed=True)
+    assert outputs.embedding is not None  # asked for
+    return outputs.embedding.cpu()
 
 
 def head_width(model: ModelState, facts: ModelFacts) -> int:

@@ -41,7 +41,7 @@ class EmbeddingSums:
 
     def covariance(self) -> Tensor:
         """Return the covariance (D, D) of all embeddings, divided by the number of samples."""
-        whole = _unpack(self.outer, self.width + 1) / self.samples
+        whole = unpack_triangle(self.outer, self.width + 1) / self.samples
         mean = whole[:-1, -1]
         return whole[:-1, :-1] - torch.outer(mean, mean)
 
@@ -78,7 +78,7 @@ def sum_embeddings(embeddings: Tensor, labels: Tensor, classes: int, task: Task)
         cases = torch.nn.functional.one_hot(labels.long(), classes).double().unsqueeze(0)
     extended = torch.cat((wide, wide.new_ones(len(wide), 1)), dim=1)
     return EmbeddingSums(
-        cases.sum(dim=1), cases.transpose(1, 2) @ wide, _pack(extended.T @ extended)
+        cases.sum(dim=1), cases.transpose(1, 2) @ wide, pack_triangle(extended.T @ extended)
     )
 
 
@@ -92,12 +92,28 @@ def add_sums(parts: Iterable[EmbeddingSums]) -> EmbeddingSums:
     return EmbeddingSums.from_tensors(total)
 
 
-def _pack(matrix: Tensor) -> Tensor:
+def case_fault(counts: Tensor, *sums: Tensor) -> str | None:
+    """Return why a client's sums by class cannot be; None if they can.
+
+    Args:
+        counts: the number of cases of each class.
+        sums: what was added up over these cases, with the axes of `counts` first.
+    """
+    if (counts < 0).any() or not torch.equal(counts, counts.round()):
+        return "its class counts are no whole numbers of at least 0"
+    if any((part[counts == 0] != 0).any() for part in sums):
+        return "it sums embeddings of a class of which it counts none"
+    return None
+
+
+def pack_triangle(matrix: Tensor) -> Tensor:
+    """Return the upper triangle of a symmetric matrix, row by row."""
     rows, columns = torch.triu_indices(*matrix.shape)
     return matrix[rows, columns]
 
 
-def _unpack(packed: Tensor, size: int) -> Tensor:
+def unpack_triangle(packed: Tensor, size: int) -> Tensor:
+    """Return the symmetric matrix of an upper triangle."""
     matrix = packed.new_zeros(size, size)
     rows, columns = torch.triu_indices(size, size)
     matrix[rows, columns] = packed

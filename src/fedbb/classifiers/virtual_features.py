@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbb.classifiers.sums import pack_triangle, unpack_triangle
+
 JITTER = 1e-6
 """What is added to each variance, as a share of the mean variance, so that Cholesky succeeds."""
 
@@ -47,10 +49,7 @@ class ClassMoments:
         scale = 1 / (number - 1) if number > 1 else 0.0
         if self.products.shape[1] == width:
             return mean, ((self.products[label] - number * mean.square()) * scale).clamp(min=0)
-        second = self.products.new_zeros(width, width)
-        rows, columns = torch.triu_indices(width, width)
-        second[rows, columns] = self.products[label]
-        second[columns, rows] = self.products[label]
+        second = unpack_triangle(self.products[label], width)
         return mean, (second - number * torch.outer(mean, mean)) * scale
 
 
@@ -71,18 +70,13 @@ def class_moments(
         classes: number of classes.
         diagonal: whether only the squares are added up, which takes D numbers for each class.
     """
-    wide, width = embeddings.double(), embeddings.shape[1]
+    wide = embeddings.double()
     cases = torch.nn.functional.one_hot(labels.long(), classes).double()
     if diagonal:
         products = cases.T @ wide.square()
     else:
-        rows, columns = torch.triu_indices(width, width)
-        products = torch.stack(
-            [
-                (wide[labels == label].T @ wide[labels == label])[rows, columns]
-                for label in range(classes)
-            ]
-        )
+        by_class = (wide[labels == label] for label in range(classes))
+        products = torch.stack([pack_triangle(part.T @ part) for part in by_class])
     return ClassMoments(cases.sum(dim=0), cases.T @ wide, products)
 
 

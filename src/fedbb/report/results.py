@@ -138,7 +138,7 @@ def _unpack(folder: RunFolder) -> RunResult:
     return RunResult(
         path=folder.path,
         recipe=make_recipe(folder.read_json("recipe.json"), where="recipe.json"),
-        federation=FederationRecord.from_json(folder.read_json(FEDERATION)),
+        federation=FederationRecord.from_json(folder.read_json(FEDERATION), folder),
         rounds=tuple(_round(record) for record in folder.records()),
         summary=_summary(folder.read_json("summary.json")) if finished else None,
         environment={str(name): str(value) for name, value in environment.items()},

@@ -182,22 +182,15 @@ def describe(federation: Federation, method: Method) -> FederationRecord:
     The server of a deployed federation sees of this only each client's size and dispersion.
     """
     dataset, counts = federation.dataset, [client.counts for client in federation.clients]
-    infos = make_client_infos(federation.clients, method.weighting)
-    clients = [
-        replace(
-            client,
-            loss_weight=method.loss.mean_weight(count, dataset.task) if number < SHOWN else None,
-            positives=tuple(count.positive.tolist()),
-        )
-        for number, (client, count) in enumerate(
-            zip(describe_clients(infos, method), counts, strict=True)
-        )
-    ]
+    clients = describe_clients(make_client_infos(federation.clients, method.weighting), method)
+    scales = np.full(len(counts), np.nan)
+    scales[:SHOWN] = [method.loss.mean_weight(count, dataset.task) for count in counts[:SHOWN]]
+    positives = np.array([count.positive for count in counts])
     whole = count_labels(dataset.train.labels, dataset.task, len(dataset.classes))
     return replace(
-        describe_private(federation),
+        _describe_data(federation),
         positives=tuple(whole.positive.tolist()),
-        clients=tuple(clients),
+        clients=replace(clients, loss_weight=scales, positives=positives),
         notes=(*dataset.notes, *_notes(counts, dataset, method)),
     )
 
@@ -207,6 +200,12 @@ def describe_private(federation: Federation) -> FederationRecord:
 
     It has the examples that rounds are scored on, and learns the number of all others from a sum.
     """
+    numbers = range(len(federation.partition.clients))
+    return replace(_describe_data(federation), clients=[ClientRecord(number) for number in numbers])
+
+
+def _describe_data(federation: Federation) -> FederationRecord:
+    """Return what is known of the data, without the clients."""
     dataset = federation.dataset
     return FederationRecord(
         data=dataset.name,
@@ -215,7 +214,7 @@ def describe_private(federation: Federation) -> FederationRecord:
         train=len(dataset.train),
         scored={name: len(examples) for name, examples in federation.scored.items()},
         positives=None,
-        clients=tuple(ClientRecord(client) for client in range(len(federation.partition.clients))),
+        clients=(),
         notes=dataset.notes,
         scored_cases={
             name: count_labels(examples.labels, dataset.task, len(dataset.classes))

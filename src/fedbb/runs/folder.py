@@ -47,6 +47,7 @@ FILES = (
     "recipe.json",
     "partition.json",
     "federation.json",
+    "clients.npz",
     "environment.json",
     MODEL_INFO,
     "rounds.jsonl",

@@ -10,24 +10,31 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from fedbb._util.files import replacing
 from fedbb._version import __version__
 from fedbb.aggregation.merging import BySamples
+from fedbb.data.array_files import read_npz
 from fedbb.data.dataset import Dataset
-from fedbb.errors import RunError
+from fedbb.errors import DataError, RunError
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
-from fedbb.records import ClientInfo, LabelCounts, Task
+from fedbb.records import ClientInfo, FloatArray, IntArray, LabelCounts, Task
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.model_info import MODEL_INFO, ModelInfo
 
 FEDERATION = "federation.json"
+CLIENTS = "clients.npz"
+MANY_CLIENTS = 2000
+"""From this number on, clients are kept as arrays in a file of their own."""
+
 ENVIRONMENT = "environment.json"
 
 NUMERICS = 1
@@ -102,6 +109,100 @@ class KnownClient(ClientRecord):
     positives: tuple[float, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class ClientTable(Sequence[ClientRecord]):
+    """Many clients as arrays: a million of them as objects would take gigabytes.
+
+    Args:
+        samples: Size of each client's training data.
+        weight: Weight of each in a round in which all take part.
+        weight_by_samples: The weight that its size alone would give it.
+        dispersion: How uneven its classes are; NaN if the weighting does not measure it.
+        loss_weight: Mean weight of a case in its loss; NaN where it is not known.
+        positives: Samples of each class, (clients, classes); None where they are not known.
+    """
+
+    samples: IntArray
+    weight: FloatArray
+    weight_by_samples: FloatArray
+    dispersion: FloatArray
+    loss_weight: FloatArray
+    positives: FloatArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @overload
+    def __getitem__(self, place: int) -> ClientRecord: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[ClientRecord]: ...
+    def __getitem__(self, place: int | slice) -> ClientRecord | Sequence[ClientRecord]:
+        """Return the record of a client, or those of several."""
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        client = range(len(self))[place]
+        facts: dict[str, Any] = {
+            "client": client,
+            "samples": int(self.samples[client]),
+            "dispersion": _number(self.dispersion[client]),
+            "weight": float(self.weight[client]),
+            "weight_by_samples": float(self.weight_by_samples[client]),
+            "loss_weight": _number(self.loss_weight[client]),
+        }
+        if self.positives is None:
+            return ClientRecord(**facts)
+        return KnownClient(**facts, positives=tuple(self.positives[client].tolist()))
+
+    def save(self, folder: RunFolder) -> None:
+        """Write the arrays beside federation.json."""
+        arrays = {
+            name: _whole(values)
+            for name, values in vars(self).items()
+            if values is not None and not np.isnan(values).all()
+        }
+        with replacing(folder.file(CLIENTS)) as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    @classmethod
+    def load(cls, folder: RunFolder, number: int, classes: int) -> ClientTable:
+        """Return the arrays that `save` wrote.
+
+        Raises:
+            RunError: The file is missing or damaged.
+        """
+        path = folder.file(CLIENTS)
+        needed, further = cls.__match_args__[:3], cls.__match_args__[3:]
+        try:
+            found = read_npz(path, list(needed), list(further))
+        except DataError as error:
+            raise RunError(str(error)) from error
+        unknown = np.full(number, np.nan)
+        table = cls(
+            samples=found["samples"],
+            weight=found["weight"].astype(np.float64),
+            weight_by_samples=found["weight_by_samples"].astype(np.float64),
+            dispersion=found.get("dispersion", unknown).astype(np.float64),
+            loss_weight=found.get("loss_weight", unknown).astype(np.float64),
+            positives=found["positives"].astype(np.float64) if "positives" in found else None,
+        )
+        for name, values in vars(table).items():
+            shape = (number, classes) if name == "positives" else (number,)
+            if values is not None and values.shape != shape:
+                raise RunError(f"{path} is damaged: {name} has shape {values.shape}, not {shape}")
+        return table
+
+
+def _whole(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return numbers as integers if they all are, which takes a fraction of the space."""
+    if not np.isfinite(values).all() or (values != np.trunc(values)).any():
+        return values
+    return values.astype(np.int64)
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
 @dataclass(frozen=True)
 class FederationRecord:
     """A federation as federation.json describes it.
@@ -125,12 +226,12 @@ class FederationRecord:
     train: int
     scored: Mapping[str, int]
     positives: tuple[float, ...] | None
-    clients: tuple[ClientRecord, ...]
+    clients: Sequence[ClientRecord]
     notes: tuple[str, ...] = ()
     scored_cases: Mapping[str, LabelCounts] = field(default_factory=dict)
 
     @cached_property
-    def known(self) -> tuple[KnownClient, ...]:
+    def known(self) -> Sequence[KnownClient]:
         """The clients whose class counts are known."""
         return tuple(KnownClient(**vars(c)) for c in self.clients if c.positives is not None)
 
@@ -143,6 +244,13 @@ class FederationRecord:
     def class_counts(self) -> tuple[float, ...]:
         """Training samples of each class; NaN where the server cannot know them."""
         return (math.nan,) * len(self.classes) if self.positives is None else self.positives
+
+    @property
+    def client_arrays(self) -> ClientTable | None:
+        """The clients, if they are so many that they have a file of their own."""
+        if isinstance(self.clients, ClientTable) and len(self.clients) >= MANY_CLIENTS:
+            return self.clients
+        return None
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as federation.json holds it."""
@@ -161,23 +269,27 @@ class FederationRecord:
             "train": self.train,
             "scored": dict(self.scored),
             "positives": None if self.positives is None else list(self.positives),
-            "clients": [client.to_json() for client in self.clients],
+            "clients": {"file": CLIENTS, "number": len(self.clients)}
+            if self.client_arrays is not None
+            else [client.to_json() for client in self.clients],
             "notes": list(self.notes),
             # Folders of older versions, and servers without data, have none.
             **({"scored_cases": cases} if cases else {}),
         }
 
     @classmethod
-    def from_json(cls, content: Any) -> FederationRecord:
+    def from_json(cls, content: Any, folder: RunFolder | None = None) -> FederationRecord:
         """Return the record that federation.json holds.
+
+        Args:
+            content: The file's content.
+            folder: The folder of the file, which may hold the clients in a file of their own.
 
         Raises:
             RunError: An entry is missing, or has another form.
         """
         try:
             positives = content["positives"]
-            if not isinstance(content["clients"], list):
-                raise TypeError("clients is no list")
             return cls(
                 data=str(content["data"]),
                 task=Task(content["task"]),
@@ -185,7 +297,7 @@ class FederationRecord:
                 train=int(content["train"]),
                 scored=dict(content["scored"]),
                 positives=None if positives is None else tuple(float(n) for n in positives),
-                clients=tuple(ClientRecord.from_json(client) for client in content["clients"]),
+                clients=_read_clients(content["clients"], len(content["classes"]), folder),
                 notes=tuple(str(note) for note in content.get("notes", ())),
                 scored_cases={
                     name: LabelCounts(
@@ -198,6 +310,14 @@ class FederationRecord:
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise RunError(f"{FEDERATION} is damaged: {error!r}") from error
+
+
+def _read_clients(content: Any, classes: int, folder: RunFolder | None) -> Sequence[ClientRecord]:
+    if isinstance(content, list):
+        return tuple(ClientRecord.from_json(client) for client in content)
+    if folder is None or not isinstance(content, dict) or content.get("file") != CLIENTS:
+        raise TypeError("clients is no list")
+    return ClientTable.load(folder, int(content["number"]), classes)
 
 
 def read_run_recipe(folder: RunFolder) -> Recipe:
@@ -215,26 +335,23 @@ def read_run_recipe(folder: RunFolder) -> Recipe:
 def read_federation(folder: RunFolder) -> FederationRecord:
     """Return what a run folder tells of its federation."""
     try:
-        return FederationRecord.from_json(folder.read_json(FEDERATION))
+        return FederationRecord.from_json(folder.read_json(FEDERATION), folder)
     except RunError as error:
         raise RunError(f"{folder.path}: {error}") from error
 
 
-def describe_clients(infos: Sequence[ClientInfo], method: Method) -> list[ClientRecord]:
+def describe_clients(infos: Sequence[ClientInfo], method: Method) -> ClientTable:
     """Return what a server knows of its clients: size, dispersion and weight of each."""
     has_samples = any(info.samples for info in infos)
-    weights = method.weighting(infos) if has_samples else [0.0] * len(infos)
-    by_samples = BySamples()(infos) if has_samples else [0.0] * len(infos)
-    return [
-        ClientRecord(
-            client=info.client,
-            samples=info.samples,
-            dispersion=info.dispersion,
-            weight=float(weights[info.client]),
-            weight_by_samples=float(by_samples[info.client]),
-        )
-        for info in infos
-    ]
+    none = np.zeros(len(infos))
+    spreads = (math.nan if info.dispersion is None else info.dispersion for info in infos)
+    return ClientTable(
+        samples=np.fromiter((info.samples for info in infos), np.int64, len(infos)),
+        weight=np.asarray(method.weighting(infos), np.float64) if has_samples else none,
+        weight_by_samples=np.asarray(BySamples()(infos), np.float64) if has_samples else none,
+        dispersion=np.fromiter(spreads, np.float64, len(infos)),
+        loss_weight=np.full(len(infos), np.nan),
+    )
 
 
 def describe_environment() -> dict[str, Any]:
@@ -322,6 +439,8 @@ def set_up_folder(
         federation = describe()
         if (info := model()) is not None:
             folder.write_json(MODEL_INFO, info.to_json())
+        if (table := federation.client_arrays) is not None:
+            table.save(folder)
         folder.write_json(FEDERATION, federation.to_json())
         folder.write_json(ENVIRONMENT, describe_environment())
         folder.write_json("recipe.json", recipe.model_dump(mode="json"))

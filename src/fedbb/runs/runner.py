@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -196,10 +197,23 @@ def run_parts(
         # Workers place their networks themselves; here it is only a model to begin with.
         parts = load("cpu" if number else None)
         task = parts.federation.dataset.task
-        opened = _open(store, recipe, parts, number)
+        with _no_garbage_collection():
+            opened = _open(store, recipe, parts, number)
         del parts  # the pool has its own copies
         with opened as runtime:
             return (yield from commit_rounds(store, recipe, task, runtime))
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Look for no cycles in the block: a million new records of clients have none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _open(

@@ -52,12 +52,21 @@ class Statistic:
         join: what the server gets: the "sum" over clients, or "each" client's own. Secure
             aggregation supports sums only.
         linear_classifier: whether the network's classifier must be a linear layer with a bias.
+        every: it is computed in every round whose number this divides.
+
+    Raises:
+        ValueError: `every`, which a subclass may have as a field, is below 1.
     """
 
     name: ClassVar[str]
+    every: int = 1
     moment: ClassVar[Moment] = "start"
     join: ClassVar[Join] = "sum"
     linear_classifier: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"every must be at least 1, not {self.every}")
 
     @property
     def visibility(self) -> Visibility:
@@ -66,7 +75,7 @@ class Statistic:
 
     def is_due(self, number: int) -> bool:
         """Tell whether it is computed in this round."""
-        return True
+        return number % self.every == 0
 
     def shapes(self, model: ModelState, facts: ModelFacts) -> Tensors:
         """Return tensors with the names, types and shapes of what `compute` returns.

@@ -28,14 +28,6 @@ class StartLoss(Statistic):
     name: ClassVar[str] = "start-loss"
     join: ClassVar[Join] = "each"
 
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1, not {self.every}")
-
-    def is_due(self, number: int) -> bool:
-        """Tell whether it is computed in this round."""
-        return number % self.every == 0
-
     def shapes(self, model: ModelState, facts: ModelFacts) -> Tensors:
         """Return two single numbers."""
         return {"loss": form(dtype=torch.float64), "samples": form(dtype=torch.float64)}

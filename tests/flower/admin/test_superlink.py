@@ -11,15 +11,16 @@ import httpx
 import pytest
 from flwr.supercore import sql_mixin
 
+from fedbb.flower import internals
 from fedbb.flower.admin.local import free_port
 from fedbb.flower.admin.processes import environment
-from fedbb.flower.admin.superlink import LONGEST_BODY, is_allowed, wait_for_database
+from fedbb.flower.admin.superlink import LONGEST_BODY, is_allowed
 
 
 def test_requests_wait_a_minute_for_the_database_and_all_else_stays(monkeypatch):
     before = dict(sql_mixin.SQLITE_PRAGMAS)
     monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)
-    wait_for_database()
+    internals.wait_for_database()
     with closing(sqlite3.connect(":memory:")) as database:
         sql_mixin._set_sqlite_pragmas(database, None)
         assert database.execute("PRAGMA busy_timeout").fetchone() == (60000,)

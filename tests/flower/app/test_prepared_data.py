@@ -136,7 +136,7 @@ def test_a_table_is_read_again_if_one_of_its_images_changes(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["facts.json", "train.images.npy", "test.labels.npy"])
-@pytest.mark.parametrize("damage", ["cut", "empty", "gone", "other"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "gone", "other", "bit"])
 def test_damaged_files_are_made_again(recipe, tmp_path, file, damage):
     first = open_client_data(recipe, site(tmp_path))
     (folder,) = folders(tmp_path)
@@ -145,7 +145,9 @@ def test_damaged_files_are_made_again(recipe, tmp_path, file, damage):
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes({"cut": content[:-9], "empty": b"", "other": b"[1]"}[damage])
+        flipped = content[:-1] + bytes([content[-1] ^ 1])
+        damaged = {"cut": content[:-9], "empty": b"", "other": b"[1]", "bit": flipped}
+        path.write_bytes(damaged[damage])
     assert same(open_client_data(recipe, site(tmp_path)).train, first.train)
     assert path.read_bytes() == content
 

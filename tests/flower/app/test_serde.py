@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import score_multiclass
 from fedbb.flower.app.serde import (
+    PACKED,
     STATE,
     Outline,
     TrainRequest,
@@ -27,6 +28,7 @@ from fedbb.flower.app.serde import (
     pack_update,
     read_arrays,
     unpack_client_info,
+    unpack_record,
     unpack_scores,
     unpack_state,
     unpack_train_request,
@@ -191,6 +193,20 @@ def test_a_card_that_lacks_a_part_is_refused(record):
     del content[record]
     with pytest.raises(ReplyError, match=f"{record} is missing"):
         unpack_client_info(content)
+
+
+def test_a_state_travels_as_one_array_whatever_its_number_of_tensors():
+    record = pack_state(STATE_OF_TOY)
+    assert len(record) == 1
+    tensors = len(STATE_OF_TOY.params) + len(STATE_OF_TOY.buffers)
+    assert len(unpack_record(RecordDict({STATE: record}), STATE)) == tensors > 1
+
+
+def test_a_state_that_is_not_packed_is_refused_with_the_reason():
+    record = ArrayRecord({"params.x": Array(np.ones(2))})
+    for content in (record, ArrayRecord({PACKED: Array(np.ones(2))}), ArrayRecord()):
+        with pytest.raises(ReplyError, match="same version of fedbb"):
+            unpack_state(RecordDict({STATE: content}))
 
 
 @pytest.mark.parametrize("since", [None, 4])

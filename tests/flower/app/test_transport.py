@@ -150,8 +150,14 @@ def test_a_superlink_that_refuses_ends_the_exchange():
 
 def test_rests_grow_with_the_wait_but_not_beyond_what_is_left():
     transport = GridTransport(echo(), poll=0.2)
-    assert transport._pause(0.0, 100.0) == 0.2
-    assert transport._pause(30.0, 100.0) == 1.0
-    assert transport._pause(6000.0, 100.0) == 2.0
-    assert transport._pause(30.0, 0.1) == 0.1
-    assert transport._pause(30.0, -1.0) == 0.0
+    assert transport._pause(0.0, 0.0, 100.0) == 0.2
+    assert transport._pause(30.0, 0.0, 100.0) == 1.0
+    assert transport._pause(6000.0, 0.0, 100.0) == 2.0
+    assert transport._pause(30.0, 0.0, 0.1) == 0.1
+    assert transport._pause(30.0, 0.0, -1.0) == 0.0
+
+
+def test_a_slow_superlink_is_asked_more_rarely():
+    transport = GridTransport(echo(), poll=0.2)
+    assert transport._pause(0.0, 0.3, 100.0) == 0.6
+    assert transport._pause(0.0, 5.0, 100.0) == 2.0

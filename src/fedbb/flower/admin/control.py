@@ -17,26 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import httpx
-from flwr.cli.build import build_fab_from_disk
-from flwr.common.serde import fab_to_proto, run_from_proto, user_config_to_proto
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    StopRunRequest,
-    StreamLogsRequest,
-    UnregisterNodeRequest,
-)
-from flwr.proto.fleet_pb2 import DeactivateNodeRequest
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.error import FlowerError
-from flwr.supercore.fab import Fab
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedbb.errors import RunError
+from fedbb.flower import internals
 from fedbb.flower.admin.certificates import load_site_key, public_bytes
 from fedbb.flower.admin.paths import FederationFolder, Scalar, SiteFolder
 
@@ -144,8 +127,10 @@ class Control:
             self._ca = ca.read_bytes()
         except OSError as error:
             raise RunError(f"{ca} cannot be read: {error.strerror}") from error
-        version = RuntimeVersionHttpInterceptor(component_name="fedbb")
-        self._client = ControlHttpClient.from_server_address(address, False, self._ca, [version])
+        version = internals.RuntimeVersionHttpInterceptor(component_name="fedbb")
+        self._client = internals.ControlHttpClient.from_server_address(
+            address, False, self._ca, [version]
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +145,7 @@ class Control:
     def all_nodes(self) -> list[Node]:
         """Return all nodes that were ever registered, by name."""
         with self._explained():
-            response = self._client.ListNodes(ListNodesRequest())
+            response = self._client.ListNodes(internals.ListNodesRequest())
         nodes = [
             Node(info.node_id, info.name, info.status, info.public_key, info.last_activated_at)
             for info in response.nodes_info
@@ -170,13 +155,15 @@ class Control:
     def register(self, key: bytes, name: str) -> int:
         """Register the public key of a site and return the node id."""
         with self._explained():
-            response = self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+            response = self._client.RegisterNode(
+                internals.RegisterNodeRequest(public_key=key, name=name)
+            )
         return int(response.node_id)
 
     def unregister(self, node: int) -> None:
         """Remove a node from the federation; its key is never accepted again."""
         with self._explained():
-            self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
+            self._client.UnregisterNode(internals.UnregisterNodeRequest(node_id=node))
 
     def release(self, node: int, key: Path) -> None:
         """Deactivate a node that ended without doing so itself, with its own key.
@@ -184,25 +171,26 @@ class Control:
         Flower otherwise considers it online for a minute, and rejects it if it reconnects.
         """
         private = load_site_key(key)
-        auth = NodeAuthHttpInterceptor(private, private.public_key())
-        version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+        auth = internals.NodeAuthHttpInterceptor(private, private.public_key())
+        version = internals.RuntimeVersionHttpInterceptor(component_name="SuperNode")
         with (
-            FleetHttpClient.from_server_address(
+            internals.FleetHttpClient.from_server_address(
                 self.address, False, self._ca, interceptors=[version, auth]
             ) as client,
             self._explained(),
         ):
-            client.DeactivateNode(DeactivateNodeRequest(node_id=node))
+            client.DeactivateNode(internals.DeactivateNodeRequest(node_id=node))
 
     def start(self, app: Path, config: Mapping[str, Scalar]) -> int:
         """Start a run of the app in a folder and return its id."""
         try:
-            content = build_fab_from_disk(app)
+            content = internals.build_fab_from_disk(app)
         except (OSError, ValueError) as error:
             raise RunError(f"{app} is not a Flower app that can be run: {error}") from error
-        bundle = Fab(hashlib.sha256(content).hexdigest(), content, {})
-        request = StartRunRequest(
-            fab=fab_to_proto(bundle), override_config=user_config_to_proto(dict(config))
+        bundle = internals.Fab(hashlib.sha256(content).hexdigest(), content, {})
+        request = internals.StartRunRequest(
+            fab=internals.fab_to_proto(bundle),
+            override_config=internals.user_config_to_proto(dict(config)),
         )
         with self._explained():
             return int(self._client.StartRun(request).run_id)
@@ -210,11 +198,13 @@ class Control:
     def stop(self, run: int) -> None:
         """Stop a run."""
         with self._explained():
-            self._client.StopRun(StopRunRequest(run_id=run))
+            self._client.StopRun(internals.StopRunRequest(run_id=run))
 
     def runs(self, run: int | None = None) -> list[Run]:
         """Return the last runs, newest first, or the one with this id."""
-        request = ListRunsRequest() if run is None else ListRunsRequest(run_id=run)
+        request = (
+            internals.ListRunsRequest() if run is None else internals.ListRunsRequest(run_id=run)
+        )
         with self._explained():
             response = self._client.ListRuns(request)
         found = [_run(proto) for proto in response.run_dict.values()]
@@ -229,7 +219,7 @@ class Control:
 
     def log(self, run: int, after: float = 0.0) -> Iterator[tuple[str, float]]:
         """Yield the log of a run's server app, with its time, until the run is over."""
-        request = StreamLogsRequest(run_id=run, after_timestamp=after)
+        request = internals.StreamLogsRequest(run_id=run, after_timestamp=after)
         with self._explained():
             for response in self._client.StreamLogs(request):
                 yield response.log_output, response.latest_timestamp
@@ -248,7 +238,7 @@ class Control:
 
 
 def _run(proto: Any) -> Run:
-    run = run_from_proto(proto)
+    run = internals.run_from_proto(proto)
     status = ":".join(part for part in (run.status.status, run.status.sub_status) if part)
     return Run(
         identity=run.run_id,
@@ -263,7 +253,7 @@ def _run(proto: Any) -> Run:
 
 
 def _reason(error: httpx.HTTPStatusError) -> str:
-    found = FlowerError.from_json(error.response.text)
+    found = internals.FlowerError.from_json(error.response.text)
     if found is None:
         return f"status {error.response.status_code}"
     return " ".join(filter(None, [f"[code: {found.code}]", found.message, found.public_details]))

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Self
 
 from fedbb.errors import RunError
-from fedbb.flower.admin import superlink as superlink_script
 from fedbb.flower.admin.certificates import check_server, make_certificates
 from fedbb.flower.admin.control import NEW_KEY, Control, Run, admit, find_node, wait_until_healthy
 from fedbb.flower.admin.paths import FederationFolder, Scalar, SiteFolder, join_address, toml_line
-from fedbb.flower.admin.processes import Group, Program, environment, program
+from fedbb.flower.admin.processes import Group, Program, environment
 from fedbb.flower.admin.templates import make_federation
 
 START_SECONDS = 120.0
 LOOPBACK = "127.0.0.1"
+SUPERNODE = "fedbb.flower.admin.supernode"
+SUPERLINK = "fedbb.flower.admin.superlink"
 NodeConfig = Callable[[int], Mapping[str, Scalar]]
 
 
@@ -145,11 +146,9 @@ class LocalFederation:
         return [] if self.host in ("0.0.0.0", "::") else [self.host]
 
     def _command(self) -> list[str]:
-        # -P keeps the script's own folder off the module path.
+        # -P keeps the current folder off the module path.
         return [
-            sys.executable,
-            "-P",
-            str(superlink_script.__file__),
+            *(sys.executable, "-P", "-m", SUPERLINK),
             "--host",
             self.host,
             "--port",
@@ -243,7 +242,7 @@ def node_command(
     settings = site.state / "node.toml"
     settings.write_text("".join(toml_line(key, value) for key, value in config.items()), "utf-8")
     return [
-        program("flower-supernode"),
+        *(sys.executable, "-P", "-m", SUPERNODE),
         "--superlink",
         server,
         "--root-certificates",
@@ -256,6 +255,10 @@ def node_command(
         str(port),
         "--node-config",
         str(settings),
+        "--isolation",
+        "process",
+        "--superexec-auth-secret-file",
+        str(site.state / "runtime.secret"),
     ]
 
 

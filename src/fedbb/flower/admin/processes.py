@@ -63,11 +63,6 @@ def environment(home: Path) -> dict[str, str]:
     return {**kept, "PATH": path, "FLWR_HOME": str(home.resolve()), **OFFLINE, **POLLING}
 
 
-def program(name: str) -> str:
-    """Return the path of one of Flower's programs in this environment."""
-    return str(Path(sys.executable).parent / name)
-
-
 class Group:
     """Processes that end together: with this object, or with the process that made it."""
 

@@ -2,8 +2,8 @@
 
 Flower serves everything at one port and authenticates only nodes: any machine that reaches the
 port could register nodes, start runs, which means to run code at the sites, or take over a run.
-Here other machines can use the interface for nodes and nothing else. The file is run as a script
-and imports no fedbb: a server that only passes on messages needs no torch.
+Here other machines can use the interface for nodes and nothing else. The file is run as a
+module and imports no torch: a server that only passes on messages needs none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+
+from fedbb.flower import internals
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -130,36 +132,16 @@ def is_worth_logging(record: logging.LogRecord) -> bool:
     return not any(words in record.getMessage() for words in ROUTINE)
 
 
-def wait_for_database() -> None:
-    """Let requests wait a minute for the database, as long as a node is considered connected.
-
-    Flower gives up after five seconds. With ten nodes on two cores that was too short: a node's
-    reply was lost, and another node ended.
-    """
-    from flwr.supercore import sql_mixin
-    from flwr.supercore.constant import SQLITE_PRAGMAS
-
-    where: Any = sql_mixin
-    where.SQLITE_PRAGMAS = tuple({**dict(SQLITE_PRAGMAS), "busy_timeout": "60000"}.items())
-
-
 def main() -> None:
     """Start the SuperLink."""
-    from flwr.superlink import extensions
-    from flwr.superlink.cli import flower_superlink
     from starlette.middleware import Middleware
 
-    others = extensions.get_middleware
-
-    def outermost() -> tuple[Middleware, ...]:
-        return (Middleware(LocalOnly), *others())
-
-    extensions.get_middleware = outermost
     os.environ["FORWARDED_ALLOW_IPS"] = ""  # uvicorn is to believe no proxy about its peers
-    wait_for_database()
+    internals.set_middleware(Middleware(LocalOnly))
+    internals.wait_for_database()
     for name in ("flwr", "uvicorn.access"):
         logging.getLogger(name).addFilter(is_worth_logging)
-    flower_superlink()
+    internals.flower_superlink()
 
 
 if __name__ == "__main__":

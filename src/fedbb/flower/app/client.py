@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 
 from fedbb.errors import DataError, FedbbError, RunError
+from fedbb.flower import internals
 from fedbb.flower.app.serde import (
     pack_client_info,
     pack_scores,
@@ -113,11 +113,12 @@ def _reply(
             if recipe.privacy != "none" and in_private is not None:
                 return Message(in_private(recipe, settings), reply_to=message)
             if recipe.privacy == "none" and work is not None:
-                return Message(work(open_site(recipe, settings)), reply_to=message)
+                site = open_site(recipe, settings, str(context.run_id))
+                return Message(work(site), reply_to=message)
         raise RunError(f'this is not asked for in a run with privacy = "{recipe.privacy}"')
     except Exception as error:
         log.exception("this site could not reply")
-        reason = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, _describe(error))
+        reason = Error(internals.ErrorCode.CLIENT_APP_RAISED_EXCEPTION, _describe(error))
         return Message(reason, reply_to=message)
 
 

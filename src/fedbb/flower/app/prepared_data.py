@@ -1,10 +1,11 @@
 """A site's data, prepared once and kept on disk.
 
-Flower starts a new process for every message. To check the recipe and to load, check and divide
-the data each time would take longer than the training, so the first message writes the client's
-part of the data into the site's state folder and the others map it from there. The name of the
-folder is a digest of everything that the content follows from: the recipe, the site's settings,
-the versions of the software, and path, size and time of every source file.
+To check the recipe and to load, check and divide the data may take longer than the training, so
+the first message of a run writes the client's part of the data into the site's state folder. Later
+runs, workers that were started again, and Flower's own processes, which live for one message, map
+it from there. The name of the folder is a digest of everything that the content follows from: the
+recipe, the site's settings, the versions of the software, and path, size and time of every source
+file. The SHA-256 of each file in it is checked before it is used.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ FOLDER = ".prepared"
 
 FACTS = "facts.json"
 TEACHER = "train.teacher.npy"
-FORMAT = 1
+FORMAT = 2
 KEPT = 2
 """Prepared data sets that a site keeps: that of two runs which take turns."""
 
@@ -198,7 +199,8 @@ def _save(data: ClientData, cache: Path, key: str) -> None:
             _write(temporary / f"{name}.labels.npy", examples.labels)
         if train.teacher is not None:
             _write(temporary / TEACHER, train.teacher[rows])
-        _write(temporary / FACTS, json.dumps(_facts(data)).encode())
+        digests = {path.name: _sha256(path) for path in temporary.iterdir()}
+        _write(temporary / FACTS, json.dumps({**_facts(data), "sha256": digests}).encode())
         shutil.rmtree(cache / key, ignore_errors=True)  # damaged, or it would have been used
         temporary.rename(cache / key)
     finally:
@@ -216,6 +218,11 @@ def _write(path: Path, content: bytes | npt.NDArray[Any]) -> None:
             np.save(file, content, allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _facts(data: ClientData) -> dict[str, Any]:
@@ -240,6 +247,9 @@ def _facts(data: ClientData) -> dict[str, Any]:
 
 def _load(folder: Path) -> ClientData:
     facts = json.loads((folder / FACTS).read_text("utf-8"))
+    for name, expected in facts["sha256"].items():
+        if _sha256(folder / name) != expected:
+            raise ValueError(f"{name} was changed")
     train = _read(folder, "train")
     if (folder / TEACHER).exists():
         logits = np.load(folder / TEACHER, mmap_mode="r", allow_pickle=False)

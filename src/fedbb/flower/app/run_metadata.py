@@ -128,7 +128,7 @@ def describe(
         train=sum(info.samples for info in metadata.infos) if samples is None else samples,
         scored={name: counts.samples for name, counts in scored.items()},
         positives=None,
-        clients=tuple(clients),
+        clients=clients,
         notes=tuple(notes),
         scored_cases=scored,
     )

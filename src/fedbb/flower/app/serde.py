@@ -1,7 +1,7 @@
 """Model states, client infos, requests, updates and scores as Flower records, and back.
 
-Everything that arrives is untrusted: no pickle is read, no array is larger than its message, and
-every failure is a ReplyError.
+The tensors of a state travel as one packed array. Everything that arrives is untrusted: no pickle
+is read, no array is larger than its message, and every failure is a ReplyError.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fedbb._util.text import quote, shorten
 from fedbb._version import __version__
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
+from fedbb.flower.app.packing import pack_arrays, unpack_arrays
 from fedbb.records import (
     ClientInfo,
     ClientUpdate,
@@ -42,7 +43,9 @@ BROADCAST, STATISTICS, MEASURED = "broadcast", "statistics", "measured"
 PER_CLASS = ("recall", "f1", "auroc", "average_precision")
 MACRO = ("accuracy", "balanced_accuracy", "f1", "auroc", "average_precision")
 SCORED = ("test", "validation")
-NUMPY = "numpy.ndarray"
+NUMPY, PACKED = "numpy.ndarray", "fedbb.packed"
+"""Kinds of Flower's arrays: one array of numpy, or several in one block of bytes."""
+
 NEVER = -1
 """Stands for "no round" where Flower's records need an integer."""
 
@@ -150,12 +153,12 @@ class TrainResponse:
 
 def pack_state(state: ModelState) -> ArrayRecord:
     """Return a state as a record."""
-    return ArrayRecord({name: Array(array) for name, array in state_to_arrays(state).items()})
+    return pack_record(state_to_arrays(state))
 
 
 def unpack_state(content: RecordDict) -> ModelState:
     """Return the state in a message from the server."""
-    return state_from_arrays(read_arrays(_record(content, STATE, ArrayRecord)))
+    return state_from_arrays(unpack_record(content, STATE))
 
 
 def pack_tensors(tensors: Tensors) -> ArrayRecord:
@@ -167,7 +170,27 @@ def unpack_tensors(content: RecordDict, key: str) -> dict[str, Tensor]:
     """Return the named tensors of a record in a message from the server, none without it."""
     if key not in content:
         return {}
-    return dict(state_from_arrays(read_arrays(_record(content, key, ArrayRecord))).params)
+    return dict(state_from_arrays(unpack_record(content, key)).params)
+
+
+def pack_record(arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayRecord:
+    """Return a record that holds named arrays packed into one."""
+    block = pack_arrays(arrays)
+    return ArrayRecord({PACKED: Array("uint8", (len(block),), PACKED, block)})
+
+
+def unpack_record(content: RecordDict, key: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the packed arrays of a record in an untrusted message."""
+    record = _record(content, key, ArrayRecord)
+    array = record.get(PACKED)
+    if array is None or len(record) != 1 or array.stype != PACKED:
+        raise ReplyError(
+            f"{key} is not packed into one array; server and sites need the same version of fedbb"
+        )
+    try:
+        return unpack_arrays(array.data)
+    except ValueError as error:
+        raise ReplyError(f"{key} cannot be read: {shorten(error)}") from error
 
 
 def read_arrays(record: Mapping[str, Array]) -> dict[str, npt.NDArray[Any]]:
@@ -188,8 +211,7 @@ def pack_client_info(
     form = ConfigRecord(outline.to_json())
     content = RecordDict({FACTS: MetricRecord(facts), OUTLINE: form})
     if measured:
-        arrays = {name: Array(array) for name, array in measured.items()}
-        content[MEASURED] = ArrayRecord(arrays)
+        content[MEASURED] = pack_record(measured)
     return content
 
 
@@ -211,7 +233,7 @@ def unpack_measured(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
     """Return what a site measured for the server steps, unchecked; nothing if it sent none."""
     if MEASURED not in content:
         return {}
-    return read_arrays(_record(content, MEASURED, ArrayRecord))
+    return unpack_record(content, MEASURED)
 
 
 def pack_train_request(
@@ -273,12 +295,12 @@ def pack_update(
 def unpack_update(content: RecordDict) -> TrainResponse:
     """Return what a site sent after training, not yet checked against the request."""
     facts = _record(content, FACTS, MetricRecord)
-    arrays = read_arrays(_record(content, STATE, ArrayRecord))
+    arrays = unpack_record(content, STATE)
     names = ("client", "round", "attempt", "steps", "train_loss", "seconds")
     client, number, attempt, steps, loss, seconds = (facts.get(name) for name in names)
     found: Mapping[str, object] = {}
     if STATISTICS in content:
-        found = read_arrays(_record(content, STATISTICS, ArrayRecord))
+        found = unpack_record(content, STATISTICS)
     reply = Reply(client, number, attempt, arrays, steps, loss, seconds, found)
     return TrainResponse(reply, kept=facts.get("kept") == 1, lost=facts.get("lost") == 1)
 

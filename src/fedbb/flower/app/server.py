@@ -17,6 +17,7 @@ from fedbb.aggregation.merging import Weighting
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer
+from fedbb.flower import internals
 from fedbb.flower.app.engine import FlowerEngine
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.run_metadata import RunMetadata, load_run_metadata, name_run, set_up
@@ -55,6 +56,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the recipe of a run config."""
+    internals.shorten_server_pulls()
     _open_log()
     settings = read_run_settings(context.run_config)
     for record in serve(GridTransport(grid), settings):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,7 @@ class Site:
         """How the recipe's clients train."""
         return local_config_of(self.recipe)
 
+    @cached_property
     def _network(self) -> nn.Module:
         """Return the recipe's network; the state in each message takes the place of weights."""
         model = self.recipe.model.model_copy(update={"weights": None})
@@ -98,7 +100,7 @@ class Site:
         wanted = due(self.method.statistics, number, *moments_of(measure=measure))
         if not wanted:
             return {}
-        classifier = classifier_name(self._network())
+        classifier = classifier_name(self._network)
         facts = ModelFacts(self.dataset.task, len(self.dataset.classes), classifier)
         return statistic_shapes(wanted, state, facts)
 
@@ -112,7 +114,7 @@ class Site:
         if job.client != self.client:
             raise RunError(f"this site is client {self.client}, and the job is for {job.client}")
         if job.measure:
-            network = self._network()
+            network = self._network
             update = measure_client(network, self.train_data, job, self.method, self.config)
             return Trained(update, kept=False, lost=False)
         state, lost = NO_STATE, False
@@ -121,7 +123,7 @@ class Site:
                 state = store.load(self.client, request.since)
             except RunError:
                 lost = True
-        model = self._network()
+        model = self._network
         update, kept = train_client(model, self.train_data, job, self.method, self.config, state)
         if kept == NO_STATE:
             return Trained(update, kept=False, lost=lost)
@@ -147,13 +149,43 @@ class Site:
         return self._score({OWN_TEST: part}, state)
 
     def _score(self, examples: dict[str, Examples], state: ModelState) -> dict[str, Scores]:
-        model = self._network()
+        model = self._network
         batch = self.recipe.evaluation.batch_size
         return Scorer(model, self.dataset, examples, batch, self.config.device)(state)
 
 
-def open_site(recipe: Recipe, settings: SiteSettings) -> Site:
+class OpenSites:
+    """The sites of the last runs with their data, which a process that stays keeps open.
+
+    A run's data is looked up on disk at its first message, and stays as it was then.
+    """
+
+    def __init__(self) -> None:
+        self.limit = 0
+        """The number of sites that are kept; none in a process that ends after a message."""
+        self._sites: dict[tuple[str, str, SiteSettings], Site] = {}
+
+    def open(self, recipe: Recipe, settings: SiteSettings, run: str) -> Site:
+        """Return the site of a recipe's client in a run."""
+        key = (run, recipe.model_dump_json(), settings)
+        # The site used last goes to the end.
+        site = self._sites.pop(key, None) or _open_site(recipe, settings)
+        self._sites[key] = site
+        while len(self._sites) > self.limit:
+            del self._sites[next(iter(self._sites))]
+        return site
+
+
+OPEN_SITES = OpenSites()
+
+
+def open_site(recipe: Recipe, settings: SiteSettings, run: str | None = None) -> Site:
     """Return the site of a recipe's client with its data.
+
+    Args:
+        recipe: The recipe.
+        settings: The node config.
+        run: The run's name; a worker that stays opens the data of a run once.
 
     Raises:
         DataError: the data cannot be used.
@@ -161,6 +193,12 @@ def open_site(recipe: Recipe, settings: SiteSettings) -> Site:
             that the recipe names.
         RunError: the recipe's partition has no client of this number.
     """
+    if run is None:
+        return _open_site(recipe, settings)
+    return OPEN_SITES.open(recipe, settings, run)
+
+
+def _open_site(recipe: Recipe, settings: SiteSettings) -> Site:
     if settings.data is not None:
         own = recipe.data.model_copy(update={"path": settings.data})
         recipe = recipe.model_copy(update={"data": own})

@@ -10,23 +10,21 @@ from dataclasses import dataclass, field
 
 import httpx
 from flwr.app import Error, Message, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedbb._util.text import shorten
+from fedbb.flower import internals
+from fedbb.flower.app.frames import GRACE
 
 log = logging.getLogger("fedbb")
 
 NODE_CHECK_SECONDS = 3.0
 """Seconds between two checks whether the nodes that still have to reply are connected."""
 
-GRACE = 300.0
-"""Seconds that a message outlives its deadline, so that differing clocks do not lose it."""
-
 _KNOWN_REASONS = {
-    ErrorCode.NODE_UNAVAILABLE: "left in mid-round",
-    ErrorCode.CLIENT_APP_CRASHED: "its client app crashed",
-    ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its client app could not be loaded",
+    internals.ErrorCode.NODE_UNAVAILABLE: "left in mid-round",
+    internals.ErrorCode.CLIENT_APP_CRASHED: "its client app crashed",
+    internals.ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its client app could not be loaded",
 }
 
 
@@ -48,7 +46,7 @@ class GridTransport:
     """A Flower grid, polled every `poll` seconds at first; `names` maps nodes to log names."""
 
     grid: Grid
-    poll: float = 0.2
+    poll: float = 0.05
     names: dict[int, str] = field(default_factory=dict)
     _overdue: dict[str, _Overdue] = field(default_factory=dict)
 
@@ -90,8 +88,12 @@ class GridTransport:
         began = checked = time.monotonic()
         end = began + seconds
         while waiting:
+            asking = 0.0
             for number, node in list(waiting.items()):
-                for outcome in self._pull(number):
+                asked = time.monotonic()
+                found = self._pull(number)
+                asking += 0.0 if found else time.monotonic() - asked
+                for outcome in found:
                     waiting.pop(number, None)
                     yield node, outcome
             now = time.monotonic()
@@ -100,14 +102,18 @@ class GridTransport:
             if now - checked >= NODE_CHECK_SECONDS:
                 checked = now
                 yield from self._give_up_restarted(waiting, connected, subject)
-            time.sleep(self._pause(now - began, end - now))
+            time.sleep(self._pause(now - began, asking, end - now))
         for number, node in waiting.items():
             self._overdue[number] = _Overdue(self.name(node), subject)
             yield node, Failure(f"no reply within {seconds:g} s")
 
-    def _pause(self, waited: float, left: float) -> float:
-        """Return the next polling interval, which grows with the time waited so far."""
-        return max(0.0, min(max(self.poll, waited / 30), 2.0, left))
+    def _pause(self, waited: float, asking: float, left: float) -> float:
+        """Return the seconds until replies are asked for again.
+
+        They grow with the time waited so far. They are at least twice as long as the last requests
+        in vain took, so that a SuperLink with much to do spends its time on the sites.
+        """
+        return max(0.0, min(max(self.poll, waited / 30, 2 * asking), 2.0, left))
 
     def _push(
         self, kind: str, node: int, content: RecordDict, seconds: float, subject: str

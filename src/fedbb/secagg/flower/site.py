@@ -81,7 +81,7 @@ class SecureSite:
         limit = self._run_limit()
         if message.stage == COMMIT:
             limit.check(run)
-            secrets = store.commit(self._declare())
+            secrets = store.commit(self._declare(run))
             statistics = StatisticsClient(run, client, roster, secrets, store.journal)
             return statistics.commit_statistics(message.data)
         if message.stage == CONFIRM:
@@ -125,7 +125,7 @@ class SecureSite:
             raise RefusedError("this site has confirmed no sums, and cannot weigh itself")
         if message.state is None:
             raise RefusedError("the message of a round has no model to start from")
-        site = open_site(self.recipe, self.settings)
+        site = open_site(self.recipe, self.settings, attempt_id.run)
         contributor = self._contributor(site)
         if sums_inputs(self.recipe):
             site = _normalized(site, contributor.measured, secrets.sums)
@@ -162,8 +162,8 @@ class SecureSite:
             log.warning("the client state of round %s is lost; trained without it", state_round)
         return done.update
 
-    def _declare(self) -> IntArray:
-        return self._contributor(open_site(self.recipe, self.settings)).statistics()
+    def _declare(self, run: str) -> IntArray:
+        return self._contributor(open_site(self.recipe, self.settings, run)).statistics()
 
     def _contributor(self, site: Site) -> Contributor:
         """Return the site's side of the sums, with what it measures before round 1."""

@@ -1,0 +1,318 @@
+"""Flower's SuperNode of a site, with a worker that stays between messages.
+
+By default Flower starts a Python process for every message, which imports torch and opens the data
+anew. Here the SuperNode runs with `--isolation process`, which starts nothing, and a thread of its
+process takes the tasks through Flower's runtime interface, by a secret that only this process and
+its owner can read. It hands them to the worker, see `fedbb.flower.app.worker`, and replies with an
+error at once if the worker ends or takes too long. The file is run as a module by
+`fedbb flower join` and `up`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import httpx
+from flwr.app import Error, Message
+
+from fedbb.flower import internals
+from fedbb.flower.app.frames import GRACE, RESIDENT, pack_reply, receive_frames, send_frames
+
+log = logging.getLogger("fedbb")
+
+WORKER = "fedbb.flower.app.worker"
+OWN_APP = "fedbb/fedbb-app"
+"""Flower's name of fedbb's app."""
+
+CLIENT_APP = "flwr-clientapp"
+"""Flower's name of a task for a client app."""
+
+
+class Pauses:
+    """How the SuperNode waits, in place of Flower's fixed sleeps of 3 s and 0.5 s.
+
+    A site without a message asks the server again after a tenth of the time that it has waited so
+    far, so that it adds at most that much to a round. It waits at least `SHORTEST` and at most as
+    long as Flower would, and at least four times as long as the server took to respond: a server
+    with many sites slows them down before it is overloaded.
+    """
+
+    SHORTEST = 0.1
+    SHARE = 0.1
+    COURTESY = 4.0
+
+    def __init__(self) -> None:
+        self.connected = threading.Event()
+        """Set once the server has accepted the SuperNode."""
+        self.message = threading.Event()
+        """Set while a message waits for the worker."""
+        self.reply = threading.Event()
+        """Set when a reply is ready to be sent."""
+        self._busy = self._woke = time.monotonic()
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait for a reply if Flower would sleep less than a second, otherwise for the server."""
+        self.connected.set()
+        if seconds < 1.0:
+            self.message.set()
+            self.reply.wait(seconds)
+            self.reply.clear()
+            self._busy = self._woke = time.monotonic()
+        else:
+            now = time.monotonic()
+            time.sleep(self.pause(now - self._busy, now - self._woke, seconds))
+            self._woke = time.monotonic()
+
+    def pause(self, waited: float, response: float, longest: float) -> float:
+        """Return the seconds until the server is asked again.
+
+        Args:
+            waited: seconds since the last message was done.
+            response: seconds that the last request took.
+            longest: seconds that Flower would sleep.
+        """
+        # The first request after a message comes after the reply was sent, which takes its time.
+        courtesy = 0.0 if response >= waited else self.COURTESY * response
+        return min(longest, max(self.SHORTEST, self.SHARE * waited, courtesy))
+
+
+class WorkerLostError(Exception):
+    """The worker ended, or was ended, before it replied."""
+
+
+class Worker:
+    """The worker process of a site, which is started again whenever it ends."""
+
+    def __init__(self) -> None:
+        self.app = ""
+        self._start()
+
+    def ask(self, app: str, task: list[bytes], seconds: float) -> list[bytes]:
+        """Return the reply to a task of an app, given by its hash, within some seconds.
+
+        Raises:
+            WorkerLostError: The process has ended, or had to be ended after that time.
+        """
+        if self.process.poll() is not None or self.app not in ("", app):
+            self.restart()
+        self.app = app
+        overdue = threading.Event()
+        timer = threading.Timer(seconds, self._end, [overdue])
+        timer.daemon = True
+        timer.start()
+        try:
+            send_frames(self._connection, task)
+            reply = receive_frames(self._connection)
+        except (EOFError, OSError):
+            code = self.process.wait()
+            self.restart()
+            if overdue.is_set():
+                raise WorkerLostError(f"it did not end within {seconds:.0f} s") from None
+            raise WorkerLostError(f"its process ended with code {code}") from None
+        finally:
+            timer.cancel()
+        if reply[0] != RESIDENT:
+            self.restart()
+        return reply[1:]
+
+    def restart(self) -> None:
+        """End the process and start another."""
+        self.process.kill()
+        self.process.wait()
+        self._connection.close()
+        self._start()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            command = [sys.executable, "-P", "-m", WORKER, str(number)]
+            self.process = subprocess.Popen(command, pass_fds=[number], stdin=subprocess.DEVNULL)
+        self._connection = Connection(ours.detach())
+        self.app = ""
+
+    def _end(self, overdue: threading.Event) -> None:
+        overdue.set()
+        self.process.kill()
+        # A stopped process is ended too, but only after it goes on.
+        self.process.send_signal(signal.SIGCONT)
+
+
+class TaskLoop:
+    """Takes the tasks of a SuperNode, has the worker do them, and returns its replies.
+
+    Args:
+        address: of the SuperNode's runtime interface.
+        secret: that the interface asks for.
+        pauses: how the SuperNode waits.
+    """
+
+    def __init__(self, address: str, secret: bytes, pauses: Pauses) -> None:
+        self.address = address
+        self.pauses = pauses
+        methods = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+        self._auth = internals.SuperExecAuthHttpInterceptor(
+            master_secret=secret, protected_methods=methods
+        )
+
+    def run(self) -> None:
+        """Do tasks for as long as the process lives, from when the server accepts the site."""
+        self.pauses.connected.wait()
+        worker = Worker()
+        with self._client(self._auth) as client:
+            while True:
+                self.pauses.message.wait()
+                self.pauses.message.clear()
+                try:
+                    request = internals.AcquireTaskRequest(supported_task_types=[CLIENT_APP])
+                    acquired = client.AcquireTask(request)
+                    if acquired.HasField("task") and acquired.token:
+                        self._do(acquired.token, worker)
+                except Exception:
+                    # Without a reply Flower reports the client app as crashed after a minute.
+                    log.exception("a message could not be handled")
+                self.pauses.reply.set()
+
+    def _do(self, token: str, worker: Worker) -> None:
+        """Have the worker do one task."""
+        with self._client(internals.RuntimeTokenHttpInterceptor(token)) as client, _alive(client):
+            given = client.PullTaskInput(internals.PullTaskInputRequest())
+            pulled = client.PullMessages(internals.PullAppMessagesRequest())
+            if not pulled.messages_list:
+                raise RuntimeError("there is no message for the task")
+            message = internals.message_from_proto(pulled.messages_list[0])
+            task = [given.SerializeToString(), *_pull(client, given, pulled)]
+            seconds = time_limit(message.metadata.ttl, given.run.fab_id)
+            status, details, context = internals.SubStatus.COMPLETED, "", given.context
+            try:
+                kept, *reply = worker.ask(given.fab.hash_str, task, seconds)
+                context = type(given.context).FromString(kept)
+            except WorkerLostError as error:
+                status, details = internals.SubStatus.FAILED, str(error)
+                log.warning("the worker was lost and is started again: %s", error)
+                code = internals.ErrorCode.CLIENT_APP_CRASHED
+                reply = pack_reply(Message(Error(code, details), reply_to=message))
+            _push(client, given, reply)
+            self.pauses.reply.set()
+            client.PushTaskOutput(
+                internals.PushTaskOutputRequest(context=context, sub_status=status, details=details)
+            )
+
+    @contextmanager
+    def _client(self, *interceptors: Any) -> Iterator[Any]:
+        version = internals.RuntimeVersionHttpInterceptor(component_name=CLIENT_APP)
+        # Flower's own retries end the process if a token is refused.
+        client = internals.RuntimeHttpClient.from_server_address(
+            self.address, True, None, [version, *interceptors]
+        )
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+def time_limit(ttl: float, app: str) -> float:
+    """Return the seconds that a worker may take for a message.
+
+    They count from when the message arrived, which is after the server began to wait: a reply of
+    fedbb's app that would come later is not accepted any more.
+    """
+    return max(ttl - GRACE if app == OWN_APP else 0.9 * ttl, 1.0)
+
+
+@contextmanager
+def _alive(client: Any) -> Iterator[None]:
+    """Report to the SuperNode that a task goes on."""
+
+    def report() -> bool:
+        with suppress(httpx.HTTPError):
+            client.SendTaskHeartbeat(internals.SendTaskHeartbeatRequest())
+        return True
+
+    sender = internals.HeartbeatSender(report)
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.stop()
+
+
+def _pull(client: Any, given: Any, pulled: Any) -> list[bytes]:
+    """Return the id of a task's message, and id and content in turn of each of its objects."""
+    node, run = internals.NodeProto(node_id=given.context.node_id), given.run.run_id
+    tree = pulled.message_object_trees[0]
+    contents = internals.pull_objects(
+        [part.object_id for part in internals.iterate_object_tree(tree)],
+        internals.make_pull_object_fn_protobuf(client.PullObject, node, run),
+        initial_backoff=internals.BACKOFF_SECONDS,
+    )
+    internals.make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run)(
+        tree.object_id
+    )
+    parts = [part for key, content in contents.items() for part in (key.encode(), content)]
+    return [tree.object_id.encode(), *parts]
+
+
+def _push(client: Any, given: Any, reply: list[bytes]) -> None:
+    """Send a reply, as `pack_reply` gives it, to the SuperNode."""
+    pushed = client.PushMessages(
+        internals.PushAppMessagesRequest(
+            messages_list=[internals.MessageProto.FromString(reply[0])],
+            message_object_trees=[internals.ObjectTree.FromString(reply[1])],
+        )
+    )
+    wanted = set(pushed.objects_to_push)
+    pairs = [(key.decode(), content) for key, content in zip(reply[2::2], reply[3::2], strict=True)]
+    internals.push_object_contents_from_iterable(
+        [pair for pair in pairs if pair[0] in wanted],
+        internals.make_push_object_fn_protobuf(
+            client.PushObject,
+            internals.NodeProto(node_id=given.context.node_id),
+            run_id=given.run.run_id,
+            session_id=pushed.session_id,
+        ),
+    )
+
+
+def write_secret(path: Path) -> bytes:
+    """Write a new secret into a file that only its owner can read, and return it."""
+    secret = secrets.token_bytes(32)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secret)
+    return secret
+
+
+def main() -> None:
+    """Start the SuperNode with the arguments of `flower-supernode`, and the worker."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--superexec-auth-secret-file", type=Path, required=True)
+    options, _ = parser.parse_known_args()
+    secret = write_secret(options.superexec_auth_secret_file)
+    # A proxy to the outside must not get requests to this process itself.
+    os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), options.host]))
+    pauses = Pauses()
+    internals.set_sleeper(pauses)
+    loop = TaskLoop(f"{options.host}:{options.port}", secret, pauses)
+    threading.Thread(target=loop.run, daemon=True).start()
+    internals.flower_supernode()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Everything that fedbb uses of Flower beyond its public interface.
+
+`PRIVATE` lists the names, which are imported on first use, and the functions below replace some of
+Flower's constants. All of it was read in the versions from `FIRST` to before `END`, and no other
+version is accepted. tests/flower/test_internals.py says what changed when Flower changes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from fedbb.errors import RunError
+
+FIRST, END = (1, 41), (1, 43)
+
+BACKOFF_SECONDS = 0.05
+"""Seconds until an object of a message that is still being sent is asked for again; they double
+with every attempt, up to Flower's own limit. Flower begins with one second."""
+
+DATABASE_MILLISECONDS = 60_000
+"""Milliseconds that a request waits for the SuperLink's database, as long as a node is considered
+connected. Flower gives up after five seconds. With ten nodes on two cores that was too short: a
+node's reply was lost, and another node ended."""
+
+PRIVATE = {
+    # The SuperLink's interface for control, of which the command line `flwr` is another client.
+    "ControlHttpClient": "flwr.supercore.control",
+    "Fab": "flwr.supercore.fab",
+    "FlowerError": "flwr.supercore.error",
+    "ListNodesRequest": "flwr.proto.control_pb2",
+    "ListRunsRequest": "flwr.proto.control_pb2",
+    "RegisterNodeRequest": "flwr.proto.control_pb2",
+    "RuntimeVersionHttpInterceptor": "flwr.supercore.interceptors",
+    "StartRunRequest": "flwr.proto.control_pb2",
+    "StopRunRequest": "flwr.proto.control_pb2",
+    "StreamLogsRequest": "flwr.proto.control_pb2",
+    "UnregisterNodeRequest": "flwr.proto.control_pb2",
+    "build_fab_from_disk": "flwr.cli.build",
+    "fab_to_proto": "flwr.common.serde",
+    "run_from_proto": "flwr.common.serde",
+    "user_config_to_proto": "flwr.common.serde",
+    # Deactivation of a node that was killed, which no command does.
+    "DeactivateNodeRequest": "flwr.proto.fleet_pb2",
+    "FleetHttpClient": "flwr.supernode.fleet_http_client",
+    "NodeAuthHttpInterceptor": "flwr.supernode.node_auth_http_interceptor",
+    # The SuperNode's interface for programs that run client apps (`--isolation process`).
+    "AcquireTaskRequest": "flwr.proto.runtime_pb2",
+    "HeartbeatSender": "flwr.supercore.heartbeat",
+    "NodeProto": "flwr.proto.node_pb2:Node",
+    "PullAppMessagesRequest": "flwr.proto.runtime_pb2",
+    "PullTaskInputRequest": "flwr.proto.runtime_pb2",
+    "PushAppMessagesRequest": "flwr.proto.runtime_pb2",
+    "PushTaskOutputRequest": "flwr.proto.runtime_pb2",
+    "RuntimeHttpClient": "flwr.supercore.runtime",
+    "RuntimeTokenHttpInterceptor": "flwr.supercore.interceptors",
+    "SendTaskHeartbeatRequest": "flwr.proto.runtime_pb2",
+    "SubStatus": "flwr.common.constant",
+    "SuperExecAuthHttpInterceptor": "flwr.supercore.interceptors",
+    "iterate_object_tree": "flwr.supercore.inflatable.inflatable_object",
+    "make_confirm_message_received_fn_protobuf": (
+        "flwr.supercore.inflatable.inflatable_protobuf_utils"
+    ),
+    "make_pull_object_fn_protobuf": "flwr.supercore.inflatable.inflatable_protobuf_utils",
+    "make_push_object_fn_protobuf": "flwr.supercore.inflatable.inflatable_protobuf_utils",
+    "pull_objects": "flwr.supercore.inflatable.inflatable_utils",
+    "push_object_contents_from_iterable": "flwr.supercore.inflatable.inflatable_utils",
+    # What a program that runs client apps does with a task.
+    "MessageProto": "flwr.proto.message_pb2:Message",
+    "ObjectTree": "flwr.proto.message_pb2",
+    "PullTaskInputResponse": "flwr.proto.runtime_pb2",
+    "context_from_proto": "flwr.common.serde",
+    "context_to_proto": "flwr.common.serde",
+    "get_all_nested_objects": "flwr.supercore.inflatable.inflatable_object",
+    "get_load_client_app_fn": "flwr.clientapp.utils",
+    "get_object_tree": "flwr.supercore.inflatable.inflatable_object",
+    "inflate_object_from_contents": "flwr.supercore.inflatable.inflatable_utils",
+    "install_from_fab": "flwr.cli.install",
+    "message_from_proto": "flwr.common.serde",
+    "message_to_proto": "flwr.common.serde",
+    "no_object_id_recompute": "flwr.supercore.inflatable.inflatable_object",
+    "remove_content_from_message": "flwr.app.message",
+    # Codes of errors in messages.
+    "ErrorCode": "flwr.common.constant",
+    # The two programs, which are started with the changes below.
+    "flower_superlink": "flwr.superlink.cli",
+    "flower_supernode": "flwr.supernode.cli",
+}
+"""Private names of Flower with their modules; "module:name" where Flower's own name differs."""
+
+
+class Sleeper(Protocol):
+    """Something that waits, such as the module `time`."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a private name of Flower, if the installed version is one that was read."""
+    if name not in PRIVATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    check_version()
+    module, _, other = PRIVATE[name].partition(":")
+    return getattr(import_module(module), other or name)
+
+
+def check_version(installed: str | None = None) -> None:
+    """Raise RunError if this version of Flower, by default the installed one, was never read."""
+    installed = version("flwr") if installed is None else installed
+    numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
+    if not FIRST <= numbers < END:
+        bounds = "flwr>={}.{},<{}.{}".format(*FIRST, *END)
+        raise RunError(
+            f'Flower {installed} is installed, and fedbb works with others: pip install "{bounds}"'
+        )
+
+
+def set_middleware(*outermost: Any) -> None:
+    """Let the SuperLink of this process pass every request through these first."""
+    check_version()
+    from flwr.superlink import extensions
+
+    others = extensions.get_middleware
+
+    def all_middleware() -> tuple[Any, ...]:
+        return (*outermost, *others())
+
+    extensions.get_middleware = all_middleware
+
+
+def wait_for_database() -> None:
+    """Let requests to the SuperLink of this process wait longer for its database."""
+    check_version()
+    from flwr.supercore import sql_mixin
+    from flwr.supercore.constant import SQLITE_PRAGMAS
+
+    where: Any = sql_mixin
+    pragmas = {**dict(SQLITE_PRAGMAS), "busy_timeout": str(DATABASE_MILLISECONDS)}
+    where.SQLITE_PRAGMAS = tuple(pragmas.items())
+
+
+def shorten_pulls(*modules: str) -> None:
+    """Let these modules of Flower ask again sooner for objects that are still being sent."""
+    check_version()
+    for name in modules:
+        module: Any = import_module(name)
+        module.pull_objects = partial(module.pull_objects, initial_backoff=BACKOFF_SECONDS)
+
+
+def shorten_server_pulls() -> None:
+    """Let the server app of this process receive a reply as soon as it is complete."""
+    shorten_pulls("flwr.superlink.grid.http_grid")
+
+
+def set_sleeper(sleeper: Sleeper) -> None:
+    """Let the SuperNode of this process wait as `sleeper` does.
+
+    It sleeps for 3 s if the server has no message for it, and repeatedly for 0.5 s while it waits
+    for the reply to a message.
+    """
+    shorten_pulls("flwr.supernode.start_client_internal")
+    module: Any = import_module("flwr.supernode.start_client_internal")
+    module.time = sleeper

@@ -1,0 +1,72 @@
+"""What fedbb uses of Flower's private parts: in one file, and as it was when it was read."""
+
+import ast
+import json
+import re
+from importlib.metadata import requires, version
+from pathlib import Path
+
+import pytest
+
+import fedbb.flower
+from fedbb.errors import RunError
+from fedbb.flower import internals
+from helpers.flower_internals import MODULES, form_of, lines_of
+
+KNOWN = json.loads((Path(__file__).parent / "internals.json").read_text())
+PUBLIC = re.compile(r"flwr\.(app|clientapp|serverapp)(\.(typing|strategy|mod))?")
+
+
+@pytest.mark.parametrize("name", internals.PRIVATE)
+def test_a_private_name_is_what_it_was_when_it_was_read(name):
+    assert form_of(name) == KNOWN[name], f"Flower {version('flwr')} changed {name}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_is_replaced_in_flower_is_still_there(module):
+    assert lines_of(module) == KNOWN[module], f"Flower {version('flwr')} changed {module}"
+
+
+def test_nothing_else_is_recorded():
+    assert KNOWN.keys() == {*internals.PRIVATE, *MODULES}
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+
+
+def test_only_one_file_imports_private_parts_of_flower():
+    package = Path(fedbb.flower.__file__).parents[1]
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for name in imported(path)
+        if name.split(".")[0] == "flwr" and not PUBLIC.fullmatch(name)
+    }
+    assert found == {"flower/internals.py"}
+
+
+@pytest.mark.parametrize("other", ["1.40.9", "1.43.0", "2.0", "0.99", "unknown"])
+def test_a_version_that_nobody_read_is_refused_with_the_remedy(other):
+    with pytest.raises(RunError, match=rf"Flower {other} is installed.*flwr>=1.41,<1.43"):
+        internals.check_version(other)
+
+
+@pytest.mark.parametrize("read", ["1.41.0", "1.42.3", "1.42.0.dev1"])
+def test_a_version_that_was_read_is_accepted(read):
+    internals.check_version(read)
+
+
+def test_the_range_is_the_one_that_the_package_asks_for():
+    (asked,) = {line.split(";")[0].strip() for line in requires("fedbb") if "flwr" in line}
+    bounds = {f">={'.'.join(map(str, internals.FIRST))}", f"<{'.'.join(map(str, internals.END))}"}
+    assert set(asked.removeprefix("flwr").split(",")) == bounds
+
+
+def test_an_unknown_name_is_no_attribute():
+    with pytest.raises(AttributeError, match="no attribute 'made_up'"):
+        _ = internals.made_up
