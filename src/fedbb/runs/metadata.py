@@ -8,7 +8,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, overload
 
@@ -234,6 +234,10 @@ class FederationRecord:
     def known(self) -> Sequence[KnownClient]:
         """The clients whose class counts are known."""
         return tuple(KnownClient(**vars(c)) for c in self.clients if c.positives is not None)
+
+    def with_notes(self, notes: Sequence[str]) -> FederationRecord:
+        """Return the record with further remarks."""
+        return replace(self, notes=(*self.notes, *notes))
 
     @property
     def hidden(self) -> int:

@@ -18,7 +18,12 @@ from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_named_code, check_recipe, check_stopping
-from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
+from fedbb.recipes.privacy import (
+    agreement_of,
+    check_members,
+    exposure_notes,
+    least_cohort,
+)
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import IntArray, ModelState, Task
@@ -363,7 +368,7 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
 
     def describe_plain() -> FederationRecord:
         federation.partition.save(folder.file(PARTITION))
-        return describe(federation, method)
+        return describe(federation, method).with_notes(exposure_notes(recipe, method))
 
     def describe_enrolled() -> FederationRecord:
         # Cryptography needs an extra, and takes time to load.

@@ -150,7 +150,10 @@ def sites_table(parts: Sequence[MethodComparison]) -> Table:
             names = (part.comparison.title, method.label, metric_title(metric))
             rows.append((*names, *cells, known[0].sites, len(known)))
     head = ("data", "method", "metric", "mean", "SD over sites", "worst site", "worst tenth")
-    note = "Worst tenth: mean of the lowest tenth of the sites, at least one. Means over seeds."
+    note = (
+        "Worst tenth: mean of the lowest tenth of the sites, at least one. Private runs know mean "
+        "and SD only. Means over seeds."
+    )
     caption = "Scores at the sites, each on its own test data"
     return make_table((*head, "sites", "seeds"), rows, caption, words=3, note=note)
 
