@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
+CONSTRAINTS = ROOT / "constraints.txt"
 RECIPE = {
     "engine": "inline",
     "data": {
@@ -30,6 +31,9 @@ RECIPE = {
     "rounds": {"number": 1},
 }
 TRACKERS = ("tensorboard", "mlflow", "wandb")
+NOT_PINNED = ("mlflow", "wandb")
+"""Extras that the development environment lacks: constraints.txt does not hold their versions, and
+mlflow allows only older ones of some packages that it does hold."""
 EXTRAS = ("none", "private", "he", "flower", "onnx", "pandas", "arrow", "dicom", *TRACKERS)
 PRIVACY = {"private": "masked", "he": "bfv"}
 SECONDS = 900
@@ -73,20 +77,27 @@ def build_wheel(place: Path) -> Path:
 
 def install_extra(folder: Path, wheel: Path, extra: str, base: Path) -> Path:
     """Return the Python of an environment with one extra on top of those without any."""
-    return install(folder, [f"fedbb[{extra}] @ {wheel.as_uri()}"], base)
+    pinned = CONSTRAINTS
+    if extra in NOT_PINNED:
+        pinned = folder.with_suffix(".txt")
+        lines = CONSTRAINTS.read_text("utf-8").splitlines()
+        pinned.write_text("\n".join(line for line in lines if line.startswith("torch==")), "utf-8")
+    return install(folder, [f"fedbb[{extra}] @ {wheel.as_uri()}"], base, pinned)
 
 
-def install(folder: Path, packages: Sequence[str], base: Path | None) -> Path:
+def install(
+    folder: Path, packages: Sequence[str], base: Path | None, pinned: Path = CONSTRAINTS
+) -> Path:
     """Return the Python of a new environment with these packages, and those of `base` below."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     if base is None:
         # The pinned version first and alone keeps pip from looking for a larger build.
-        pip(python, "install", "-c", str(ROOT / "constraints.txt"), "torch")
+        pip(python, "install", "-c", str(pinned), "torch")
     else:
         below = site_packages(base)
         (site_packages(python) / "base.pth").write_text(f"{below}\n", "utf-8")
-    pip(python, "install", "-c", str(ROOT / "constraints.txt"), *packages)
+    pip(python, "install", "-c", str(pinned), *packages)
     return python
 
 

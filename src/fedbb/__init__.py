@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     from fedbb.imbalance import share_spread as share_spread
     from fedbb.inference.model import load_model as load_model
     from fedbb.losses.class_balanced import CBLoss as CBLoss
+    from fedbb.losses.evidential import EvidentialLoss as EvidentialLoss
     from fedbb.losses.fedbb_plus import FedBBPlusLoss as FedBBPlusLoss
     from fedbb.losses.focal import FocalLoss as FocalLoss
     from fedbb.losses.logit_adjusted import LogitAdjustedLoss as LogitAdjustedLoss
     from fedbb.losses.logit_calibrated import FedLCLoss as FedLCLoss
     from fedbb.losses.pnb import PNBLoss as PNBLoss
+    from fedbb.losses.symmetric import SymmetricLoss as SymmetricLoss
     from fedbb.losses.weights import class_weights as class_weights
     from fedbb.methods.record import Method as Method
     from fedbb.partition.partition import Partition as Partition
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from fedbb.rounds.loop import Schedule as Schedule
     from fedbb.rounds.round import RoundPolicy as RoundPolicy
     from fedbb.runs.classifier import fit_classifier as fit_classifier
+    from fedbb.runs.personal import ClientAccuracies as ClientAccuracies
+    from fedbb.runs.personal import personalize as personalize
     from fedbb.runs.result import Result as Result
     from fedbb.runs.result import RoundRecord as RoundRecord
     from fedbb.runs.simulate import iter_rounds as iter_rounds
@@ -81,11 +85,13 @@ _EXPORTS = {
     "fedbb.evaluation.score_report": ("ScoreReport", "score"),
     "fedbb.inference.model": ("load_model",),
     "fedbb.losses.class_balanced": ("CBLoss",),
+    "fedbb.losses.evidential": ("EvidentialLoss",),
     "fedbb.losses.fedbb_plus": ("FedBBPlusLoss",),
     "fedbb.losses.focal": ("FocalLoss",),
     "fedbb.losses.logit_adjusted": ("LogitAdjustedLoss",),
     "fedbb.losses.logit_calibrated": ("FedLCLoss",),
     "fedbb.losses.pnb": ("PNBLoss",),
+    "fedbb.losses.symmetric": ("SymmetricLoss",),
     "fedbb.losses.weights": ("class_weights",),
     "fedbb.methods.record": ("Method",),
     "fedbb.partition.partition": ("Partition",),
@@ -96,6 +102,7 @@ _EXPORTS = {
     "fedbb.rounds.loop": ("Schedule",),
     "fedbb.rounds.round": ("RoundPolicy",),
     "fedbb.runs.classifier": ("fit_classifier",),
+    "fedbb.runs.personal": ("ClientAccuracies", "personalize"),
     "fedbb.runs.result": ("Result", "RoundRecord"),
     "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
     "fedbb.secagg.dp": ("DifferentialPrivacy",),

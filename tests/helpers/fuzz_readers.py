@@ -1,7 +1,6 @@
 """Every reader of bytes from outside, each with a valid example: what fuzzing starts from.
 
-A reader takes any bytes and returns, or raises an error of fedbb. Data sets of further formats
-(DICOM) are added to `READERS` here.
+A reader takes any bytes and returns, or raises an error of fedbb.
 """
 
 import hashlib
@@ -294,6 +293,26 @@ def secure_readers():
     }
 
 
+def dicom_readers():
+    """Return the readers of DICOM files: pixels, and the header alone."""
+    from fedbb.data.images.dicom import DicomFormat, read_header
+    from helpers.dicom_files import write
+
+    def make(folder):
+        window = {"WindowCenter": 500, "WindowWidth": 400}
+        return write(folder / "x.dcm", RescaleSlope=2, RescaleIntercept=-10, **window)
+
+    def read_pixels(path):
+        with tolerance():
+            return DicomFormat(1, (4, 4)).decode(path.read_bytes(), path)
+
+    keys = ("PatientID", "StudyInstanceUID")
+    return {
+        "dicom": Reader(read_pixels, "x.dcm", make),
+        "dicom header": Reader(lambda path: read_header(path, keys), "x.dcm", make),
+    }
+
+
 def all_readers():
     """Return every reader by name."""
-    return {**READERS, **flower_readers(), **secure_readers()}
+    return {**READERS, **dicom_readers(), **flower_readers(), **secure_readers()}

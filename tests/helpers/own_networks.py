@@ -11,6 +11,7 @@ from helpers.installed import install
 HERE = "helpers.own_networks:"
 MONAI = {"spatial_dims": 2, "in_channels": 1, "out_channels": 3, "block_config": [1, 1]}
 MONAI |= {"init_features": 8, "growth_rate": 4, "dropout_prob": 0.1}
+TIMM = {"model_name": "test_resnet", "num_classes": 3, "in_chans": 1, "drop_rate": 0.1}
 NETWORKS = {
     "plain": {"name": HERE + "plain"},
     "regularized": {"name": HERE + "Regularized"},
@@ -20,6 +21,7 @@ NETWORKS = {
     "tokens": {"name": HERE + "words"},
     "mlp": {"name": "mlp", "options": {"hidden": [12], "dropout": 0.2}},
     "monai": {"name": "monai.networks.nets:DenseNet", "options": MONAI},
+    "timm": {"name": "timm:create_model", "options": TIMM},
 }
 TOKENS = {"name": "token-ids", "partition": {"kind": "even", "clients": CLIENTS}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from fedbb.errors import ReplyError
 from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.templates import make_federation
 from fedbb.flower.app.server import serve
@@ -12,6 +13,7 @@ from fedbb.flower.app.settings import RunSettings
 from fedbb.flower.app.transport import GridTransport
 from fedbb.runs.folder import RunFolder
 from fedbb.secagg.flower.enrolment import enrol, enrolment_folder
+from fedbb.secagg.flower.serde import read_message
 from helpers.flower_loopback import FIRST_NODE, Loopback, Node
 from helpers.small_run import small_recipe
 
@@ -79,13 +81,13 @@ def stage_of(message):
         return message.metadata.message_type, 0
     try:
         return message.content["facts"]["stage"], header_of(message.content)["round"]
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, ReplyError):
         return "not signed", 0
 
 
 def header_of(content):
     """Return the header of a signed message."""
-    data = content["letter"]["letter"].numpy().tobytes()
+    data = read_message(content)
     return json.loads(data[8 : 8 + int.from_bytes(data[4:8], "little")])
 
 

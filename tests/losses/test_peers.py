@@ -32,8 +32,9 @@ def balanced_loss(**options) -> nn.Module:
 
 
 def timm(name: str, **options) -> nn.Module:
-    reason = "timm needs torchvision"
-    return getattr(pytest.importorskip("timm.loss", reason, exc_type=ImportError), name)(**options)
+    reason = "timm is not installed, or lacks a torchvision that fits"
+    library = pytest.importorskip("timm.loss", reason=reason, exc_type=ImportError)
+    return getattr(library, name)(**options)
 
 
 # What each line of the table calls: theirs, and ours.

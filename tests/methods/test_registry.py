@@ -19,12 +19,14 @@ from fedbb.errors import RecipeError
 from fedbb.imbalance import count_labels
 from fedbb.losses.class_balanced import ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
+from fedbb.losses.evidential import Evidential
 from fedbb.losses.focal import Focal
 from fedbb.losses.importance import ImportanceWeighted
 from fedbb.losses.logit_adjusted import LogitAdjusted
 from fedbb.losses.logit_calibrated import Calibrated, Calibration, LogitCalibrated
 from fedbb.losses.pnb import PNB
 from fedbb.losses.restricted_softmax import RestrictedSoftmax
+from fedbb.losses.symmetric import Symmetric
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
@@ -106,6 +108,8 @@ SLOTS = {
         statistics=(FeatureMoments(),),
         server=(VirtualFeatures(200, Retraining(1, 64, 0.01)),),
     ),
+    "symmetric": Method("Symmetric", Symmetric(0.1, 1.0)),
+    "evidential": Method("Evidential", Evidential(1.0)),
     "clip2fl": Method(
         "CLIP2FL",
         penalties=(Distillation("", 1.0, 3.0),),

@@ -13,7 +13,8 @@ from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.operating_point import choose_thresholds
 from fedbb.inference.prediction import Samples, predict
 from fedbb.records import Task
-from fedbb.runs.final_scores import read_scores
+from fedbb.report.score_tables import site_table
+from fedbb.runs.final_scores import ModelScores, read_scores
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from helpers.small_run import finish, small_recipe
@@ -192,6 +193,30 @@ def test_sites_are_scored_on_what_they_keep_of_their_own_data(task):
     trained = sum(client["steps"] for client in result.history[0].clients)
     assert trained == 6  # 15 samples each in batches of 8
     assert all(0 <= site.macro["accuracy"] <= 1 for site in sites)
+
+
+def test_sites_are_scored_at_the_operating_point_too(tmp_path):
+    options = {"own_test": 0.25, "validation": 0.3, "threshold": 0.9, "logit_adjustment": True}
+    result = toy(Task.MULTILABEL, **options, out=tmp_path / "run")
+    scores = result.scores
+    point = scores.operating_point
+    assert [site.client for site in point.sites] == [0, 1, 2]
+    assert scores.decided_sites == point.sites
+    for plain, decided in zip(scores.sites, point.sites, strict=True):
+        assert plain.samples == decided.samples
+        assert plain.macro["auroc"] == pytest.approx(decided.macro["auroc"], nan_ok=True)
+    assert [site.macro["f1"] for site in scores.sites] != [site.macro["f1"] for site in point.sites]
+    kept = read_scores(RunFolder(tmp_path / "run"))["final"]
+    assert kept.to_json() == scores.to_json()
+    assert site_table(kept).caption.endswith("on its own test data, at the operating point")
+
+
+def test_scores_of_older_versions_are_read(tmp_path):
+    scores = toy(Task.MULTILABEL, validation=0.3, threshold="f1").scores
+    plain = scores.to_json()
+    for new in ("classes", "sites"):
+        del plain["operating_point"][new]
+    assert ModelScores.from_json(plain).to_json() == scores.to_json()
 
 
 @pytest.mark.parametrize("cut", ["final", "test", "macro"])

@@ -14,11 +14,14 @@ from fedbb.methods import fedavg
 from fedbb.models.base import run_network
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import prepare
+from fedbb.runs.final_scores import read_scores
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import read_run_recipe
 from fedbb.runs.personal import personalize
-from fedbb.runs.runtime import local_config_of, network_of
+from fedbb.runs.python_recipe import divide_data
+from fedbb.runs.runtime import local_config_of, make_network, network_of
 from fedbb.state import restore
-from fedbb.training.config import TrainJob
+from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
 from helpers.commands import fedbb
 from helpers.small_run import finish, small_recipe
@@ -177,12 +180,80 @@ def test_the_command_takes_a_network_of_the_users_own(own, monkeypatch):
     assert json.loads(answer.out)["clients"] == expected
 
 
-def test_a_run_from_python_is_refused_by_its_own_message(tmp_path):
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory):
+    """Return the parts of a run from Python, with a network of the script's own, and its folder."""
+    path = tmp_path_factory.mktemp("scripted") / "run"
     data = toy_dataset()
-    clients = partition.iid(data, clients=2)
-    simulate(data, clients, model="linear", rounds=1, out=tmp_path / "run")
-    with pytest.raises(RunError, match="was made from Python"):
-        personalize(tmp_path / "run")
+    parts = data, partition.iid(data, clients=2), own_network
+    simulate(
+        *parts[:2],
+        model=own_network,
+        method="moon+fedbb",
+        local=LocalConfig(batch_size=8, lr=0.05),
+        rounds=2,
+        validation=0.1,
+        own_test=0.3,
+        out=path,
+    )
+    return parts, path
+
+
+def own_network():
+    hidden = (torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Dropout(0.2))
+    return torch.nn.Sequential(*hidden, torch.nn.Linear(8, 3))
+
+
+def test_a_run_from_python_is_personalized_on_the_clients_own_tests(scripted):
+    parts, path = scripted
+    served = personalize(path, *parts, alone=True, ceiling=path)
+    sites = {site.client: site for site in read_scores(RunFolder(path))["final"].sites}
+    for row in served:
+        assert row.tested == sites[row.client].samples
+        assert row.shared == row.ceiling == sites[row.client].macro["accuracy"]
+    # One plain epoch by hand from the final model.
+    recipe = read_run_recipe(RunFolder(path))
+    federation = divide_data(*parts[:2], recipe.data, recipe.seed)
+    final = load_checkpoint(path / "final.safetensors").state
+    model = make_network(own_network, fedavg(), federation.dataset, recipe.local, seed=0)
+    job = TrainJob(1, 3, 0, final)
+    update, _ = train_client(model, federation.clients[1], job, fedavg(), local_config_of(recipe))
+    own = federation.own_test.examples.take(np.flatnonzero(federation.own_test.owners == 1))
+    scores = Scorer(model, federation.dataset, {"own": own})(update.state)["own"]
+    assert served[1].adapted == scores.macro["accuracy"]
+
+
+def test_a_run_from_python_needs_its_parts_and_no_others(scripted, finished):
+    parts, path = scripted
+    data, clients, model = parts
+    with pytest.raises(RunError, match=r"was made from Python.*fedbb\.personalize\(path, data"):
+        personalize(path)
+    with pytest.raises(RunError, match="not the partition of the run"):
+        personalize(path, data, partition.iid(data, clients=2, seed=5), model)
+    with pytest.raises(RunError, match="not the network, or its first weights, of the run"):
+        personalize(path, data, clients, "linear")
+    with pytest.raises(RunError, match="is a run of a recipe"):
+        personalize(finished[1] / "run", data)
+
+
+@pytest.mark.parametrize("engine", ["inline", "pool"])
+def test_own_tests_of_clients_take_the_place_of_the_label_mix(finished, tmp_path, engine):
+    recipe = skewed(tmp_path, engine=engine, rounds={"number": 1})
+    data = recipe.data.model_copy(update={"own_test": 0.3})
+    workers = 2 if engine == "pool" else None
+    finish(recipe.model_copy(update={"data": data}), tmp_path / "run", workers=workers)
+    sites = {s.client: s for s in read_scores(RunFolder(tmp_path / "run"))["final"].sites}
+    for row in personalize(tmp_path / "run", workers=workers):
+        known = row.client in sites
+        assert row.tested == (sites[row.client].samples if known else 0)
+        assert row.shared == sites[row.client].macro["accuracy"] if known else np.isnan(row.shared)
+    with pytest.raises(RunError, match="has another network"):
+        personalize(tmp_path / "run", ceiling=other_network(tmp_path), workers=workers)
+
+
+def other_network(folder):
+    finish(skewed(folder, model={"name": "linear"}, rounds={"number": 1}), folder / "other")
+    return folder / "other"
 
 
 def test_fed_rod_scores_shared_and_personal_predictions(tmp_path):

@@ -24,6 +24,7 @@ GROUPS = {
     "fedbb.methods.server": "Server optimizers, control variates, dynamic regularization",
     "fedbb.methods.balancing": "FedBB, its parts, and losses for imbalanced classes",
     "fedbb.methods.imbalance": "Further methods against class imbalance",
+    "fedbb.methods.noisy_labels": "Losses for wrong labels and for uncertainty",
 }
 """The titles of the groups, by the module of a method's builder."""
 

@@ -42,8 +42,9 @@ def personalize(
 ) -> None:
     """Tell how a run's final model serves each client, and how a client's own training changes it.
 
-    Accuracies are on test data mixed as the client's own training data is. Clients train by the
-    plain loss at the run's rate, whatever its method was. Nothing is written to the run's folder.
+    Accuracies are on the client's own test data if it keeps some (data.own_test), else on test
+    data mixed as the client's own training data is. Clients train by the plain loss at the run's
+    rate, whatever its method was. Nothing is written to the run's folder.
     """
     with progress_bar("clients trained", hidden=quiet or as_json) as progress:
         served = serve(
@@ -81,4 +82,6 @@ def _table(served: Sequence[ClientAccuracies], epochs: int) -> Table:
     for name, figures in (("mean", means), ("worst", worst)):
         rows.append([Cell(text, strong=True) for text in (name, "", "", *figures)])
     head = ("client", "images", "classes", *(titles[name] for name in asked))
-    return make_table(head, rows, "Accuracy on data mixed as a client's own, %", words=0)
+    own = served[0].tested is not None
+    where = "each client's own test data" if own else "data mixed as a client's own"
+    return make_table(head, rows, f"Accuracy on {where}, %", words=0)

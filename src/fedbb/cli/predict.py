@@ -24,8 +24,8 @@ def predict(
     data: Annotated[
         str,
         typer.Argument(
-            help="An .npz file, a CSV file that names images, a folder of images, an image, or the "
-            "name of a data set."
+            help="An .npz file, a CSV file that names images, a folder of images, an image, a "
+            "table with the columns of the training data, or the name of a data set."
         ),
     ],
     out: Annotated[
@@ -36,10 +36,16 @@ def predict(
         str, typer.Option(help="Column of a CSV file that names the images.")
     ] = "image",
     class_column: Annotated[
-        str | None, typer.Option(help="Column of a CSV file that holds the class.")
+        str | None, typer.Option(help="Column of a CSV file or a table that holds the class.")
     ] = None,
     resize: Annotated[
         bool, typer.Option("--resize", help="Scale images to the size that the model takes.")
+    ] = False,
+    allow_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unknown", help="Encode categories that no training row had as zeros."
+        ),
     ] = False,
     allow_code: AllowCode = False,
     as_json: Json = False,
@@ -53,7 +59,7 @@ def predict(
     if out is not None and not out.parent.is_dir():
         raise RunError(f"{out} cannot be written: {out.parent} is no folder")
     model = load_model(run, best=best, allow_code=allow_code)
-    options = ReadOptions(image_column, class_column, resize)
+    options = ReadOptions(image_column, class_column, resize, allow_unknown)
     found = predict_samples(model, read_samples(data, model.info, options))
     if out is not None:
         with out.open("w", encoding="utf-8", newline="") as file:

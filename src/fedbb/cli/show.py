@@ -108,12 +108,13 @@ def _details(run: RunResult, scores: bool, sites: bool) -> list[Table]:
     """Return the tables that were asked for; RunError if the run has none of them."""
     found = run.scores.get("final")
     tables: list[Table | None] = []
-    if scores and found is not None and found.decided is not None:
-        report = found.decided
-        tables += [means_table(found), class_table(report, intervals=False)]
-        tables += [confusion_table(report), decision_table(found)]
+    if scores and found is not None:
+        tables.append(means_table(found))
+        if (report := found.decided) is not None:
+            tables += [class_table(report, intervals=False), confusion_table(report)]
+        tables.append(decision_table(found))
     if sites and found is not None:
-        tables += [site_spread_table(found), site_table(found.sites)]
+        tables += [site_spread_table(found), site_table(found)]
     shown = [table for table in tables if table is not None]
     if not shown and sites:
         raise RunError(f"{run.path} has no scores of sites: set data.own_test in its recipe")

@@ -39,6 +39,11 @@ class CsvTable:
     header: tuple[str, ...]
     rows: Rows
 
+    @property
+    def title(self) -> str:
+        """The file, for messages."""
+        return str(self.path)
+
     def column(self, name: str) -> list[str]:
         """Return the values of a column, without blanks around them."""
         if name not in self.header:

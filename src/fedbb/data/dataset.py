@@ -12,6 +12,7 @@ import numpy as np
 
 from fedbb.data.examples import Examples as Examples
 from fedbb.data.examples import check_examples
+from fedbb.data.label_noise import NoiseKind, noisy_labels
 from fedbb.data.longtail import long_tail
 from fedbb.data.mapped import Inputs, stay_on_disk, take_rows
 from fedbb.data.rows import (
@@ -26,6 +27,7 @@ from fedbb.data.rows import (
 from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share
 from fedbb.data.statistics import ChannelSums, channel_sums, federated_statistics
+from fedbb.data.tabular import TableFormat
 from fedbb.data.transforms import PADDINGS, Augmentation, channel_statistics
 from fedbb.errors import DataError
 from fedbb.records import IntArray, Task
@@ -53,6 +55,7 @@ class Dataset:
         validation: validation examples, if the data set has a part of its own for them.
         features: names of the entries of an input that is a vector; empty if they have none.
         scaled: which of these entries `normalized` changes; empty for all of them.
+        table: how the rows of a raw table become inputs, for a data set of named columns.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Dataset:
     validation: Examples | None = None
     features: tuple[str, ...] = ()
     scaled: tuple[bool, ...] = ()
+    table: TableFormat | None = None
 
     def __repr__(self) -> str:
         shape = "×".join(str(size) for size in self.input_shape)
@@ -405,6 +409,25 @@ class Dataset:
         """
         rng = stream(seed, "long tail")
         return replace(self, train=long_tail(self.train, len(self.classes), fraction, rng))
+
+    def with_label_noise(
+        self, rate: float, kind: NoiseKind = "symmetric", seed: int = 0
+    ) -> Dataset:
+        """Return the data set with some wrong training labels; test labels stay as they are.
+
+        A recipe's `data.label_noise` draws the same way, after the partition.
+
+        Args:
+            rate: the probability that a label is wrong, from 0 to below 1.
+            kind: wrong labels are any other class ("symmetric") or the next one ("pair").
+            seed: of the draw.
+
+        Raises:
+            DataError: a value out of range, or multi-label data.
+        """
+        rng = stream(seed, "label noise")
+        labels = noisy_labels(self.train.labels, len(self.classes), rate, kind, rng)
+        return replace(self, train=replace(self.train, labels=labels))
 
     def normalized(self, clients: Iterable[IntArray] | None = None) -> Dataset:
         """Return the data set with mean and standard deviation of its training inputs.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from fedbb._util.constraints import STRICT_TABLE
 from fedbb._util.names import nearest
 from fedbb.data.label_policy import CERTAIN
 from fedbb.errors import DataError
@@ -98,6 +99,8 @@ class FeatureColumns:
         indicator: whether a further feature tells which numbers were missing.
     """
 
+    __pydantic_config__: ClassVar = STRICT_TABLE
+
     numeric: tuple[str, ...]
     categorical: tuple[str, ...]
     missing: Missing
@@ -140,7 +143,7 @@ def choose_columns(
 
 @dataclass(frozen=True)
 class Encoder:
-    """From columns to vectors; `fit_encoder` makes one of training rows.
+    """From columns to vectors; `fit_encoder` makes one of training rows, model files hold it.
 
     Attributes:
         columns: the features.
@@ -149,15 +152,32 @@ class Encoder:
         flagged: columns with a feature that tells where a number was missing.
     """
 
+    __pydantic_config__: ClassVar = STRICT_TABLE
+
     columns: FeatureColumns
     fill: Mapping[str, float]
     categories: Mapping[str, tuple[str, ...]]
     flagged: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        numeric, categorical = self.columns.numeric, self.columns.categorical
+        if len({*self.wanted}) < len(self.wanted):
+            raise ValueError("a column is named twice")
+        if {*self.fill} != {*numeric} or not {*self.flagged} <= {*numeric}:
+            raise ValueError("fill has one number for each numeric column; flagged are some")
+        if {*self.categories} != {*categorical}:
+            raise ValueError("categories has one list for each categorical column")
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Columns that a table must have."""
+        return (*self.columns.numeric, *self.columns.categorical)
+
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the entries of a vector."""
-        marks = [f"{name}={value}" for name, held in self.categories.items() for value in held]
+        held = ((name, self.categories[name]) for name in self.columns.categorical)
+        marks = [f"{name}={value}" for name, known in held for value in known]
         return (*self.columns.numeric, *(f"{name} missing" for name in self.flagged), *marks)
 
     @property
@@ -167,7 +187,11 @@ class Encoder:
         return (True,) * numbers + (False,) * (len(self.features) - numbers)
 
     def encode(self, table: ColumnTable) -> npt.NDArray[np.float32]:
-        """Return the vectors of all rows, (N, features)."""
+        """Return the vectors of all rows, (N, features); DataError names what the table lacks."""
+        lacking = [name for name in self.wanted if name not in table.columns]
+        if lacking:
+            hint = nearest(lacking[0], table.columns) if len(lacking) == 1 else ""
+            raise DataError(f"{table.title}: no column {', '.join(map(repr, lacking))}" + hint)
         parts: list[npt.NDArray[Any]] = []
         absent: dict[str, npt.NDArray[np.bool_]] = {}
         for name in self.columns.numeric:
@@ -177,21 +201,60 @@ class Encoder:
                 raise _missing(table, name, int(np.argmax(absent[name])))
             parts.append(np.where(absent[name], self.fill[name], numbers)[:, None])
         parts += [absent[name][:, None] for name in self.flagged]
-        for name, known in self.categories.items():
+        for name in self.columns.categorical:
             texts = _categories(table, name, self.columns.missing)
-            parts.append(texts[:, None] == np.array(known, dtype=np.str_))
+            parts.append(texts[:, None] == np.array(self.categories[name], dtype=np.str_))
         with np.errstate(over="ignore"):
             return np.hstack(parts).astype(np.float32)
 
-    def unknown(self, table: ColumnTable) -> dict[str, int]:
-        """Return how many rows have a category that no training row has, by column."""
+    def unknown(self, table: ColumnTable) -> dict[str, IntArray]:
+        """Return the rows with a category that no training row has, by column."""
         found = {}
-        for name, known in self.categories.items():
+        for name in self.columns.categorical:
             texts = _categories(table, name, self.columns.missing)
-            number = int((~np.isin(texts, (*known, ""))).sum())
-            if number:
-                found[name] = number
+            rows = np.flatnonzero(~np.isin(texts, (*self.categories[name], "")))
+            if len(rows):
+                found[name] = rows
         return found
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """What the rows of a table must have to become inputs of a trained model.
+
+    Attributes:
+        encoder: how columns become inputs.
+        class_column: column of class names, if the classes are not columns themselves.
+        id_column: column that names each row, if there was one.
+    """
+
+    __pydantic_config__: ClassVar = STRICT_TABLE
+
+    encoder: Encoder
+    class_column: str | None = None
+    id_column: str | None = None
+
+    def encode(self, table: ColumnTable, *, allow_unknown: bool = False) -> npt.NDArray[np.float32]:
+        """Return the inputs of all rows, (N, features).
+
+        Args:
+            table: the rows; columns that are no features are not read.
+            allow_unknown: whether a category that no training row had is encoded as zeros.
+
+        Raises:
+            DataError: a column is missing, or a value cannot be encoded; the message names its row.
+        """
+        inputs = self.encoder.encode(table)
+        for name, rows in self.encoder.unknown(table).items():
+            if allow_unknown:
+                break
+            row, known = int(rows[0]), self.encoder.categories[name]
+            shown = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
+            raise DataError(
+                f"{table.place(row, name)}: no training row had {table.column(name)[row]!r}; known "
+                f"are {shown}; --allow-unknown (allow_unknown=True) encodes others as zeros"
+            )
+        return inputs
 
 
 def fit_encoder(train: ColumnTable, columns: FeatureColumns) -> Encoder:
@@ -244,7 +307,8 @@ def _categories(table: ColumnTable, name: str, missing: Missing) -> npt.NDArray[
 
 def _missing(table: ColumnTable, name: str, row: int) -> DataError:
     return DataError(
-        f"{table.place(row, name)}: the value is missing; set missing to mean, median or zero"
+        f"{table.place(row, name)}: the value is missing; set missing to mean, median or zero "
+        "where the training data is read"
     )
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedbb.losses.logit_adjusted import log_margins
-from fedbb.records import FloatArray, LabelCounts, Task
+from fedbb.records import FloatArray, IntArray, LabelCounts, Task
 
 ThresholdRule = Literal["youden", "f1"] | float
 """How a threshold is chosen: by name, or a number for the sensitivity that it must reach."""
 
 HALF = 0.5
+
+ODDS: FloatArray = np.linspace(-16.0, 16.0, 1601)
+"""Log-odds between which cases are counted: probabilities from 1e-7 to 1 − 1e-7."""
+
+_NEVER = 1e4
+"""Added to a logit, or subtracted from it, where a threshold is passed by all or by none."""
 
 
 def choose_thresholds(
@@ -64,14 +71,116 @@ def _choose(truth: npt.NDArray[np.bool_], chance: FloatArray, rule: ThresholdRul
     values = -values  # falling; with the first k of them as positive:
     hits = np.concatenate([[0], np.cumsum(np.bincount(place, truth, len(values)))])
     called = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=len(values)))])
+    return _between(values, _best(hits, called, rule))
+
+
+def _best(hits: npt.NDArray[Any], called: npt.NDArray[Any], rule: ThresholdRule) -> int:
+    """Return which of several falling thresholds is best, the first of equally good ones.
+
+    Args:
+        hits: positive cases above each threshold; all of them above the last.
+        called: cases above each threshold; all of them above the last.
+        rule: as in `choose_thresholds`.
+    """
+    positives, negatives = hits[-1], called[-1] - hits[-1]
     if rule == "youden":
-        best = int(np.argmax(hits / positives - (called - hits) / negatives))
-    elif rule == "f1":
-        best = int(np.argmax(2 * hits / (positives + called)))
-    else:
-        # Nine of ten are a sensitivity of 0.9, however 0.9 is rounded.
-        best = int(np.argmax(hits >= math.ceil(rule * positives - 1e-9)))
-    return _between(values, best)
+        return int(np.argmax(hits / positives - (called - hits) / negatives))
+    if rule == "f1":
+        return int(np.argmax(2 * hits / (positives + called)))
+    # Nine of ten are a sensitivity of 0.9, however 0.9 is rounded.
+    return int(np.argmax(hits >= math.ceil(rule * positives - 1e-9)))
+
+
+def count_by_odds(logits: FloatArray, labels: npt.NDArray[Any], task: Task) -> IntArray:
+    """Return the cases of each class by their log-odds, from which thresholds can be chosen.
+
+    Counts of several sites can be added: thresholds of all validation data follow from the sum.
+
+    Args:
+        logits: (N, C); two classes if they exclude each other.
+        labels: class numbers (N,), or labels (N, C) of 0, 1 and NaN.
+        task: multi-class or multi-label.
+
+    Returns:
+        Negative and positive cases (2, C, len(ODDS) + 1); of two classes only the second counts.
+        Entry i is of log-odds above ODDS[i − 1] and up to ODDS[i].
+    """
+    if task is Task.MULTICLASS:
+        logits, labels = logits[:, 1:] - logits[:, :1], (labels == 1)[:, None].astype(np.float64)
+    places = np.searchsorted(ODDS, logits)
+    held = [
+        [np.bincount(place[label == kind], minlength=len(ODDS) + 1) for place, label in columns]
+        for kind in (0, 1)
+        for columns in [list(zip(places.T, labels.T, strict=True))]
+    ]
+    return np.array(held, dtype=np.int64)
+
+
+def thresholds_of_counts(counts: IntArray, task: Task, rule: ThresholdRule) -> FloatArray:
+    """Return the thresholds (C,) that `choose_thresholds` finds, as far as the counts tell.
+
+    Args:
+        counts: What `count_by_odds` returned, or a sum of it over sites.
+        task: multi-class or multi-label.
+        rule: as in `choose_thresholds`.
+    """
+    chosen = []
+    for negative, positive in zip(*counts[:, :, ::-1], strict=True):
+        hits = np.concatenate([[0], np.cumsum(positive)])
+        called = hits + np.concatenate([[0], np.cumsum(negative)])
+        if not 0 < hits[-1] < called[-1]:
+            chosen.append(HALF)
+            continue
+        same = np.flatnonzero(called == called[_best(hits, called, rule)])
+        chosen.append(_between_counts(same, len(hits) - 1))
+    return np.array([1 - chosen[0], *chosen] if task is Task.MULTICLASS else chosen)
+
+
+def _between_counts(same: IntArray, entries: int) -> float:
+    """Return a threshold above which are the cases of as many last entries as `same` says.
+
+    Args:
+        same: rising numbers of entries that all hold the same cases.
+        entries: number of all entries.
+    """
+    if same[0] == 0:  # no case is above it: as close to the highest one as the counts tell
+        return _lower_end(entries - int(same[-1]))
+    if same[-1] == entries:
+        return _lower_end(entries - int(same[0])) / 2
+    return _lower_end(entries - int(same[len(same) // 2]))
+
+
+def _lower_end(place: int) -> float:
+    """Return the probability that all cases of an entry are above."""
+    if place == 0:
+        return float(np.nextafter(0.0, -1.0))
+    return 1.0 if place > len(ODDS) else float(1 / (1 + np.exp(-ODDS[place - 1])))
+
+
+def decision_shift(
+    task: Task, thresholds: Sequence[float] | None, adjustment: Sequence[float] | None, classes: int
+) -> FloatArray:
+    """Return what to add to logits, (C,), so that plain decisions are those of an operating point.
+
+    Plain decisions are the largest of two classes, or a positive logit of a label. The order of
+    cases stays what the adjusted logits make it.
+
+    Args:
+        task: multi-class or multi-label.
+        thresholds: probability above which each class is predicted; None for one half.
+        adjustment: what `logit_shift` returned; None for nothing.
+        classes: number of classes.
+    """
+    shift = np.zeros(classes) if adjustment is None else np.array(adjustment, dtype=np.float64)
+    if thresholds is None:
+        return shift
+    limits = np.array(thresholds, dtype=np.float64)
+    inside = np.clip(limits, 1e-300, 1 - 1e-16)
+    odds = np.log(inside) - np.log1p(-inside)
+    odds = np.where(limits <= 0, -_NEVER, np.where(limits >= 1, _NEVER, odds))
+    if task is Task.MULTICLASS:  # the threshold of the second class decides
+        odds[0] = 0.0
+    return np.asarray(shift - odds)
 
 
 def _between(values: FloatArray, number: int) -> float:

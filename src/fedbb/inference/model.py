@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbb._util.files import parse_json
+from fedbb.data.sets.features import read_table, table_of_frame
 from fedbb.data.transforms import as_pixels, zero_batch
 from fedbb.errors import DataError, RunError
 from fedbb.evaluation.metrics import one_hot
@@ -81,11 +82,29 @@ class InferenceModel(nn.Module):
         logits = self.logits(inputs)
         return logits.softmax(dim=1) if self.task is Task.MULTICLASS else logits.sigmoid()
 
-    def predict(self, inputs: npt.ArrayLike, *, batch_size: int = BATCH) -> FloatArray:
-        """Return the probabilities (N, C) of an array of raw inputs.
+    def encode(self, rows: Any, *, allow_unknown: bool = False) -> npt.NDArray[np.float32]:
+        """Return the inputs (N, features) of rows of a raw table, as in training.
 
         Args:
-            inputs: The inputs (N, …).
+            rows: A frame of pandas or Polars, a mapping of columns, or a CSV, parquet or .npz file,
+                with the columns of the training data in any order.
+            allow_unknown: Whether a category that no training row had is encoded as zeros.
+
+        Raises:
+            DataError: The model was not trained on a table, a column is missing, or a value cannot
+                be encoded; the message names its row.
+        """
+        if self.info.table is None:
+            raise DataError("the model was not trained on a table of named columns; give an array")
+        is_file = isinstance(rows, str | Path)
+        table = read_table(Path(rows)) if is_file else table_of_frame(rows, "the table")
+        return self.info.table.encode(table, allow_unknown=allow_unknown)
+
+    def predict(self, inputs: Any, *, batch_size: int = BATCH) -> FloatArray:
+        """Return the probabilities (N, C) of raw inputs.
+
+        Args:
+            inputs: An array (N, …), or for a model of a table a frame or a mapping of columns.
             batch_size: Inputs per forward pass.
 
         Raises:
@@ -112,9 +131,13 @@ class InferenceModel(nn.Module):
         return one_hot(probabilities.argmax(axis=1), len(self.classes))
 
     @torch.inference_mode()
-    def predict_logits(self, inputs: npt.ArrayLike, *, batch_size: int = BATCH) -> FloatArray:
-        """Return the logits (N, C) of an array of raw inputs in float64; see `predict`."""
-        array = check_inputs(np.asarray(inputs), self.info)
+    def predict_logits(self, inputs: Any, *, batch_size: int = BATCH) -> FloatArray:
+        """Return the logits (N, C) of raw inputs in float64; see `predict`."""
+        has_columns = isinstance(inputs, Mapping) or (
+            self.info.table is not None and hasattr(inputs, "columns")
+        )
+        array = self.encode(inputs) if has_columns else np.asarray(inputs)
+        array = check_inputs(array, self.info)
         self.eval()
         try:
             parts = [

@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from fedbb._util.names import nearest
 from fedbb._util.table import make_table, to_csv
-from fedbb.data.array_files import read_npz
+from fedbb.data.array_files import find_arrays, read_npz
 from fedbb.data.csv_table import CsvTable, read_class_column, read_csv, read_label_columns
 from fedbb.data.images.archive import Folder
 from fedbb.data.images.decode import IMAGE_FORMATS, ImageFormat, ImageSource, Request, decode_all
 from fedbb.data.registry import dataset_names, load_dataset
+from fedbb.data.sets.features import read_table
+from fedbb.data.tabular import ColumnTable, TableFormat
 from fedbb.data.transforms import as_images
 from fedbb.errors import DataError
 from fedbb.evaluation.metrics import Scores, score_logits
@@ -36,13 +38,16 @@ class ReadOptions:
 
     Args:
         image_column: Column of a CSV file that names the image files.
-        class_column: Column of a CSV file with the class; "label" or "class" if None and present.
+        class_column: Column of a table with the class; if None, that of the training data, "label"
+            or "class", if present.
         resize: Whether images of another size are scaled to that of the model.
+        allow_unknown: Whether a category that no training row had is encoded as zeros.
     """
 
     image_column: str = "image"
     class_column: str | None = None
     resize: bool = False
+    allow_unknown: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +96,8 @@ def read_samples(
     Args:
         source: An .npz file (`images` or `inputs`, and `labels` if known), a CSV file that names
             image files, a folder of images (sub-folders that are named by classes are labels), an
-            image file, or the name of a data set, whose test part is taken.
+            image file, or the name of a data set, whose test part is taken. For a model of a
+            table, a CSV, parquet or .npz file with the columns of the training data.
         info: The model, which decides size, channels and classes.
         options: How files are read.
 
@@ -101,6 +107,8 @@ def read_samples(
     options, path = options or ReadOptions(), Path(source)
     if path.is_dir():
         samples = _from_folder(path, info, options)
+    elif info.table is not None and _is_table(path):
+        samples = _from_table(path, info.table, info, options)
     elif path.suffix == ".npz" and path.exists():
         samples = _from_npz(path, info)
     elif path.name.endswith((".csv", ".csv.gz")) and path.exists():
@@ -110,8 +118,9 @@ def read_samples(
     elif str(source) in dataset_names():
         samples = _from_catalogue(str(source), info)
     else:
+        tables = ".npz, .csv" if info.table is None else ".npz, .csv, .parquet"
         raise DataError(
-            f"{source} is no folder, .npz, .csv or image file, and no data set"
+            f"{source} is no folder, {tables} or image file, and no data set"
             + nearest(str(source), dataset_names())
         )
     return replace(samples, inputs=check_inputs(samples.inputs, info))
@@ -244,14 +253,38 @@ def class_numbers(
 
 
 def _from_csv(path: Path, info: ModelInfo, options: ReadOptions) -> Samples:
+    if len(info.input_shape) == 1:
+        raise DataError(
+            f"{path}: the model takes vectors and does not describe columns that become one; "
+            "give an .npz file with the array inputs"
+        )
     table = read_csv(path)
     names = tuple(table.column(options.image_column))
     inputs = _decode(path.parent, names, info, options)
     return Samples(names, inputs, _labels_of_table(table, info, options))
 
 
+def _is_table(path: Path) -> bool:
+    """Return whether a file holds raw columns; an .npz file may hold encoded inputs instead."""
+    if not path.exists():
+        return False
+    if path.suffix == ".npz":
+        return "features" in find_arrays(path)
+    return path.name.endswith((".csv", ".csv.gz", ".parquet"))
+
+
+def _from_table(path: Path, form: TableFormat, info: ModelInfo, options: ReadOptions) -> Samples:
+    table = read_table(path)
+    inputs = form.encode(table, allow_unknown=options.allow_unknown)
+    has_names = form.id_column is not None and form.id_column in table.header
+    names = table.column(str(form.id_column)) if has_names else map(str, range(len(table)))
+    if options.class_column is None and form.class_column in table.header:
+        options = replace(options, class_column=form.class_column)
+    return Samples(tuple(names), inputs, _labels_of_table(table, info, options))
+
+
 def _labels_of_table(
-    table: CsvTable, info: ModelInfo, options: ReadOptions
+    table: CsvTable | ColumnTable, info: ModelInfo, options: ReadOptions
 ) -> npt.NDArray[Any] | None:
     if Task(info.task) is Task.MULTILABEL:
         held = [name for name in info.classes if name in table.header]
@@ -259,11 +292,13 @@ def _labels_of_table(
             return None
         missing = [name for name in info.classes if name not in table.header]
         if missing:
-            raise DataError(f"{table.path}: no column for the labels {_some(tuple(missing))}")
+            raise DataError(f"{table.title}: no column for the labels {_some(tuple(missing))}")
         return read_label_columns(table, info.classes, "ignore", "ignore")
     column = options.class_column
     if column is None:
-        column = next((name for name in CLASS_COLUMNS if name in table.header), None)
+        read = () if info.table is None else info.table.encoder.wanted
+        usual = (name for name in CLASS_COLUMNS if name in table.header and name not in read)
+        column = next(usual, None)
     return None if column is None else read_class_column(table, column, info.classes)[1]
 
 

@@ -7,6 +7,7 @@ The modules (`PNBLoss`, …) take the place of torch's losses in any training lo
 from fedbb.losses.base import Loss
 from fedbb.losses.class_balanced import CBLoss, ClassBalanced
 from fedbb.losses.cross_entropy import CrossEntropy, ScaledCrossEntropy
+from fedbb.losses.evidential import Evidential, EvidentialLoss, opinion
 from fedbb.losses.fedbb_plus import FedBBPlusLoss
 from fedbb.losses.focal import Focal, FocalLoss
 from fedbb.losses.importance import ImportanceWeighted
@@ -14,6 +15,7 @@ from fedbb.losses.logit_adjusted import LogitAdjusted, LogitAdjustedLoss
 from fedbb.losses.logit_calibrated import Calibrated, Calibration, FedLCLoss, LogitCalibrated
 from fedbb.losses.pnb import PNB, PNBLoss
 from fedbb.losses.restricted_softmax import RestrictedSoftmax
+from fedbb.losses.symmetric import Symmetric, SymmetricLoss
 from fedbb.losses.weights import class_weights
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "Calibration",
     "ClassBalanced",
     "CrossEntropy",
+    "Evidential",
+    "EvidentialLoss",
     "FedBBPlusLoss",
     "FedLCLoss",
     "Focal",
@@ -35,5 +39,8 @@ __all__ = [
     "PNBLoss",
     "RestrictedSoftmax",
     "ScaledCrossEntropy",
+    "Symmetric",
+    "SymmetricLoss",
     "class_weights",
+    "opinion",
 ]

@@ -32,6 +32,7 @@ from fedbb.methods.imbalance import (
     fedrs,
     fedvc,
 )
+from fedbb.methods.noisy_labels import evidential, symmetric
 from fedbb.methods.record import Method, harmonize
 from fedbb.methods.record import with_robust_merge as with_robust_merge
 from fedbb.methods.registry import BALANCING as BALANCING
@@ -69,6 +70,7 @@ __all__ = [
     "climb",
     "clip2fl",
     "creff",
+    "evidential",
     "fed_rod",
     "fedadagrad",
     "fedadam",
@@ -98,4 +100,5 @@ __all__ = [
     "pnb",
     "ridge_head",
     "scaffold",
+    "symmetric",
 ]

@@ -35,6 +35,7 @@ from fedbb.methods.imbalance import (
     fedrs,
     fedvc,
 )
+from fedbb.methods.noisy_labels import evidential, symmetric
 from fedbb.methods.record import Method, harmonize
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, feddyn, fedyogi, scaffold
 
@@ -72,6 +73,8 @@ BALANCING: dict[str, Callable[..., Method]] = {
     "bsm": bsm,
     "fedrs": fedrs,
     "fedir": fedir,
+    "symmetric": symmetric,
+    "evidential": evidential,
 }
 
 METHODS: dict[str, Callable[..., Method]] = {**BASES, **BALANCING}

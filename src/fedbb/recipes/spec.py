@@ -66,7 +66,7 @@ TABLE = GetPydanticSchema(_read_table)
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "data": ("normalize", "crop", "flip", "padding", "own_test"),
+    "data": ("normalize", "crop", "flip", "padding", "own_test", "label_noise", "label_noise_kind"),
     "data.partition": ("classes_per_client", "shards_per_client", "options"),
     "model": ("options", "weights", "freeze", "classifier"),
     "method": ("loss",),
@@ -111,6 +111,8 @@ class DataSpec(Section):
         flip: Whether training images are mirrored at random; likewise.
         padding: What the padding holds: "zeros" or "reflect"; likewise.
         own_test: Fraction of each client's data that it keeps to test the shared model on.
+        label_noise: Probability that a training label is made wrong on purpose.
+        label_noise_kind: Wrong labels are any other class ("symmetric") or the next one ("pair").
         partition: How the training data is divided among clients.
     """
 
@@ -126,6 +128,8 @@ class DataSpec(Section):
     flip: bool | None = None
     padding: Literal["zeros", "reflect"] | None = None
     own_test: Annotated[float, Ge(0), Lt(1)] = 0.0
+    label_noise: Annotated[float, Ge(0), Lt(1)] = 0.0
+    label_noise_kind: Literal["symmetric", "pair"] = "symmetric"
     partition: Annotated[Rule, TABLE] = Rule()
 
 

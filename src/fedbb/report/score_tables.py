@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from fedbb._util.table import UNDEFINED, Cell, Entry, Table, make_table, number_cell
 from fedbb._util.text import counted
 from fedbb.evaluation.score_report import ScoreInterval, ScoreReport
-from fedbb.evaluation.sites import SiteScores, SiteSpread
+from fedbb.evaluation.sites import SiteSpread
 from fedbb.report.text import metric_title
 from fedbb.runs.final_scores import ModelScores
 
@@ -135,13 +134,14 @@ def decision_table(scores: ModelScores) -> Table | None:
     given = {title: values for title, values in columns.items() if values is not None}
     rows = [
         (name, *(f"{values[place]:.3f}" for values in given.values()))
-        for place, name in enumerate(point.scores.classes)
+        for place, name in enumerate(point.classes)
     ]
     return make_table(("class", *given), rows, "Operating point of the model")
 
 
-def site_table(sites: Sequence[SiteScores]) -> Table | None:
-    """Return the scores of the shared model at each site; None without any."""
+def site_table(scores: ModelScores) -> Table | None:
+    """Return the scores of the shared model at each site, as it decides; None without any."""
+    sites = scores.decided_sites
     if not sites:
         return None
     rows: list[tuple[Entry, ...]] = [
@@ -154,7 +154,12 @@ def site_table(sites: Sequence[SiteScores]) -> Table | None:
         for site in sites
     ]
     head = ("client", "test samples", "classes", *(SHORT_TITLES[name] for name in sites[0].macro))
-    return make_table(head, rows, "Scores at each site, on its own test data", words=0)
+    caption = "Scores at each site, on its own test data" + _where_decided(scores)
+    return make_table(head, rows, caption, words=0)
+
+
+def _where_decided(scores: ModelScores) -> str:
+    return "" if scores.decided_sites is scores.sites else ", at the operating point"
 
 
 def site_spread_table(scores: ModelScores) -> Table | None:
@@ -170,7 +175,7 @@ def site_spread_table(scores: ModelScores) -> Table | None:
         for spread in scores.site_spreads
     ]
     head = ("score", "mean", "SD", "worst site", "its client", "worst tenth", "sites")
-    caption = "Fairness over sites, each on its own test data"
+    caption = "Fairness over sites, each on its own test data" + _where_decided(scores)
     note = "Worst tenth: mean of the lowest tenth of the sites, at least one."
     if scores.site_sums:
         note = "A private run: only sums over sites are known, and no site's own scores."
@@ -190,5 +195,5 @@ def all_tables(scores: ModelScores) -> list[Table]:
     tables: list[Table | None] = [means_table(scores)]
     if scores.decided is not None:
         tables += [class_table(scores.decided), confusion_table(scores.decided)]
-    tables += [decision_table(scores), site_spread_table(scores), site_table(scores.sites)]
+    tables += [decision_table(scores), site_spread_table(scores), site_table(scores)]
     return [table for table in tables if table is not None]

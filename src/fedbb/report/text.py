@@ -62,6 +62,8 @@ def data_title(run: RunResult) -> str:
     parts = [run.federation.data]
     if data.long_tail is not None:
         parts.append(f"long tail {data.long_tail:g}")
+    if data.label_noise > 0:
+        parts.append(f"{data.label_noise_kind} label noise {data.label_noise:g}")
     division = data.partition.kind.replace("-", " ")
     if data.partition.concentration is not None:
         division += f" {data.partition.concentration:g}"

@@ -101,6 +101,11 @@ def prepare(
     if recipe.data.normalize == "federated" and not sums_inputs(recipe):
         normalized = federation.dataset.normalized(federation.partition.clients)
         federation = replace(federation, dataset=normalized)
+    if recipe.data.label_noise > 0:
+        # After the partition, so that runs with and without noise divide the data alike.
+        rate, kind = recipe.data.label_noise, recipe.data.label_noise_kind
+        noisy = federation.dataset.with_label_noise(rate, kind, recipe.seed)
+        federation = replace(federation, dataset=noisy)
     return federation
 
 

@@ -12,7 +12,12 @@ import numpy.typing as npt
 from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import score_logits
-from fedbb.evaluation.operating_point import ThresholdRule, choose_thresholds, logit_shift
+from fedbb.evaluation.operating_point import (
+    ThresholdRule,
+    choose_thresholds,
+    decision_shift,
+    logit_shift,
+)
 from fedbb.evaluation.score_report import Bootstrap, ScoreReport, probabilities_of, score_model
 from fedbb.evaluation.sites import SiteScores, SiteSpread, read_sites, spreads_over_sites
 from fedbb.recipes.spec import EvaluationSpec, Recipe
@@ -28,19 +33,42 @@ class OperatingPoint:
     """How a model decides otherwise than by its plain outputs, and its scores on test data then.
 
     Attributes:
+        classes: Names of the classes.
         thresholds: Probability above which each class is predicted; None for one half.
         logit_shift: What is added to the logits of each class; None for nothing.
-        scores: The scores of the model that decides so.
+        scores: The scores of the model that decides so; None if the server has no test data.
+        sites: Its scores on each client's own test data, if clients keep some.
     """
 
+    classes: tuple[str, ...]
     thresholds: Floats | None
     logit_shift: Floats | None
-    scores: ScoreReport
+    scores: ScoreReport | None
+    sites: tuple[SiteScores, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries."""
-        both = {"thresholds": self.thresholds, "logit_shift": self.logit_shift}
-        return {**both, "scores": self.scores.to_json()}
+        return {
+            "classes": list(self.classes),
+            "thresholds": self.thresholds,
+            "logit_shift": self.logit_shift,
+            "scores": None if self.scores is None else self.scores.to_json(),
+            "sites": [site.to_json() for site in self.sites],
+        }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> OperatingPoint:
+        """Return what `to_json` was given; KeyError, TypeError or ValueError if it is damaged."""
+        scores = plain["scores"]
+        # Older versions wrote neither classes nor sites.
+        classes = plain["classes"] if "classes" in plain else scores["classes"]
+        return cls(
+            tuple(str(name) for name in classes),
+            _floats(plain["thresholds"]),
+            _floats(plain["logit_shift"]),
+            None if scores is None else ScoreReport.from_json(scores),
+            read_sites(plain.get("sites", [])),
+        )
 
     @property
     def decision(self) -> dict[str, Floats]:
@@ -58,6 +86,7 @@ class ModelScores:
         test: Scores of its plain outputs on test data; None if the server has none.
         operating_point: Thresholds and adjustment, with the scores at them; None if it has none.
         sites: Scores of its plain outputs on each client's own test data, if clients keep some.
+            Those at the operating point are in `operating_point`.
         site_sums: Mean and deviation over the clients, all that a private run knows of them.
     """
 
@@ -70,12 +99,18 @@ class ModelScores:
     @property
     def site_spreads(self) -> tuple[SiteSpread, ...]:
         """How evenly each metric is spread over the clients' own test data."""
-        return self.site_sums or spreads_over_sites(self.sites)
+        return self.site_sums or spreads_over_sites(self.decided_sites)
 
     @property
     def decided(self) -> ScoreReport | None:
         """Scores of the model as `load_model` returns it: at its operating point if it has one."""
         return self.test if self.operating_point is None else self.operating_point.scores
+
+    @property
+    def decided_sites(self) -> tuple[SiteScores, ...]:
+        """Scores of that model on each client's own test data."""
+        point = self.operating_point
+        return point.sites if point is not None and point.sites else self.sites
 
     @property
     def decision(self) -> dict[str, Floats]:
@@ -100,13 +135,7 @@ class ModelScores:
         return cls(
             round=int(plain["round"]),
             test=None if test is None else ScoreReport.from_json(test),
-            operating_point=None
-            if point is None
-            else OperatingPoint(
-                _floats(point["thresholds"]),
-                _floats(point["logit_shift"]),
-                ScoreReport.from_json(point["scores"]),
-            ),
+            operating_point=None if point is None else OperatingPoint.from_json(point),
             sites=read_sites(plain["sites"]),
             site_sums=tuple(SiteSpread.from_json(one) for one in plain.get("site_sums", ())),
         )
@@ -148,11 +177,15 @@ def check_evaluation(recipe: Recipe, federation: Federation) -> None:
             "evaluation.threshold needs validation data, as data.validation = 0.1 holds it out: "
             "scores on test data that a threshold was chosen on would be too high"
         )
-    dataset = federation.dataset
-    if dataset.task is Task.MULTICLASS and len(dataset.classes) != 2:
+    check_threshold_classes(federation.dataset.task, len(federation.dataset.classes))
+
+
+def check_threshold_classes(task: Task, classes: int) -> None:
+    """Refuse thresholds for classes of which one is predicted; RecipeError."""
+    if task is Task.MULTICLASS and classes != 2:
         raise RecipeError(
             "evaluation.threshold is for multi-label data and for two classes; of "
-            f"{len(dataset.classes)} classes the most probable is predicted"
+            f"{classes} classes the most probable is predicted"
         )
 
 
@@ -235,19 +268,25 @@ class FinalScorer:
             thresholds = choose_thresholds(self.labels["validation"], chances, rule)
         if shift is None and thresholds is None:
             return None
+        limits = None if thresholds is None else tuple(thresholds.tolist())
         return OperatingPoint(
-            None if thresholds is None else tuple(thresholds.tolist()),
+            self.classes,
+            limits,
             None if shift is None else tuple(shift.tolist()),
             self._report(logits["test"], thresholds),
+            self._sites(logits, decision_shift(self.task, limits, None, len(self.classes))),
         )
 
-    def _sites(self, logits: Mapping[str, FloatArray]) -> tuple[SiteScores, ...]:
+    def _sites(
+        self, logits: Mapping[str, FloatArray], shift: FloatArray | float = 0.0
+    ) -> tuple[SiteScores, ...]:
         if self.owners is None:
             return ()
         found = []
         for client in np.unique(self.owners).tolist():
             rows = self.owners == client
-            scores = score_logits(logits[OWN_TEST][rows], self.labels[OWN_TEST][rows], self.task)
+            own, labels = logits[OWN_TEST][rows] + shift, self.labels[OWN_TEST][rows]
+            scores = score_logits(own, labels, self.task)
             found.append(SiteScores.of(client, scores))
         return tuple(found)
 

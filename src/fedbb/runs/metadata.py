@@ -413,6 +413,7 @@ def model_info_of(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInfo
         input_dtype=str(dataset.train.inputs.dtype),
         mean=dataset.mean,
         std=dataset.std,
+        table=dataset.table,
         data=dataset.name,
         method=method.name,
         version=__version__,

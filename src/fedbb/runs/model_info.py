@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedbb._util.constraints import STRICT_TABLE
 from fedbb._util.files import finite_or_none
 from fedbb._util.validation import explain_validation_error
+from fedbb.data.tabular import TableFormat
 from fedbb.errors import RunError
 from fedbb.records import Task
 
@@ -40,6 +41,8 @@ class ModelInfo:
         thresholds: Probability above which a class is predicted, by class, for multi-label models
             and for two classes; None for one half.
         logit_shift: What is added to the logits, by class (logit adjustment); None for nothing.
+        table: How the rows of a raw table become inputs (columns, categories, what replaces a
+            missing value); None if the training data was no table of named columns.
         data: Name of the training data.
         method: Name of the method.
         version: Version of fedbb.
@@ -59,6 +62,7 @@ class ModelInfo:
     projection: bool = False
     thresholds: tuple[float, ...] | None = None
     logit_shift: tuple[float, ...] | None = None
+    table: TableFormat | None = None
     data: str = ""
     method: str = ""
     version: str = ""
@@ -76,12 +80,15 @@ class ModelInfo:
             raise ValueError("there is one threshold for each class")
         if self.logit_shift is not None and len(self.logit_shift) != len(self.classes):
             raise ValueError("there is one shift of logits for each class")
+        if self.table is not None and self.input_shape != (len(self.table.encoder.features),):
+            raise ValueError("table has one entry for each number of an input")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries."""
         plain: dict[str, Any] = finite_or_none(self)
-        if self.logit_shift is None:  # older versions know no such entry
-            del plain["logit_shift"]
+        for name in ("logit_shift", "table"):  # older versions know no such entry
+            if plain[name] is None:
+                del plain[name]
         return plain
 
     @classmethod

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+from torch import nn
+
 from fedbb._util.files import finite_or_none
 from fedbb._util.plugins import AllowedCode
+from fedbb.data.dataset import Dataset
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer, Scores, own_accuracy
-from fedbb.methods import fedavg
+from fedbb.methods import Method, fedavg
 from fedbb.models.base import classifier_name, classifier_parameters
+from fedbb.models.registry import MODELS, ModelSource
+from fedbb.partition.partition import Partition
+from fedbb.partition.registry import Rule
 from fedbb.penalties.personal_head import PersonalHead
 from fedbb.recipes.check import method_of
 from fedbb.recipes.spec import PythonRecipe, Recipe
-from fedbb.records import FloatArray, ModelState, Task
+from fedbb.records import ModelState, Task
 from fedbb.rounds.loop import Score
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint
-from fedbb.runs.federation import Federation, prepare
+from fedbb.runs.federation import OWN_TEST, Federation, prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import is_same_partition, read_federation, read_run_recipe
-from fedbb.runs.runtime import choose_workers, local_config_of, network_of
+from fedbb.runs.python_recipe import divide_data, fingerprints
+from fedbb.runs.runtime import choose_workers, local_config_of, make_network, network_of
 from fedbb.simulation.inline import Engine, Inline
 from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.pool import Pool
@@ -39,7 +50,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class ClientAccuracies:
-    """Accuracies of several models on test data with a client's own label mix; NaN if undefined.
+    """Accuracies of several models for a client; NaN if undefined.
+
+    They are of the client's own test data if it keeps some (`data.own_test`), else of the common
+    test data with the client's label mix.
 
     Attributes:
         client: Its number.
@@ -52,6 +66,7 @@ class ClientAccuracies:
         ceiling: Of the final model of another run; None unless asked for.
         personal: Of the shared model with the client's own head, which it kept from the last round
             it took part in; None if the method has no personal heads (Fed-ROD).
+        tested: Size of the client's own test data; None if accuracies are by label mix.
     """
 
     client: int
@@ -62,6 +77,7 @@ class ClientAccuracies:
     alone: float | None = None
     ceiling: float | None = None
     personal: float | None = None
+    tested: int | None = None
 
     def as_json(self) -> dict[str, float | None]:
         """Return plain numbers, with None for NaN."""
@@ -70,11 +86,15 @@ class ClientAccuracies:
 
 
 def personalize(
-    path: Path,
+    path: str | PathLike[str],
+    data: Dataset | None = None,
+    clients: Partition | Rule | None = None,
+    model: ModelSource | None = None,
+    method: Method | None = None,
     *,
     epochs: int = 1,
     alone: bool = False,
-    ceiling: Path | None = None,
+    ceiling: str | PathLike[str] | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
     allow_code: AllowedCode = False,
@@ -86,72 +106,178 @@ def personalize(
 
     Args:
         path: Folder of the run.
+        data: The data of a run that was made by `simulate`.
+        clients: The partition of such a run.
+        model: The network of such a run, as it was given there; not needed for built-in ones.
+        method: The method of such a run, if it was no name and has personal heads or a projection.
         epochs: Epochs that a client trains the final model for.
         alone: Whether clients also train on their own from the start.
-        ceiling: Another finished run on the same classes, such as a central one.
+        ceiling: Folder of another finished run on the same classes, such as a central one; with the
+            same network if clients keep test data of their own.
         workers: Number of worker processes; follows the cores if None.
         progress: Called with the number of trainings done and of all.
         allow_code: Whether model.name may be "package.module:function", which runs that code.
 
+    Returns:
+        One record for each client, in their order.
+
     Raises:
-        RunError: The run is unfinished, private, central or multi-label, was made from Python, or
-            its data changed.
+        RunError: The run is unfinished, private, central, or multi-label without test data of its
+            clients; its data or network changed, or is missing for a run from Python.
         RecipeError: Code that the recipe names may not run.
     """
-    folder = RunFolder(path)
+    folder = RunFolder(Path(path))
     recipe, last = _finished(folder)
-    final = last.state
-    number = choose_workers(recipe, workers)
+    final, number = last.state, choose_workers(recipe, workers)
     if number:
         process_start.prepare()
     with threads(recipe.local.threads):
-        federation = _federation(folder, recipe)
-        above = None if ceiling is None else _recall(ceiling, federation.dataset.classes)
-        counts = [client.counts.positive for client in federation.clients]
-        count = _Counter((1 + alone) * len(counts), progress)
+        if isinstance(recipe, PythonRecipe):
+            run = _from_python(folder, recipe, data, clients, model, method)
+        elif data is None and clients is None and model is None and method is None:
+            run = _from_recipe(folder, recipe, allow_code)
+        else:
+            raise RunError(f"{path} is a run of a recipe, which tells its data and network")
+        measure = _Measure(run.federation)
+        count = _Counter((1 + alone) * measure.clients, progress)
         # At the full learning rate: the rounds that a schedule refers to are over.
         adapting = replace(local_config_of(recipe), epochs=epochs, schedule=CONSTANT)
         # Their own rounds of random numbers: after the run's last, and before its first.
-        with _open(recipe, federation, adapting, number, allow_code) as trainer:
+        with _open(recipe, run, measure, adapting, number) as trainer:
             if (name := find_mismatch(trainer.first, final)) is not None:
                 raise RunError(f"{path}: the final model differs from the network in {name!r}")
-            shared = trainer.recall(final)
-            own = [
-                trainer.recall(state) if state is not final else shared
-                for state in _personal_models(
-                    folder, recipe, final, trainer.classifier, len(counts)
-                )
-            ]
-            adapted = list(trainer.train(final, recipe.rounds.number + 1, recipe.seed, count))
-        lonely: list[FloatArray] = []
+            found = {"shared": measure.of_all(trainer.score(final))}
+            if ceiling is not None:
+                found["ceiling"] = measure.of_all(_ceiling(Path(ceiling), measure, trainer))
+            heads = _personal_models(folder, run.method, final, trainer.classifier, measure.clients)
+            own = [measure(trainer.score(state), client) for client, state in enumerate(heads)]
+            if own:
+                found["personal"] = own
+            found["adapted"] = trainer.train(final, recipe.rounds.number + 1, recipe.seed, count)
         if alone:
             whole = replace(adapting, epochs=last.round * recipe.local.epochs)
-            with _open(recipe, federation, whole, number, allow_code) as trainer:
-                lonely = list(trainer.train(trainer.first, 0, recipe.seed, count))
+            with _open(recipe, run, measure, whole, number) as trainer:
+                found["alone"] = trainer.train(trainer.first, 0, recipe.seed, count)
     return [
         ClientAccuracies(
             client=client,
-            samples=len(federation.partition.clients[client]),
-            classes=int((cases > 0).sum()),
-            shared=own_accuracy(shared, cases),
-            adapted=own_accuracy(adapted[client], cases),
-            alone=own_accuracy(lonely[client], cases) if alone else None,
-            ceiling=None if above is None else own_accuracy(above, cases),
-            personal=own_accuracy(own[client], cases) if own else None,
+            samples=len(run.federation.partition.clients[client]),
+            classes=int((measure.cases[client] > 0).sum()),
+            tested=measure.tested(client),
+            **{name: values[client] for name, values in found.items()},
         )
-        for client, cases in enumerate(counts)
+        for client in range(measure.clients)
     ]
 
 
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A finished run: its method, its data, and its first network on a device."""
+
+    method: Method
+    federation: Federation
+    network: Callable[[str | None], nn.Module]
+
+
+def _from_recipe(folder: RunFolder, recipe: Recipe, allow_code: AllowedCode) -> _Run:
+    federation, method = prepare(recipe), method_of(recipe)
+    if not is_same_partition(folder, federation.partition):
+        raise RunError(f"{folder.path}: the recipe now divides the data in another way")
+
+    def network(device: str | None) -> nn.Module:
+        return network_of(recipe, method, federation.dataset, device=device, allow_code=allow_code)
+
+    return _Run(method, federation, network)
+
+
+def _from_python(
+    folder: RunFolder,
+    recipe: PythonRecipe,
+    data: Dataset | None,
+    clients: Partition | Rule | None,
+    model: ModelSource | None,
+    method: Method | None,
+) -> _Run:
+    """Return the run of these parts, if they are those that it was made of."""
+    if model is None and recipe.model.name in MODELS:
+        model = recipe.model.name
+    if data is None or clients is None or model is None:
+        raise RunError(
+            f"{folder.path} was made from Python, where alone its data and network are known: "
+            "fedbb.personalize(path, data, clients, model)"
+        )
+    if method is None:
+        # Options that only describe a `Method` of the user's make no method.
+        method = fedavg() if recipe.method.options else method_of(recipe)
+    federation = divide_data(data, clients, recipe.data, recipe.seed)
+    local = replace(local_config_of(recipe), device="cpu")
+    network = make_network(model, method, data, local, seed=recipe.seed)
+    found, kept = fingerprints(federation, network), recipe.python.model_dump()
+    for part in ("partition", "data", "weights"):
+        if found[part] != kept[part]:
+            what = {"weights": "network, or its first weights,"}.get(part, part)
+            raise RunError(f"{folder.path}: this is not the {what} of the run")
+
+    def place(device: str | None) -> nn.Module:
+        return deepcopy(network).to(local_config_of(recipe).device if device is None else device)
+
+    return _Run(method, federation, place)
+
+
+class _Measure:
+    """How the accuracy of a model is measured for each client.
+
+    On the client's own test data if clients keep some, else by the recalls of the common test data,
+    weighted by the client's label mix.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self.cases = [client.counts.positive for client in federation.clients]
+        self.scored = {"test": federation.scored["test"]}
+        self.own = federation.own_test is not None
+        self.classes = federation.dataset.classes
+        if federation.own_test is not None:
+            examples, owners = federation.own_test.examples, federation.own_test.owners
+            self.scored = {
+                f"{OWN_TEST} {client}": examples.take(np.flatnonzero(owners == client))
+                for client in np.unique(owners).tolist()
+            }
+        elif federation.dataset.task is Task.MULTILABEL:
+            raise RunError(
+                "the run is multi-label: a client's own mixture of labels is defined for "
+                "multi-class data only; with data.own_test clients keep test data of their own"
+            )
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.cases)
+
+    def __call__(self, scores: Mapping[str, Scores], client: int) -> float:
+        """Return the accuracy of scored outputs for a client."""
+        if not self.own:
+            return own_accuracy(scores["test"].per_class["recall"], self.cases[client])
+        found = scores.get(f"{OWN_TEST} {client}")
+        return math.nan if found is None else found.macro["accuracy"]
+
+    def of_all(self, scores: Mapping[str, Scores]) -> list[float]:
+        """Return the accuracy of scored outputs for each client."""
+        return [self(scores, client) for client in range(self.clients)]
+
+    def tested(self, client: int) -> int | None:
+        """Return the size of a client's own test data; None if accuracies are by label mix."""
+        return len(self.scored.get(f"{OWN_TEST} {client}", ())) if self.own else None
+
+
 def _personal_models(
-    folder: RunFolder, recipe: Recipe, final: ModelState, classifier: str | None, clients: int
+    folder: RunFolder, method: Method, final: ModelState, classifier: str | None, clients: int
 ) -> Iterator[ModelState]:
     """Yield the model of each client, if the method has personal heads; else nothing.
 
     Personal logits are shared ones plus those of the client's head, so they are those of one
     classifier, the sum of both. A client that never trained has the shared model.
     """
-    heads = [p for p in method_of(recipe).penalties if isinstance(p, PersonalHead)]
+    heads = [p for p in method.penalties if isinstance(p, PersonalHead)]
     last = folder.latest() if heads else None
     if last is None:
         return
@@ -168,11 +294,6 @@ def _personal_models(
 
 def _finished(folder: RunFolder) -> tuple[Recipe, Checkpoint]:
     recipe = read_run_recipe(folder)
-    if isinstance(recipe, PythonRecipe):
-        raise RunError(
-            f"{folder.path} was made from Python, where alone its data is known; personalization "
-            'needs a run of a recipe, which may name a network of your own: model.name = "module:f"'
-        )
     if recipe.privacy != "none":
         raise RunError(
             f"{folder.path} is private: nobody may see how its model performs for a single client"
@@ -185,34 +306,31 @@ def _finished(folder: RunFolder) -> tuple[Recipe, Checkpoint]:
     return recipe, load_checkpoint(final)
 
 
-def _federation(folder: RunFolder, recipe: Recipe) -> Federation:
-    """Return the run's data as its clients share it."""
-    federation = prepare(recipe)
-    if not is_same_partition(folder, federation.partition):
-        raise RunError(f"{folder.path}: the recipe now divides the data in another way")
-    if federation.dataset.task is Task.MULTILABEL:
-        raise RunError(
-            f"{folder.path} is multi-label: a client's own mixture of labels is defined for "
-            "multi-class data only"
-        )
-    return federation
-
-
-def _recall(path: Path, classes: Sequence[str]) -> FloatArray:
-    """Return the recall of a finished run's last round on test data, by class."""
+def _ceiling(path: Path, measure: _Measure, trainer: _Trainer) -> Mapping[str, Scores]:
+    """Return the scores of a finished run's last round."""
     folder = RunFolder(path)
     if not folder.file("summary.json").exists():
         raise RunError(f"{path} holds no finished run")
-    if read_federation(folder).classes != tuple(classes):
+    if read_federation(folder).classes != measure.classes:
         raise RunError(f"{path} has other classes")
+    if measure.own:
+        final = load_checkpoint(folder.file("final.safetensors")).state
+        if find_mismatch(trainer.first, final) is not None:
+            raise RunError(
+                f"{path} has another network; on the clients' own test data only a model of the "
+                "same network can be scored"
+            )
+        return trainer.score(final)
     try:
-        final = folder.read_json("summary.json")["final"]["scores"]["test"]
-        recall = Scores.from_json(final).per_class["recall"]
+        scores = Scores.from_json(folder.read_json("summary.json")["final"]["scores"]["test"])
+        recall = scores.per_class["recall"]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunError(f"{folder.file('summary.json')} is damaged: {error!r}") from error
-    if len(recall) != len(classes):
-        raise RunError(f"{path}: summary.json scores {len(recall)} of {len(classes)} classes")
-    return recall
+    if len(recall) != len(measure.classes):
+        raise RunError(
+            f"{path}: summary.json scores {len(recall)} of {len(measure.classes)} classes"
+        )
+    return {"test": scores}
 
 
 @dataclass
@@ -235,45 +353,36 @@ class _Trainer:
 
     engine: Engine
     score: Score
+    measure: _Measure
     first: ModelState
-    clients: int
     classifier: str | None
-
-    def recall(self, state: ModelState) -> FloatArray:
-        """Return the recall (C,) of a state on test data."""
-        return self.score(state)["test"].per_class["recall"]
 
     def train(
         self, state: ModelState, number: int, seed: int, count: Callable[[], None]
-    ) -> Iterator[FloatArray]:
-        """Yield the recall of the state after training by each client, in client order."""
-        jobs = [TrainJob(client, number, seed, state) for client in range(self.clients)]
-        for start in range(0, self.clients, TOGETHER):
+    ) -> list[float]:
+        """Return the accuracy of the state after training by each client, in client order."""
+        jobs = [TrainJob(client, number, seed, state) for client in range(self.measure.clients)]
+        found = []
+        for start in range(0, len(jobs), TOGETHER):
             for update in list(self.engine.train(jobs[start : start + TOGETHER])):
-                yield self.recall(update.state)
+                found.append(self.measure(self.score(update.state), update.client))
                 count()
+        return found
 
 
 @contextmanager
 def _open(
-    recipe: Recipe,
-    federation: Federation,
-    local: LocalConfig,
-    workers: int,
-    allow_code: AllowedCode,
+    recipe: Recipe, run: _Run, measure: _Measure, local: LocalConfig, workers: int
 ) -> Iterator[_Trainer]:
-    method = method_of(recipe)  # for what it needs of the network; its loss plays no part
-    device = "cpu" if workers else None
-    model = network_of(recipe, method, federation.dataset, device=device, allow_code=allow_code)
-    first, clients = snapshot(model), len(federation.partition.clients)
-    classifier = classifier_name(model)
-    scored = {"test": federation.scored["test"]}
-    batch = recipe.evaluation.batch_size
+    # The method decides what the network has; its loss plays no part.
+    model, clients = run.network("cpu" if workers else None), run.federation.clients
+    known = measure, snapshot(model), classifier_name(model)
+    scored, batch = measure.scored, recipe.evaluation.batch_size
     with TemporaryDirectory() as folder:
-        engine = Inline(model, federation.clients, fedavg(), local, ClientStateFiles(Path(folder)))
+        engine = Inline(model, clients, fedavg(), local, ClientStateFiles(Path(folder)))
         if not workers:
-            scorer = Scorer(model, federation.dataset, scored, batch, local.device)
-            yield _Trainer(engine, scorer, first, clients, classifier)
+            scorer = Scorer(model, run.federation.dataset, scored, batch, local.device)
+            yield _Trainer(engine, scorer, *known)
             return
         with Pool(engine, scored, batch_size=batch, workers=workers) as pool:
-            yield _Trainer(pool, pool, first, clients, classifier)
+            yield _Trainer(pool, pool, *known)

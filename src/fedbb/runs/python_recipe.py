@@ -90,13 +90,15 @@ class Arguments:
             DataError: The partition does not divide this data.
         """
         method = build_method(self.method, {}) if isinstance(self.method, str) else self.method
+        spec = DataSpec(
+            name=self.data.name,
+            validation=self.validation,
+            validation_by=self.validation_by,
+            own_test=self.own_test,
+        )
         teacher = method.needs.teacher
-        federation = self._divide(with_teacher(self.data, teacher) if teacher else self.data)
-        if self.own_test:
-            spec = DataSpec(
-                name=self.data.name, validation_by=self.validation_by, own_test=self.own_test
-            )
-            federation = keep_own_test(federation, spec, self.seed)
+        data = with_teacher(self.data, teacher) if teacher else self.data
+        federation = divide_data(data, self.clients, spec, self.seed)
         on_cpu = replace(self.local, device="cpu")
         network = make_network(self.model, method, self.data, on_cpu, seed=self.seed)
         if self.classifier is not None:
@@ -109,33 +111,6 @@ class Arguments:
             return RunParts(method, federation, placed)
 
         return Experiment(recipe, load)
-
-    def _divide(self, data: Dataset) -> Federation:
-        """Hold out validation data, if any, and divide the rest."""
-        clients, labels = self.clients, data.train.labels
-        scored = {"test": data.test}
-        if isinstance(clients, Partition):
-            clients.check(labels)
-        if data.validation is not None:
-            scored["validation"] = data.validation
-            if self.validation:
-                raise RecipeError(
-                    f"validation is {self.validation}, but {data.name} has a validation part of "
-                    "its own; leave one of them out"
-                )
-        if self.validation:
-            places = np.arange(len(data.train))
-            # The rows alone are drawn, as the examples would be, so that the partition can follow.
-            rows = Examples(places, places, data.train.columns)
-            rng = stream(self.seed, "validation")
-            kept, held = hold_out(rows, self.validation, rng, by=self.validation_by)
-            scored["validation"] = data.train.take(held.labels)
-            data = replace(data, train=data.train.take(kept.labels))
-            if isinstance(clients, Partition):
-                clients = clients.restrict(kept.labels, labels)
-        if isinstance(clients, Rule):
-            clients = divide(clients.resolve(self.seed), data.train, data.task)
-        return Federation(data, clients, scored)
 
     def _recipe(self, federation: Federation, network: nn.Module) -> Recipe:
         """Return the recipe that records the run; it says what the arguments are."""
@@ -194,6 +169,45 @@ class Arguments:
         if self.participation is None:
             return schedule
         return replace(schedule, participation=self.participation)
+
+
+def divide_data(data: Dataset, clients: Partition | Rule, spec: DataSpec, seed: int) -> Federation:
+    """Hold out validation data and the clients' own test data, if any, and divide the rest.
+
+    Args:
+        data: All data.
+        clients: Which client has which training examples.
+        spec: The shares that are held out.
+        seed: Seed of the run.
+
+    Raises:
+        RecipeError: Validation data is asked for, and the data has such a part.
+        DataError: The partition does not divide this data, or no client can keep test data.
+    """
+    labels, scored = data.train.labels, {"test": data.test}
+    if isinstance(clients, Partition):
+        clients.check(labels)
+    if data.validation is not None:
+        scored["validation"] = data.validation
+        if spec.validation:
+            raise RecipeError(
+                f"validation is {spec.validation}, but {data.name} has a validation part of "
+                "its own; leave one of them out"
+            )
+    if spec.validation:
+        places = np.arange(len(data.train))
+        # The rows alone are drawn, as the examples would be, so that the partition can follow.
+        rows = Examples(places, places, data.train.columns)
+        rng = stream(seed, "validation")
+        kept, held = hold_out(rows, spec.validation, rng, by=spec.validation_by)
+        scored["validation"] = data.train.take(held.labels)
+        data = replace(data, train=data.train.take(kept.labels))
+        if isinstance(clients, Partition):
+            clients = clients.restrict(kept.labels, labels)
+    if isinstance(clients, Rule):
+        clients = divide(clients.resolve(seed), data.train, data.task)
+    federation = Federation(data, clients, scored)
+    return keep_own_test(federation, spec, seed) if spec.own_test else federation
 
 
 PLAIN = bool | int | float | str | None

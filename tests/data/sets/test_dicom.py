@@ -4,45 +4,14 @@ import numpy as np
 import pydicom
 import pytest
 from pydicom.data import get_testdata_file
-from pydicom.dataset import FileMetaDataset
 from pydicom.pixels.processing import apply_windowing
-from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
 
 import fedbb
-from fedbb.data.images.dicom import apply_window, read_pixels
+from fedbb.data.images.dicom import DicomFormat, apply_window, read_header, read_pixels
 from fedbb.data.registry import load_dataset
 from fedbb.errors import DataError
 from helpers.commands import fedbb as call
-
-RAMP = np.arange(48, dtype=np.uint16).reshape(6, 8) * 20
-
-
-def write(path, pixels=RAMP, patient="P1", **elements):
-    """Write a DICOM file; None leaves an element out."""
-    meta = FileMetaDataset()
-    meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
-    meta.MediaStorageSOPInstanceUID = generate_uid()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    file = pydicom.Dataset()
-    file.file_meta = meta
-    file.SOPClassUID = meta.MediaStorageSOPClassUID
-    file.SOPInstanceUID = meta.MediaStorageSOPInstanceUID
-    file.StudyInstanceUID = f"1.2.{patient[1:]}"
-    file.PatientID = patient
-    file.Rows, file.Columns = pixels.shape[:2]
-    file.SamplesPerPixel = 1 if pixels.ndim == 2 else 3
-    file.PhotometricInterpretation = "MONOCHROME2" if pixels.ndim == 2 else "RGB"
-    file.BitsAllocated = file.BitsStored = 8 * pixels.dtype.itemsize
-    file.HighBit = file.BitsStored - 1
-    file.PixelRepresentation = 0
-    file.PixelData = pixels.tobytes()
-    if pixels.ndim == 3:
-        file.PlanarConfiguration = 0
-    for name, value in elements.items():
-        setattr(file, name, value)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file.save_as(path, enforce_file_format=True)
-    return path
+from helpers.dicom_files import RAMP, write
 
 
 @pytest.fixture
@@ -195,3 +164,31 @@ def test_a_malformed_file_is_named_by_table_and_line(clinic, monkeypatch, how, m
     assert result.code == 2
     with pytest.raises(DataError, match=message):
         load_dataset("dicom", path=path, options=options(clinic))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"\x28\x00\x10\x00US\x02\x00\x06\x00", b"\x28\x00\x10\x00US\x01\x00\x06"),
+        (b"\x10\x00\x20\x00LO", b"\x10\x00\x20\x00XX"),
+        (b"\x10\x00\x20\x00LO\x02\x00P1", b"\x10\x00\x20\x00US\x01\x00P"),
+    ],
+    ids=["rows of one byte", "patient of an unknown type", "patient of a wrong type"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_elements_that_pydicom_cannot_convert_are_refused(tmp_path, old, new):
+    """Found by fuzzing: pydicom converts elements when they are asked for, with its own errors."""
+    path = write(tmp_path / "x.dcm")
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+    refused = []
+    for read in (
+        lambda: DicomFormat(1, (4, 4)).decode(path, path),
+        lambda: read_header(path, ("PatientID", "StudyInstanceUID")),
+    ):
+        try:
+            read()
+        except DataError as error:
+            refused.append(str(error))
+    assert any(f"image {path} cannot be read as DICOM: " in message for message in refused)

@@ -58,9 +58,14 @@ def test_a_site_without_work_announces_no_message():
 
 
 def test_a_worker_may_take_as_long_as_the_server_waits():
-    assert time_limit(360.0, "fedbb/fedbb-app") == 60.0
-    assert time_limit(10.0, "fedbb/fedbb-app") == 1.0
-    assert time_limit(1000.0, "someone/else") == 900.0
+    assert time_limit("train", 360.0, "fedbb/fedbb-app") == 60.0
+    assert time_limit("evaluate", 10.0, "fedbb/fedbb-app") == 1.0
+    assert time_limit("train", 1000.0, "someone/else") == 900.0
+
+
+def test_data_may_take_longer_to_prepare_than_the_server_waits():
+    assert time_limit("query.info", 360.0, "fedbb/fedbb-app") == 12 * 3600
+    assert time_limit("query.secure", 360.0, "fedbb/fedbb-app") == 60.0
 
 
 def test_the_secret_is_for_its_owner_alone_and_new_each_time(tmp_path):

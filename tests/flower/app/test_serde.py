@@ -16,20 +16,25 @@ from hypothesis import strategies as st
 
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import score_multiclass
+from fedbb.flower.app import serde
 from fedbb.flower.app.serde import (
     PACKED,
     STATE,
     Outline,
     TrainRequest,
+    pack_cases,
     pack_client_info,
     pack_scores,
+    pack_scoring,
     pack_state,
     pack_train_request,
     pack_update,
     read_arrays,
+    unpack_cases,
     unpack_client_info,
     unpack_record,
     unpack_scores,
+    unpack_shift,
     unpack_state,
     unpack_train_request,
     unpack_update,
@@ -202,9 +207,20 @@ def test_a_state_travels_as_one_array_whatever_its_number_of_tensors():
     assert len(unpack_record(RecordDict({STATE: record}), STATE)) == tensors > 1
 
 
+def test_a_state_too_long_for_a_setting_travels_as_an_array_that_flower_can_cut(monkeypatch):
+    small = pack_state(STATE_OF_TOY)
+    monkeypatch.setattr(serde, "LONGEST_SETTING", 10)
+    large = pack_state(STATE_OF_TOY)
+    assert (type(small), type(large)) == (ConfigRecord, ArrayRecord)
+    for record in (small, large):
+        assert digest(unpack_state(RecordDict({STATE: record}))) == digest(STATE_OF_TOY)
+
+
 def test_a_state_that_is_not_packed_is_refused_with_the_reason():
     record = ArrayRecord({"params.x": Array(np.ones(2))})
-    for content in (record, ArrayRecord({PACKED: Array(np.ones(2))}), ArrayRecord()):
+    blank = ArrayRecord({PACKED: Array(np.ones(2))})
+    text = ConfigRecord({PACKED: "text"})
+    for content in (record, blank, text, ConfigRecord(), ArrayRecord()):
         with pytest.raises(ReplyError, match="same version of fedbb"):
             unpack_state(RecordDict({STATE: content}))
 
@@ -287,6 +303,31 @@ def test_a_vector_of_scores_that_does_not_fit_is_refused(vector):
     content["vectors.test"] = ArrayRecord({"vectors": Array(vector)})
     with pytest.raises(ReplyError, match="scores: test"):
         unpack_scores(content, 3)
+
+
+def test_counts_of_cases_and_shifts_come_back():
+    counts = np.arange(12).reshape(2, 2, 3)
+    np.testing.assert_array_equal(unpack_cases(pack_cases(counts), (2, 2, 3)), counts)
+    state = pack_state(ModelState({}, {}))
+    np.testing.assert_array_equal(unpack_shift(pack_scoring(state, np.ones(3)), 3), np.ones(3))
+    assert unpack_shift(pack_scoring(state), 3) is None
+    with pytest.raises(ReplyError, match="no 2 numbers"):
+        unpack_shift(pack_scoring(state, np.ones(3)), 2)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        np.zeros((2, 1, 3), dtype=np.int64),
+        np.full((2, 1, 3), -1),
+        np.full((2, 1, 3), 2**62),
+        np.ones((2, 1, 3)),
+        np.ones((2, 1, 4), dtype=np.int64),
+    ],
+)
+def test_counts_of_cases_that_cannot_be_true_are_refused(counts):
+    with pytest.raises(ReplyError, match="cases: "):
+        unpack_cases(pack_cases(counts), (2, 1, 3))
 
 
 def test_scores_without_test_data_are_refused_and_unknown_sets_ignored():

@@ -19,9 +19,12 @@ from fedbb.flower.app.transport import GridTransport
 from fedbb.inference.model import load_model
 from fedbb.partition.registry import Rule
 from fedbb.recipes.reader import make_recipe
+from fedbb.recipes.spec import EvaluationSpec
 from fedbb.report.results import read_run
 from fedbb.runs.folder import RunFolder
 from fedbb.state import digest
+from helpers.commands import fedbb as call
+from helpers.digest_runs import recipe_of
 from helpers.flower_loopback import (
     FIRST_NODE,
     Node,
@@ -369,7 +372,6 @@ def test_sites_report_scores_of_their_own_tests_to_a_server_without_data(tmp_pat
     ("section", "message"),
     [
         ({"logit_adjustment": True}, "needs test data at the server"),
-        ({"threshold": "f1"}, "needs validation data at the server"),
     ],
 )
 def test_operating_points_need_data_at_the_server(tmp_path, section, message):
@@ -377,6 +379,52 @@ def test_operating_points_need_data_at_the_server(tmp_path, section, message):
     with pytest.raises(RunError, match=message):
         flower_run(recipe, tmp_path / "flower", score="sites")
     assert not (tmp_path / "flower").exists()
+
+
+def with_thresholds(folder, rule="youden"):
+    recipe = recipe_of(folder, "multilabel fedbb", evaluation={"bootstrap": 20, "threshold": rule})
+    data = recipe.data.model_copy(update={"own_test": 0.25, "validation": 0.3})
+    return recipe.model_copy(update={"data": data})
+
+
+def test_sites_score_at_the_operating_point_of_the_server(tmp_path):
+    recipe = with_thresholds(tmp_path)
+    finish(recipe, tmp_path / "inline")
+    flower_run(recipe, tmp_path / "flower")
+    expected, found = (RunFolder(tmp_path / name) for name in ("inline", "flower"))
+    assert found.read_json("scores.json") == expected.read_json("scores.json")
+    assert len(found.read_json("scores.json")["final"]["operating_point"]["sites"]) == 3
+
+
+@pytest.mark.parametrize("rule", ["youden", {"sensitivity": 0.9}])
+def test_thresholds_are_chosen_on_the_validation_data_of_the_sites(tmp_path, rule, monkeypatch):
+    recipe = with_thresholds(tmp_path, rule)
+    finish(recipe, tmp_path / "inline")
+    flower_run(recipe, tmp_path / "flower", score="sites")
+    expected, found = (read_run(tmp_path / name).scores["final"] for name in ("inline", "flower"))
+    assert found.test is None
+    # All sites hold the same validation data here, so that the server would choose alike.
+    points = [scores.operating_point for scores in (expected, found)]
+    assert points[1].thresholds == pytest.approx(points[0].thresholds, abs=0.02)
+    assert [site.client for site in points[1].sites] == [0, 1, 2]
+    assert points[1].sites != found.sites
+    model = load_model(tmp_path / "flower")
+    assert model.info.thresholds == points[1].thresholds
+    shown = call("show", tmp_path / "flower", "--scores", "--sites", monkeypatch=monkeypatch)
+    assert shown.code == 0, shown.err
+    assert "threshold" in shown.out
+
+
+def test_sites_without_validation_data_are_noticed_before_the_run_begins(tmp_path, caplog):
+    recipe, grid = own_data(tmp_path)
+    few = recipe.model_copy(update={"evaluation": EvaluationSpec(threshold="f1")})
+    with pytest.raises(RecipeError, match=r"of 3 classes the most probable is predicted"):
+        flower_run(few, tmp_path / "flower", grid, score="sites")
+    recipe = recipe_of(tmp_path, "multilabel fedbb", evaluation={"threshold": "f1"})
+    with pytest.raises(RunError, match="0 of 3 sites scored the model"):
+        flower_run(with_defense(recipe, attempts=1), tmp_path / "flower", score="sites")
+    assert "this site keeps no validation data" in caplog.text
+    assert not (tmp_path / "flower" / "recipe.json").exists()
 
 
 def test_the_model_of_a_run_without_any_data_at_the_server_is_loaded_and_predicts(tmp_path):

@@ -37,6 +37,8 @@ def test_a_private_recipe_gives_the_simulated_runs_bits(federation, tmp_path):
 def test_differential_privacy_on_real_nodes_draws_its_noise_at_the_sites(federation, tmp_path):
     dp = {"clip": 0.5, "noise": 1.0}
     recipe = private_recipe(tmp_path, rounds={"number": 2}, dp=dp, method={"name": "fedavg"})
+    for roster in federation.folder.path.rglob("roster.json"):  # of another recipe
+        roster.unlink()
     enrol(federation.folder, recipe)
     path = tmp_path / "flower"
     run = start(federation, recipe, path, **keys_for(federation.folder, recipe))

@@ -43,10 +43,10 @@ class DicomFormat:
         try:
             file = BytesIO(content) if isinstance(content, bytes) else content
             image = Image.fromarray(read_pixels(pydicom.dcmread(file), self.window))
-        except (*FAULTS, AttributeError, NotImplementedError, RuntimeError) as error:
-            raise DataError(f"image {name} cannot be read as DICOM: {error}") from error
         except pydicom.errors.InvalidDicomError as error:
             raise DataError(f"image {name} is no DICOM file") from error
+        except _faults(pydicom) as error:
+            raise DataError(f"image {name} cannot be read as DICOM: {error}") from error
         return convert_image(image, ImageFormat(self.channels, self.size))
 
 
@@ -135,9 +135,16 @@ def read_header(path: Path, keys: Sequence[str]) -> list[str]:
     pydicom = import_pydicom()
     try:
         file = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(keys))
-    except (*FAULTS, AttributeError, pydicom.errors.InvalidDicomError) as error:
+        # Elements are converted, and may fail, only here.
+        return [str(file.get(key) or "").strip() for key in keys]
+    except _faults(pydicom) as error:
         raise DataError(f"image {path} cannot be read as DICOM: {error}") from error
-    return [str(file.get(key) or "").strip() for key in keys]
+
+
+def _faults(pydicom: Any) -> tuple[type[Exception], ...]:
+    """Return what damaged files make pydicom raise; NotImplementedError is a RuntimeError."""
+    own = (pydicom.errors.InvalidDicomError, pydicom.errors.BytesLengthException)
+    return (*FAULTS, *own, AttributeError, RuntimeError)
 
 
 def import_pydicom() -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ from fedbb.data.label_policy import Policy
 from fedbb.data.parquet import read_parquet
 from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share, split_by_values
-from fedbb.data.tabular import ColumnTable, Missing, choose_columns, fit_encoder
+from fedbb.data.tabular import (
+    ColumnTable,
+    Encoder,
+    Missing,
+    TableFormat,
+    choose_columns,
+    fit_encoder,
+)
 from fedbb.errors import DataError
 from fedbb.records import IntArray, Task
 
@@ -175,47 +182,55 @@ def make_dataset(
     task, classes, rows = _read_rows(table, options)
     if parts:
         options = replace(options, classes=classes)
-        others = {part: _read_rows(held, options)[2] for part, held in parts.items()}
-        split = (rows, others["test"], others.get("validation"))
+        split = {"train": rows}
+        split |= {part: _read_rows(held, options)[2] for part, held in parts.items()}
     else:
         if options.split_column is None and not share:
             raise DataError(f"{name} needs test data, test_share or split_column")
         split = _split(rows, table, options, seed)
-    if len(split[0]) == 0:
+    if len(split["train"]) == 0:
         raise DataError(f"{name} has no training rows")
+    encoder = _fit(split["train"].table, options)
+    examples = {
+        part: Examples(encoder.encode(held.table), held.labels, held.columns)
+        for part, held in split.items()
+    }
+    dataset = Dataset(
+        name,
+        task,
+        classes,
+        examples["train"],
+        examples["test"],
+        notes=tuple(_unknown_categories(encoder, split)),
+        validation=examples.get("validation"),
+        features=encoder.features,
+        scaled=encoder.scaled,
+        table=TableFormat(encoder, options.class_column, options.id_column),
+    )
+    return check_dataset(dataset).normalized()
+
+
+def _fit(train: ColumnTable, options: FeatureOptions) -> Encoder:
     chosen = choose_columns(
-        split[0].table,
+        train,
         options.taken,
         options.numeric,
         options.categorical,
         options.missing,
         options.indicator,
     )
-    encoder = fit_encoder(split[0].table, chosen)
-    train, test, validation = (
-        None if part is None else Examples(encoder.encode(part.table), part.labels, part.columns)
-        for part in split
-    )
-    assert train is not None
-    assert test is not None
-    notes = tuple(
-        f"{number} {what} rows have a {column} that no training row has; all of its entries are 0"
-        for what, part in zip(("test", "validation"), split[1:], strict=True)
-        if part is not None
-        for column, number in encoder.unknown(part.table).items()
-    )
-    dataset = Dataset(
-        name,
-        task,
-        classes,
-        train,
-        test,
-        notes=notes,
-        validation=validation,
-        features=encoder.features,
-        scaled=encoder.scaled,
-    )
-    return check_dataset(dataset).normalized()
+    return fit_encoder(train, chosen)
+
+
+def _unknown_categories(encoder: Encoder, split: Mapping[str, _Rows]) -> Iterator[str]:
+    """Yield a note for each column of test or validation rows with categories of their own."""
+    for part in ("test", "validation"):
+        if part in split:
+            for column, rows in encoder.unknown(split[part].table).items():
+                yield (
+                    f"{len(rows)} {part} rows have a {column} that no training row has; "
+                    "all of its entries are 0"
+                )
 
 
 def _read_rows(table: ColumnTable, options: FeatureOptions) -> tuple[Task, tuple[str, ...], _Rows]:
@@ -245,11 +260,13 @@ def _refuse_doubles(table: ColumnTable, column: str) -> None:
         first[name] = row
 
 
-def _split(
-    rows: _Rows, table: ColumnTable, options: FeatureOptions, seed: int
-) -> tuple[_Rows, _Rows, _Rows | None]:
+def _split(rows: _Rows, table: ColumnTable, options: FeatureOptions, seed: int) -> dict[str, _Rows]:
     column = options.split_column
     if column is None:
-        return *split_by_share(rows, options.test_share, options.group, seed), None
-    values = table.column(column)
-    return split_by_values(rows, values, options.leave_out, lambda row: table.place(row, column))
+        train, test = split_by_share(rows, options.test_share, options.group, seed)
+        return {"train": train, "test": test}
+    train, test, validation = split_by_values(
+        rows, table.column(column), options.leave_out, lambda row: table.place(row, column)
+    )
+    held = {} if validation is None else {"validation": validation}
+    return {"train": train, "test": test, **held}

@@ -26,8 +26,9 @@ OFFLINE = {
 }
 """Without these Flower sends usage statistics, looks for updates and installs packages."""
 
-POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
-"""Seconds between a node's requests for work; Flower's default of 1 is long for small models."""
+POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5"}
+"""Seconds between two questions whether a run is to be started at the server; Flower's default is
+1."""
 
 MARK = "FEDBB_FEDERATION"
 """Environment variable that all processes of a federation, and their children, have in common."""

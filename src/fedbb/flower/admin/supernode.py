@@ -14,7 +14,6 @@ import argparse
 import logging
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
@@ -38,8 +37,15 @@ WORKER = "fedbb.flower.app.worker"
 OWN_APP = "fedbb/fedbb-app"
 """Flower's name of fedbb's app."""
 
+FIRST_QUESTIONS = ("query.info", "query.number")
+LONGEST_PREPARATION = 12 * 3600.0
+"""Seconds in which a site must have prepared its data."""
+
 CLIENT_APP = "flwr-clientapp"
 """Flower's name of a task for a client app."""
+
+PULL_SECONDS = 60.0
+"""Seconds in which a message must have come over from the SuperNode, which has received it."""
 
 
 class Pauses:
@@ -148,8 +154,6 @@ class Worker:
     def _end(self, overdue: threading.Event) -> None:
         overdue.set()
         self.process.kill()
-        # A stopped process is ended too, but only after it goes on.
-        self.process.send_signal(signal.SIGCONT)
 
 
 class TaskLoop:
@@ -185,7 +189,6 @@ class TaskLoop:
                 except Exception:
                     # Without a reply Flower reports the client app as crashed after a minute.
                     log.exception("a message could not be handled")
-                self.pauses.reply.set()
 
     def _do(self, token: str, worker: Worker) -> None:
         """Have the worker do one task."""
@@ -196,7 +199,8 @@ class TaskLoop:
                 raise RuntimeError("there is no message for the task")
             message = internals.message_from_proto(pulled.messages_list[0])
             task = [given.SerializeToString(), *_pull(client, given, pulled)]
-            seconds = time_limit(message.metadata.ttl, given.run.fab_id)
+            metadata = message.metadata
+            seconds = time_limit(metadata.message_type, metadata.ttl, given.run.fab_id)
             status, details, context = internals.SubStatus.COMPLETED, "", given.context
             try:
                 kept, *reply = worker.ask(given.fab.hash_str, task, seconds)
@@ -225,13 +229,16 @@ class TaskLoop:
             client.close()
 
 
-def time_limit(ttl: float, app: str) -> float:
+def time_limit(kind: str, ttl: float, app: str) -> float:
     """Return the seconds that a worker may take for a message.
 
     They count from when the message arrived, which is after the server began to wait: a reply of
-    fedbb's app that would come later is not accepted any more.
+    fedbb's app that would come later is not accepted any more. The first question of a run has the
+    data prepared, which goes on for the next one even if the server has given up on this one.
     """
-    return max(ttl - GRACE if app == OWN_APP else 0.9 * ttl, 1.0)
+    if app != OWN_APP:
+        return 0.9 * ttl
+    return LONGEST_PREPARATION if kind in FIRST_QUESTIONS else max(ttl - GRACE, 1.0)
 
 
 @contextmanager
@@ -259,6 +266,7 @@ def _pull(client: Any, given: Any, pulled: Any) -> list[bytes]:
         [part.object_id for part in internals.iterate_object_tree(tree)],
         internals.make_pull_object_fn_protobuf(client.PullObject, node, run),
         initial_backoff=internals.BACKOFF_SECONDS,
+        max_time=PULL_SECONDS,
     )
     internals.make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run)(
         tree.object_id
@@ -306,7 +314,8 @@ def main() -> None:
     options, _ = parser.parse_known_args()
     secret = write_secret(options.superexec_auth_secret_file)
     # A proxy to the outside must not get requests to this process itself.
-    os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), options.host]))
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), options.host]))
     pauses = Pauses()
     internals.set_sleeper(pauses)
     loop = TaskLoop(f"{options.host}:{options.port}", secret, pauses)

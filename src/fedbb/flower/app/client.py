@@ -11,9 +11,11 @@ from flwr.clientapp import ClientApp
 from fedbb.errors import DataError, FedbbError, RunError
 from fedbb.flower import internals
 from fedbb.flower.app.serde import (
+    pack_cases,
     pack_client_info,
     pack_scores,
     pack_update,
+    unpack_shift,
     unpack_state,
     unpack_train_request,
 )
@@ -78,7 +80,18 @@ def evaluate_own(message: Message, context: Context) -> Message:
     """Score the state in the message on what this site keeps of its own data for tests."""
 
     def work(site: Site) -> RecordDict:
-        return pack_scores(site.score_own(unpack_state(message.content)))
+        shift = unpack_shift(message.content, len(site.dataset.classes))
+        return pack_scores(site.score_own(unpack_state(message.content), shift))
+
+    return _reply(message, context, work)
+
+
+@app.evaluate("cases")
+def evaluate_cases(message: Message, context: Context) -> Message:
+    """Count this site's validation cases by the outputs of the state in the message."""
+
+    def work(site: Site) -> RecordDict:
+        return pack_cases(site.count_cases(unpack_state(message.content)))
 
     return _reply(message, context, work)
 

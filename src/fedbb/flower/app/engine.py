@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import safetensors.torch
@@ -14,16 +15,17 @@ from flwr.app import RecordDict
 
 from fedbb.errors import QuorumError, ReplyError
 from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.operating_point import ODDS
 from fedbb.evaluation.sites import SiteScores
 from fedbb.flower.app.node_registry import PLAIN_METHOD, NodeRegistry
 from fedbb.flower.app.serde import (
-    SCORED,
-    STATE,
     TrainRequest,
     TrainResponse,
+    pack_scoring,
     pack_state,
     pack_tensors,
     pack_train_request,
+    unpack_cases,
     unpack_scores,
     unpack_update,
 )
@@ -33,6 +35,7 @@ from fedbb.records import (
     ClientFailure,
     ClientUpdate,
     FloatArray,
+    IntArray,
     ModelFacts,
     ModelState,
     Task,
@@ -52,6 +55,8 @@ STATISTICS = "statistics."
 
 ON_DISK = ModelState({}, {})
 """Stands for a model that waits on disk."""
+
+Found = TypeVar("Found")
 
 IN_MEMORY = 4
 """Updates that wait for their turn in memory; the others wait on disk."""
@@ -114,16 +119,51 @@ class FlowerEngine:
         """Return the scores of a model, pooled over the sites that replied."""
         outline = self.registry.outline
         assert outline is not None
-        found = repeat_until_quorum(
-            lambda attempt: self._score(state, attempt), self.defense.attempts, "scoring"
-        )
+        content, classes = pack_scoring(pack_state(state)), len(outline.classes)
+
+        def ask(attempt: int) -> dict[int, dict[str, Scores]]:
+            return self._ask_quorum(
+                attempt, "evaluate", content, lambda reply: unpack_scores(reply, classes)
+            )
+
+        found = repeat_until_quorum(ask, self.defense.attempts, "scoring")
         return pool_scores([found[client] for client in sorted(found)], outline.task)
 
-    def score_sites(self, state: ModelState) -> list[SiteScores]:
-        """Return the scores of a model on the own test data of each site that replies."""
+    def score_sites(self, state: ModelState, shift: FloatArray | None = None) -> list[SiteScores]:
+        """Return the scores of a model on the own test data of each site that replies.
+
+        `shift` is added to its logits, (C,), so that it decides at its operating point.
+        """
+        assert self.registry.outline is not None
+        classes = len(self.registry.outline.classes)
         nodes = self.registry.find(sorted(self.registry.infos), self.patience)
-        found = {c: scores[OWN_TEST] for c, scores in self._scores(state, nodes, (OWN_TEST,))}
+        replies = self._evaluate(
+            "evaluate.own",
+            pack_scoring(pack_state(state), shift),
+            nodes,
+            lambda reply: unpack_scores(reply, classes, (OWN_TEST,)),
+        )
+        found = {client: scores[OWN_TEST] for client, scores in replies}
         return [SiteScores.of(client, found[client]) for client in sorted(found)]
+
+    def count_cases(self, state: ModelState) -> IntArray:
+        """Return the validation cases of all sites in sum, by the log-odds a model gives them.
+
+        Raises:
+            QuorumError: Too few sites have validation data or reply.
+        """
+        assert self.registry.outline is not None
+        multiclass = self.registry.outline.task is Task.MULTICLASS
+        classes = 1 if multiclass else len(self.registry.outline.classes)
+        shape, content = (2, classes, len(ODDS) + 1), pack_scoring(pack_state(state))
+
+        def ask(attempt: int) -> dict[int, IntArray]:
+            return self._ask_quorum(
+                attempt, "evaluate.cases", content, lambda reply: unpack_cases(reply, shape)
+            )
+
+        found = repeat_until_quorum(ask, self.defense.attempts, "counting validation cases")
+        return np.asarray(np.sum([found[client] for client in sorted(found)], axis=0))
 
     def _reset_state_rounds(self, number: int) -> None:
         """Let every attempt at a round start from the client states that the round began with."""
@@ -198,34 +238,37 @@ class FlowerEngine:
         if response.kept:
             self.state_rounds[client] = number
 
-    def _score(self, state: ModelState, attempt: int) -> dict[int, dict[str, Scores]]:
+    def _ask_quorum(
+        self, attempt: int, kind: str, content: RecordDict, unpack: Callable[[RecordDict], Found]
+    ) -> dict[int, Found]:
+        """Return what a quorum of the sites replies to a model."""
         clients = sorted(self.registry.infos)
         required = max(1, math.ceil(self.defense.quorum * len(clients)))
         nodes = self.registry.find(clients, self.patience if attempt > 1 else 0.0)
-        found = dict(self._scores(state, nodes))
+        found = dict(self._evaluate(kind, content, nodes, unpack))
         if len(found) < required:
             raise QuorumError(
                 f"{len(found)} of {len(clients)} sites scored the model and {required} are needed"
             )
         return found
 
-    def _scores(
-        self, state: ModelState, nodes: dict[int, int], expected: Sequence[str] = SCORED
-    ) -> Iterator[tuple[int, dict[str, Scores]]]:
-        assert self.registry.outline is not None
-        classes = len(self.registry.outline.classes)
-        contents = dict.fromkeys(nodes.values(), RecordDict({STATE: pack_state(state)}))
+    def _evaluate(
+        self,
+        kind: str,
+        content: RecordDict,
+        nodes: dict[int, int],
+        unpack: Callable[[RecordDict], Found],
+    ) -> Iterator[tuple[int, Found]]:
+        """Yield the client and the reply of each site whose reply can be read."""
+        contents = dict.fromkeys(nodes.values(), content)
         clients = {node: client for client, node in nodes.items()}
         for node, outcome in self.transport.send_and_receive(
-            "evaluate" if expected is SCORED else "evaluate.own",
-            contents,
-            self.defense.deadline,
-            "scoring",
+            kind, contents, self.defense.deadline, "scoring"
         ):
             try:
                 if isinstance(outcome, Failure):
                     raise ReplyError(outcome.reason)
-                yield clients[node], unpack_scores(outcome, classes, expected)
+                yield clients[node], unpack(outcome)
             except ReplyError as error:
                 log.warning("scores of client %d are left out: %s", clients[node], error)
 

@@ -40,12 +40,17 @@ from fedbb.training.config import TrainJob
 
 STATE, FACTS, OUTLINE, VECTORS = "state", "facts", "outline", "vectors"
 BROADCAST, STATISTICS, MEASURED = "broadcast", "statistics", "measured"
+SHIFT, CASES = "shift", "cases"
 PER_CLASS = ("recall", "f1", "auroc", "average_precision")
 MACRO = ("accuracy", "balanced_accuracy", "f1", "auroc", "average_precision")
 SCORED = ("test", "validation")
 NUMPY, PACKED = "numpy.ndarray", "fedbb.packed"
 """Kinds of Flower's arrays: one array of numpy, or several in one block of bytes."""
 
+LONGEST_SETTING = 4 * 2**20
+"""Most bytes of a block that is sent as a setting."""
+
+PackedRecord = ArrayRecord | ConfigRecord
 NEVER = -1
 """Stands for "no round" where Flower's records need an integer."""
 
@@ -151,7 +156,7 @@ class TrainResponse:
     lost: bool
 
 
-def pack_state(state: ModelState) -> ArrayRecord:
+def pack_state(state: ModelState) -> PackedRecord:
     """Return a state as a record."""
     return pack_record(state_to_arrays(state))
 
@@ -161,7 +166,7 @@ def unpack_state(content: RecordDict) -> ModelState:
     return state_from_arrays(unpack_record(content, STATE))
 
 
-def pack_tensors(tensors: Tensors) -> ArrayRecord:
+def pack_tensors(tensors: Tensors) -> PackedRecord:
     """Return named tensors as a record, like the parameters of a state."""
     return pack_state(ModelState(tensors, {}))
 
@@ -173,22 +178,32 @@ def unpack_tensors(content: RecordDict, key: str) -> dict[str, Tensor]:
     return dict(state_from_arrays(unpack_record(content, key)).params)
 
 
-def pack_record(arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayRecord:
-    """Return a record that holds named arrays packed into one."""
+def pack_record(arrays: Mapping[str, npt.NDArray[Any]]) -> PackedRecord:
+    """Return a record that holds named arrays packed into one.
+
+    Flower sends a setting with its record, and an array as two or more objects of its own, which
+    it can cut into pieces.
+    """
     block = pack_arrays(arrays)
+    if len(block) <= LONGEST_SETTING:
+        return ConfigRecord({PACKED: block})
     return ArrayRecord({PACKED: Array("uint8", (len(block),), PACKED, block)})
 
 
 def unpack_record(content: RecordDict, key: str) -> dict[str, npt.NDArray[Any]]:
     """Return the packed arrays of a record in an untrusted message."""
-    record = _record(content, key, ArrayRecord)
-    array = record.get(PACKED)
-    if array is None or len(record) != 1 or array.stype != PACKED:
+    record = content.get(key)
+    if not isinstance(record, (ArrayRecord, ConfigRecord)):
+        raise ReplyError(f"{key} is missing or of another kind")
+    block = record.get(PACKED)
+    if isinstance(block, Array) and block.stype == PACKED:
+        block = block.data
+    if not isinstance(block, bytes) or len(record) != 1:
         raise ReplyError(
             f"{key} is not packed into one array; server and sites need the same version of fedbb"
         )
     try:
-        return unpack_arrays(array.data)
+        return unpack_arrays(block)
     except ValueError as error:
         raise ReplyError(f"{key} cannot be read: {shorten(error)}") from error
 
@@ -237,7 +252,7 @@ def unpack_measured(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
 
 
 def pack_train_request(
-    request: TrainRequest, state: ArrayRecord, broadcast: ArrayRecord | None = None
+    request: TrainRequest, state: PackedRecord, broadcast: PackedRecord | None = None
 ) -> RecordDict:
     """Return a job as a message's content; state and broadcast are packed once for all sites."""
     job = request.job
@@ -303,6 +318,39 @@ def unpack_update(content: RecordDict) -> TrainResponse:
         found = unpack_record(content, STATISTICS)
     reply = Reply(client, number, attempt, arrays, steps, loss, seconds, found)
     return TrainResponse(reply, kept=facts.get("kept") == 1, lost=facts.get("lost") == 1)
+
+
+def pack_scoring(state: ArrayRecord | ConfigRecord, shift: FloatArray | None = None) -> RecordDict:
+    """Return a model to score; `shift` is added to its logits, (C,), where it decides otherwise."""
+    content = RecordDict({STATE: state})
+    if shift is not None:
+        content[SHIFT] = ArrayRecord({SHIFT: Array(shift)})
+    return content
+
+
+def unpack_shift(content: RecordDict, classes: int) -> FloatArray | None:
+    """Return what a message from the server adds to the logits, None if it adds nothing."""
+    if SHIFT not in content:
+        return None
+    shift = read_arrays(_record(content, SHIFT, ArrayRecord)).get(SHIFT)
+    if shift is None or shift.dtype != np.float64 or shift.shape != (classes,):
+        raise ReplyError(f"there are no {classes} numbers to add to the logits")
+    return shift
+
+
+def pack_cases(counts: IntArray) -> RecordDict:
+    """Return the validation cases of a site, counted by their log-odds."""
+    return RecordDict({CASES: ArrayRecord({CASES: Array(counts)})})
+
+
+def unpack_cases(content: RecordDict, shape: tuple[int, ...]) -> IntArray:
+    """Return the counts in a message; there are at least one and at most so many that they add."""
+    counts = read_arrays(_record(content, CASES, ArrayRecord)).get(CASES)
+    if counts is None or counts.dtype != np.int64 or counts.shape != shape:
+        raise ReplyError(f"cases: there are no whole numbers of shape {shape}")
+    if counts.min() < 0 or not 0 < counts.max() <= MOST_SAMPLES:
+        raise ReplyError("cases: a count is not valid")
+    return counts
 
 
 def pack_scores(scores: Mapping[str, Scores]) -> RecordDict:

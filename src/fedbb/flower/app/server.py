@@ -17,6 +17,7 @@ from fedbb.aggregation.merging import Weighting
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer
+from fedbb.evaluation.operating_point import ThresholdRule, decision_shift, thresholds_of_counts
 from fedbb.flower import internals
 from fedbb.flower.app.engine import FlowerEngine
 from fedbb.flower.app.node_registry import NodeRegistry
@@ -35,7 +36,14 @@ from fedbb.rounds.loop import Score
 from fedbb.rounds.round import PlainRound, accept_all
 from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.federation import prepare, sums_inputs
-from fedbb.runs.final_scores import FinalScorer, ModelScores, check_evaluation
+from fedbb.runs.final_scores import (
+    FinalScorer,
+    ModelScores,
+    OperatingPoint,
+    check_evaluation,
+    check_threshold_classes,
+    threshold_rule,
+)
 from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.metadata import model_info_of
 from fedbb.runs.model_info import ModelInfo
@@ -145,13 +153,16 @@ def _check(recipe: Recipe) -> Method:
 
 
 def _check_scored_by_sites(recipe: Recipe) -> None:
-    """Refuse operating points, whose scores only a server with data of its own can compute."""
-    for key, is_set, kind in (
-        ("threshold", recipe.evaluation.threshold is not None, "validation"),
-        ("logit_adjustment", bool(recipe.evaluation.logit_adjustment), "test"),
-    ):
-        if is_set:
-            raise RunError(f'evaluation.{key} needs {kind} data at the server: score = "server"')
+    """Refuse operating points that only a server with data of its own can compute."""
+    if recipe.evaluation.logit_adjustment:
+        raise RunError(
+            'evaluation.logit_adjustment needs test data at the server: score = "server"'
+        )
+    if recipe.evaluation.threshold is not None and recipe.privacy != "none":
+        raise RunError(
+            "evaluation.threshold of a private run needs validation data at the server: "
+            'score = "server"'
+        )
 
 
 def _allowed_code() -> tuple[str, ...]:
@@ -234,6 +245,8 @@ def _begin(
     assert registry.outline is not None
     check_data(settings.recipe, method, dataset_of(registry.outline), len(infos))
     outline = _pool_statistics(registry.outline, registry.outlines, infos)
+    if own is None and settings.recipe.evaluation.threshold is not None:
+        _check_validation(settings, method, registry, outline)
     metadata = RunMetadata(
         name_run(settings.recipe),
         settings.score,
@@ -245,6 +258,24 @@ def _begin(
     set_up(folder, settings.recipe, method, metadata, _scored_cases(own), model)
     log.info("%d sites, %d samples", len(infos), sum(info.samples for info in infos))
     return metadata
+
+
+def _check_validation(
+    settings: RunSettings, method: Method, registry: NodeRegistry, outline: Outline
+) -> None:
+    """Refuse thresholds that the sites cannot choose, before anything is trained or written."""
+    recipe, dataset = settings.recipe, dataset_of(outline)
+    check_threshold_classes(dataset.task, len(dataset.classes))
+    engine = FlowerEngine(
+        registry.transport,
+        registry,
+        local_config_of(recipe),
+        recipe.defense,
+        name_run(recipe),
+        patience=settings.wait,
+        method=method,
+    )
+    engine.count_cases(snapshot(network_of(recipe, method, dataset, allow_code=_allowed_code())))
 
 
 def _begin_private(
@@ -336,8 +367,10 @@ def _open_runtime(
         def score_fully(number: int, state: ModelState) -> ModelScores:
             return final(number, scorer.outputs(state))
 
+    elif (rule := threshold_rule(recipe.evaluation)) is not None:
+        score_fully = _choose_at_sites(engine, dataset, rule)
     if recipe.data.own_test > 0 and not metadata.hidden:
-        score_fully = _with_sites(engine, score_fully)
+        score_fully = _with_sites(engine, dataset, score_fully)
     facts = RunFacts(
         dataset.task,
         len(dataset.classes),
@@ -359,12 +392,29 @@ def _open_runtime(
     return RunRuntime(plain, score, snapshot(model), engine.state_rounds, score_fully=score_fully)
 
 
-def _with_sites(engine: FlowerEngine, score: ScoreFully | None) -> ScoreFully:
+def _choose_at_sites(engine: FlowerEngine, dataset: Dataset, rule: ThresholdRule) -> ScoreFully:
+    """Return the operating point of a model, by thresholds for the validation data of all sites."""
+
+    def choose(number: int, state: ModelState) -> ModelScores:
+        limits = thresholds_of_counts(engine.count_cases(state), dataset.task, rule)
+        point = OperatingPoint(dataset.classes, tuple(limits.tolist()), None, None)
+        return ModelScores(number, None, point)
+
+    return choose
+
+
+def _with_sites(engine: FlowerEngine, dataset: Dataset, score: ScoreFully | None) -> ScoreFully:
     """Return full scores with those that the sites compute on their own test data."""
 
     def score_all(number: int, state: ModelState) -> ModelScores:
         scores = ModelScores(number, None) if score is None else score(number, state)
-        return replace(scores, sites=tuple(engine.score_sites(state)))
+        scores = replace(scores, sites=tuple(engine.score_sites(state)))
+        if (point := scores.operating_point) is None:
+            return scores
+        both = point.thresholds, point.logit_shift
+        shift = decision_shift(dataset.task, *both, len(dataset.classes))
+        decided = replace(point, sites=tuple(engine.score_sites(state, shift)))
+        return replace(scores, operating_point=decided)
 
     return score_all
 

@@ -17,7 +17,8 @@ from fedbb._util.files import remove_leftovers
 from fedbb._util.text import quote
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RunError
-from fedbb.evaluation.metrics import Scorer, Scores
+from fedbb.evaluation.metrics import Scorer, Scores, score_logits
+from fedbb.evaluation.operating_point import count_by_odds
 from fedbb.flower.app.prepared_data import ClientData, open_client_data
 from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest, read_arrays
 from fedbb.flower.app.settings import SiteSettings
@@ -29,6 +30,7 @@ from fedbb.records import (
     ClientInfo,
     ClientState,
     ClientUpdate,
+    FloatArray,
     IntArray,
     ModelFacts,
     ModelState,
@@ -135,23 +137,45 @@ class Site:
     def score(self, state: ModelState) -> dict[str, Scores]:
         """Return the scores of a model on test and validation data."""
         held = self.data.scored.items()
-        return self._score({n: part for n, part in held if len(part) and n != OWN_TEST}, state)
+        return self._scorer({n: part for n, part in held if len(part) and n != OWN_TEST})(state)
 
-    def score_own(self, state: ModelState) -> dict[str, Scores]:
+    def score_own(self, state: ModelState, shift: FloatArray | None = None) -> dict[str, Scores]:
         """Return the scores of a model on what this site keeps of its own data for tests.
 
-        Raises:
-            RunError: It keeps none.
-        """
-        part = self.data.scored.get(OWN_TEST)
-        if part is None or not len(part):
-            raise RunError("this site keeps no test data of its own")
-        return self._score({OWN_TEST: part}, state)
+        Args:
+            state: The model.
+            shift: What is added to its logits, (C,), so that it decides at its operating point.
 
-    def _score(self, examples: dict[str, Examples], state: ModelState) -> dict[str, Scores]:
-        model = self._network
+        Raises:
+            RunError: The site keeps none.
+        """
+        part = self._held(OWN_TEST, "test data of its own")
+        logits = self._scorer({OWN_TEST: part}).outputs(state)[OWN_TEST]
+        if shift is not None:
+            logits = logits + shift
+        return {OWN_TEST: score_logits(logits, part.labels, self.dataset.task)}
+
+    def count_cases(self, state: ModelState) -> IntArray:
+        """Return the site's validation cases by the log-odds that a model gives them.
+
+        Raises:
+            RunError: The site has no validation data, or the recipe chooses no thresholds.
+        """
+        if self.recipe.evaluation.threshold is None:
+            raise RunError("the recipe chooses no thresholds, for which cases would be counted")
+        part = self._held("validation", "validation data")
+        logits = self._scorer({"validation": part}).outputs(state)["validation"]
+        return count_by_odds(logits, part.labels, self.dataset.task)
+
+    def _held(self, name: str, title: str) -> Examples:
+        part = self.data.scored.get(name)
+        if part is None or not len(part):
+            raise RunError(f"this site keeps no {title}")
+        return part
+
+    def _scorer(self, examples: dict[str, Examples]) -> Scorer:
         batch = self.recipe.evaluation.batch_size
-        return Scorer(model, self.dataset, examples, batch, self.config.device)(state)
+        return Scorer(self._network, self.dataset, examples, batch, self.config.device)
 
 
 class OpenSites:

@@ -188,6 +188,8 @@ METHOD_MARKS = {
     "creff": Mark(MUTED, (7, 0, 0), "-"),
     "ccvr": Mark(MUTED, (9, 0, 0), "--"),
     "clip2fl": Mark(MUTED, (5, 0, 0), "-."),
+    "symmetric": Mark(GREEN, (9, 2, 0), ":"),
+    "evidential": Mark(INK, (10, 2, 0), ":"),
 }
 SPARE_MARKS = (
     Mark(MUTED, "*", "-"),

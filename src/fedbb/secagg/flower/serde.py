@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
 from fedbb.errors import PrivacyError, ReplyError
 from fedbb.evaluation.metrics import Scores
@@ -23,8 +23,10 @@ from fedbb.flower.app.serde import (
     SCORED,
     STATE,
     Outline,
+    PackedRecord,
     pack_client_info,
-    read_arrays,
+    pack_record,
+    unpack_record,
     unpack_state,
     unpack_tensors,
 )
@@ -44,9 +46,9 @@ _ONE = 2**24
 class Attachment:
     """What a message that asks for work carries: a state, and the round of each client's state."""
 
-    state: ArrayRecord
+    state: PackedRecord
     state_rounds: Mapping[int, int]
-    broadcast: ArrayRecord | None = None
+    broadcast: PackedRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,7 @@ def pack_answer(data: bytes) -> RecordDict:
 
 def read_message(content: RecordDict) -> bytes:
     """Return the bytes of a signed message, which are not verified yet."""
-    record = content.get(MESSAGE)
-    if not isinstance(record, ArrayRecord):
-        raise ReplyError(f"{MESSAGE} is missing or of another kind")
-    array = read_arrays(record).get(MESSAGE)
+    array = unpack_record(content, MESSAGE).get(MESSAGE)
     if array is None or array.dtype != np.uint8 or array.ndim != 1:
         raise ReplyError(f"{MESSAGE} is not an array of bytes")
     return array.tobytes()
@@ -137,8 +136,8 @@ def read_scores(totals: IntArray, classes: int, task: Task) -> dict[str, Scores]
     return pool_scores([pooled], task)
 
 
-def _wrap(data: bytes) -> ArrayRecord:
-    return ArrayRecord({MESSAGE: Array(np.frombuffer(data, np.uint8))})
+def _wrap(data: bytes) -> PackedRecord:
+    return pack_record({MESSAGE: np.frombuffer(data, np.uint8)})
 
 
 def _width(classes: int) -> int:
