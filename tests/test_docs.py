@@ -206,7 +206,6 @@ UNSUITED = [
     {"local": {"betas": [0.5, 0.9]}},
     {"local": {"optimizer": "adam"}, "method": {"name": "fednova"}},
     {"rounds": {"patience": 3}},
-    {"privacy": "masked", "data": {"name": "digits", "own_test": 0.25}},
     {"method": {"name": "fedlc+moon"}},
 ]
 

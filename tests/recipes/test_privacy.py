@@ -9,7 +9,7 @@ import pytest
 from fedbb.errors import RecipeError, RunError
 from fedbb.recipes import privacy as checks
 from fedbb.recipes.check import check_recipe
-from fedbb.recipes.privacy import agree, agreement_of, least_cohort, roster_terms
+from fedbb.recipes.privacy import agree, agreement_of, exposure_notes, least_cohort, roster_terms
 from fedbb.recipes.reader import make_recipe
 from helpers.secagg_clients import make_roster
 from helpers.small_run import finish, small_recipe
@@ -143,3 +143,31 @@ def test_every_module_that_privacy_needs_is_brought_by_the_extra_that_the_messag
     for modules in checks.EXTRAS.values():
         for module, extra in modules.items():
             assert any(re.match(rf"{module}\b", requirement) for requirement in extras[extra])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": {"name": "fedavg"}}, []),
+        ({"method": {"name": "fedir"}}, ["the server sees each client's label counts"]),
+        (
+            {"evaluation": {"logit_adjustment": True}},
+            ["the server sees each client's label counts"],
+        ),
+        ({"method": {"name": "fedavg+lda-head"}}, ["SummedEmbeddings shows the server which"]),
+        (
+            {
+                "method": {"name": "creff"},
+                "defense": {"rule": "multi-krum", "byzantine": 1},
+            },
+            ["HeadGradients shows the server which", "can falsify the sum of HeadGradients"],
+        ),
+        ({"method": {"name": "fedavg+lda-head"}, "privacy": "masked"}, []),
+    ],
+)
+def test_notes_tell_what_an_open_run_shows_and_a_rule_does_not_cover(changes, words):
+    recipe = make_recipe({"data": {"name": "digits"}, "method": {"name": "fedavg"}, **changes})
+    notes = exposure_notes(recipe, check_recipe(recipe))
+    assert len(notes) == len(words)
+    for note, part in zip(notes, words, strict=True):
+        assert part in note

@@ -166,9 +166,22 @@ def test_adjustment_evens_out_the_recalls_under_a_long_tail():
     assert adjusted.per_class["recall"].min() > plain.per_class["recall"].min()
 
 
-def test_private_runs_refuse_figures_of_single_clients():
-    with pytest.raises(RecipeError, match=r"data\.own_test and privacy"):
-        toy(own_test=0.2, privacy="masked")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_private_runs_know_sums_over_sites_and_no_site(tmp_path, workers):
+    pytest.importorskip("cryptography")
+    theirs = toy(own_test=0.25).scores.site_spreads
+    result = toy(own_test=0.25, privacy="masked", workers=workers, out=tmp_path / "run")
+    scores = result.scores
+    assert scores.sites == ()
+    assert [one.metric for one in scores.site_spreads] == [one.metric for one in theirs]
+    for ours, known in zip(scores.site_spreads, theirs, strict=True):
+        assert (ours.sites, ours.worst, ours.worst_client) == (known.sites, None, None)
+        assert ours.mean == pytest.approx(known.mean, abs=1e-3)
+        assert ours.std == pytest.approx(known.std, abs=1e-3)
+    assert read_scores(RunFolder(tmp_path / "run"))["final"].site_sums == scores.site_sums
+    seen = RunFolder(tmp_path / "run").read_json("audit.json")["scores"]
+    assert seen[-1]["clients"] == [0, 1, 2]
+    assert seen[-1]["samples"].keys() == {"own_test"}
 
 
 @pytest.mark.parametrize("task", list(Task))

@@ -192,4 +192,6 @@ def test_a_private_run_reports_epsilon_and_repeats_its_noise(tmp_path, monkeypat
     assert entry["epsilon"] == pytest.approx(epsilon(0.8, 2, 1e-5))
     shown = " ".join(fedbb("show", tmp_path / "one", monkeypatch=monkeypatch).out.split())
     assert f"ε = {entry['epsilon']:.3g} at δ = 1e-05" in shown
-    assert "noise from the seed of a simulation" in shown
+    assert "a simulation, whose noise follows from the seed and protects nobody" in shown
+    card = fedbb("card", tmp_path / "one", monkeypatch=monkeypatch).out
+    assert "Privacy loss: differential privacy of model changes" in card.replace("*", "")

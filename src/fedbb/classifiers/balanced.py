@@ -36,6 +36,7 @@ class SummedEmbeddings(Statistic):
 
     every: int = 1
     name: ClassVar[str] = "embeddings"
+    by_class: ClassVar[bool] = True
     linear_classifier: ClassVar[bool] = True
     moment: ClassVar[Moment] = "merged"
 

@@ -39,6 +39,7 @@ class FeatureMoments(Statistic):
     diagonal: bool = False
     every: int = 1
     name: ClassVar[str] = "moments"
+    by_class: ClassVar[bool] = True
     linear_classifier: ClassVar[bool] = True
     moment: ClassVar[Moment] = "merged"
 

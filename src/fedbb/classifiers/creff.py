@@ -46,6 +46,7 @@ class HeadGradients(Statistic):
     """The mean gradient of the re-trained classifier by the client's samples of each class."""
 
     name: ClassVar[str] = "head-gradients"
+    by_class: ClassVar[bool] = True
     linear_classifier: ClassVar[bool] = True
 
     def shapes(self, model: ModelState, facts: ModelFacts) -> Tensors:

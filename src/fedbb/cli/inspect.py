@@ -34,6 +34,7 @@ from fedbb.partition.algorithms import assign_groups
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule
 from fedbb.recipes.check import check_recipe
+from fedbb.recipes.privacy import exposure_notes
 from fedbb.recipes.reader import make_recipe, read_recipe, read_values
 from fedbb.recipes.spec import Recipe
 from fedbb.records import IntArray, Task
@@ -304,7 +305,7 @@ def _from_recipe(request: Request, recipe: Recipe) -> Found:
         ClientAssignment(clients, owners, patients),
         _settings(request.values, settings),
         recipe.data.model_dump(exclude_defaults=True),
-        dataset.notes,
+        (*dataset.notes, *exposure_notes(recipe, method)),
     )
 
 

@@ -12,7 +12,6 @@ from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.cli.screens import COLUMNS, ending, percent
 from fedbb.errors import RunError
-from fedbb.evaluation.sites import spread_over_sites
 from fedbb.report.results import RunResult, read_run
 from fedbb.report.score_tables import (
     class_table,
@@ -88,15 +87,21 @@ def _summarize(console: Console, scores: ModelScores, metric: str) -> None:
     if means is not None:
         console.print(to_rich(means))
         say(console, "by class, with confusion matrix: --scores")
-    spread = spread_over_sites(scores.decided_sites, metric)
-    if spread is not None:
-        say(
-            console,
-            f"{spread.sites} sites on their own test data, {metric_title(metric)}: mean "
-            f"{percent(spread.mean)}, SD {percent(spread.std)}, worst {percent(spread.worst)} "
-            f"(client {spread.worst_client}), worst tenth {percent(spread.worst_tenth)}; "
-            "all: --sites",
+    spread = next((one for one in scores.site_spreads if one.metric == metric), None)
+    if spread is None:
+        return
+    if spread.worst is None or spread.worst_tenth is None:
+        further = "; a private run knows only sums over sites"
+    else:
+        further = (
+            f", worst {percent(spread.worst)} (client {spread.worst_client}), worst tenth "
+            f"{percent(spread.worst_tenth)}; all: --sites"
         )
+    say(
+        console,
+        f"{spread.sites} sites on their own test data, {metric_title(metric)}: mean "
+        f"{percent(spread.mean)}, SD {percent(spread.std)}{further}",
+    )
 
 
 def _details(run: RunResult, scores: bool, sites: bool) -> list[Table]:

@@ -14,7 +14,7 @@ from fedbb.data.examples import Examples as Examples
 from fedbb.data.examples import check_examples
 from fedbb.data.label_noise import NoiseKind, noisy_labels
 from fedbb.data.longtail import long_tail
-from fedbb.data.mapped import stay_on_disk, take_rows
+from fedbb.data.mapped import Inputs, stay_on_disk, take_rows
 from fedbb.data.rows import (
     MapStyle,
     RowFormat,
@@ -26,7 +26,7 @@ from fedbb.data.rows import (
 )
 from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share
-from fedbb.data.statistics import channel_sums, federated_statistics
+from fedbb.data.statistics import ChannelSums, channel_sums, federated_statistics
 from fedbb.data.tabular import TableFormat
 from fedbb.data.transforms import PADDINGS, Augmentation, channel_statistics
 from fedbb.errors import DataError
@@ -443,14 +443,35 @@ class Dataset:
         Raises:
             DataError: the inputs are whole numbers such as token ids.
         """
-        inputs = self.train.inputs
-        if inputs.dtype.kind == "i":
-            raise DataError(f"{self.name} holds whole numbers, which normalize has no meaning for")
         if clients is None:
-            mean, std = channel_statistics(inputs)
-        else:
-            sums = (channel_sums(take_rows(inputs, rows)) for rows in clients)
-            mean, std = federated_statistics(sums)
+            return self._scaled_by(*channel_statistics(self._real_inputs()))
+        return self.normalized_by(self.channel_sums(rows) for rows in clients)
+
+    def channel_sums(self, rows: IntArray) -> ChannelSums:
+        """Return what the holder of these training rows adds to the sums of all clients.
+
+        Raises:
+            DataError: the inputs are whole numbers such as token ids.
+        """
+        return channel_sums(take_rows(self._real_inputs(), rows))
+
+    def _real_inputs(self) -> Inputs:
+        if self.train.inputs.dtype.kind == "i":
+            raise DataError(f"{self.name} holds whole numbers, which normalize has no meaning for")
+        return self.train.inputs
+
+    def normalized_by(self, clients: Iterable[ChannelSums]) -> Dataset:
+        """Return the data set with mean and standard deviation from sums of clients.
+
+        Args:
+            clients: the sums of each client, or one sum of all of them.
+
+        Raises:
+            DataError: there are no samples, or the sums differ in the number of channels.
+        """
+        return self._scaled_by(*federated_statistics(clients))
+
+    def _scaled_by(self, mean: tuple[float, ...], std: tuple[float, ...]) -> Dataset:
         if self.scaled:
             mean = tuple(m if s else 0.0 for m, s in zip(mean, self.scaled, strict=True))
             std = tuple(m if s else 1.0 for m, s in zip(std, self.scaled, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,7 +11,13 @@ import numpy as np
 from fedbb.data.mapped import Inputs
 from fedbb.data.transforms import chunks
 from fedbb.errors import DataError
-from fedbb.records import FloatArray
+from fedbb.records import FloatArray, IntArray
+
+FRACTION_BITS = 60
+"""Fractional bits of a number in limbs: the sum over K clients is off by K·2^-61 at most."""
+
+SHIFT = 2**126
+"""Added to every number in limbs, so that it is above 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +48,31 @@ class ChannelSums:
             )
         channels = len(values) // 2
         return cls(float(values[0]), values[1 : channels + 1], values[channels + 1 :])
+
+    def to_limbs(self) -> IntArray:
+        """Return all numbers as integers of four 32-bit limbs, (2 C + 1, 4), lowest first.
+
+        Numbers have 60 fractional bits and are shifted above 0, so that limbs can be added by a
+        secure sum of integers, whatever the scale of the inputs.
+
+        Raises:
+            DataError: a number is not finite, or 2^66 or larger.
+        """
+        values = self.as_vector()
+        if not np.all(np.abs(values) < 2.0**66):
+            raise DataError("sums of inputs for data.normalize are not finite, or 2^66 or larger")
+        whole = [round(math.ldexp(value, FRACTION_BITS)) + SHIFT for value in values.tolist()]
+        limbs = [[number >> 32 * place & 0xFFFFFFFF for place in range(4)] for number in whole]
+        return np.array(limbs, dtype=np.int64)
+
+    @classmethod
+    def from_limbs(cls, limbs: IntArray, clients: int) -> ChannelSums:
+        """Return the sums over this number of clients, whose limbs were added."""
+        whole = [
+            sum(int(limb) << 32 * place for place, limb in enumerate(row)) - clients * SHIFT
+            for row in limbs
+        ]
+        return cls.from_vector(np.array([number / 2**FRACTION_BITS for number in whole]))
 
 
 def channel_sums(inputs: Inputs) -> ChannelSums:
@@ -84,6 +116,8 @@ def federated_statistics(
     if not vectors or len({len(vector) for vector in vectors}) > 1:
         raise DataError("federated statistics need clients, all with the same number of channels")
     whole = ChannelSums.from_vector(np.sum(vectors, axis=0))
+    if not whole.count > 0:
+        raise DataError("federated statistics need clients that have samples")
     mean = whole.total / whole.count
     variance = np.maximum(whole.squares / whole.count - mean * mean, 0.0)
     # Where both terms are equal but for rounding, the difference is noise.

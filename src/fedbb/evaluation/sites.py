@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from fedbb._util.files import finite_or_none
 from fedbb.evaluation.metrics import Scores
+from fedbb.records import IntArray
+
+OWN_TEST = "own_test"
+"""Name of the clients' own test data beside "test" and "validation"."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +61,70 @@ class SiteSpread:
         sites: Number of sites that define it.
         mean: Mean over these sites.
         std: Standard deviation over these sites; 0 for one.
-        worst: The lowest value.
-        worst_client: The client that has it.
-        worst_tenth: Mean of the lowest tenth of the sites, at least one.
+        worst: The lowest value; None in private runs, where only sums over sites are known.
+        worst_client: The client that has it; None in private runs.
+        worst_tenth: Mean of the lowest tenth of the sites, at least one; None in private runs.
     """
 
     metric: str
     sites: int
     mean: float
     std: float
-    worst: float
-    worst_client: int
-    worst_tenth: float
+    worst: float | None = None
+    worst_client: int | None = None
+    worst_tenth: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain numbers."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> SiteSpread:
+        """Return what `to_json` was given."""
+        return cls(**plain)
+
+
+SUMMED = ("accuracy", "balanced_accuracy", "f1", "auroc", "average_precision")
+"""The metrics whose sums over sites a private run learns."""
+
+SUMMED_LENGTH = 2 + 3 * len(SUMMED)
+
+_ONE = 2**40
+"""The integer that stands for 1 in sums of scores."""
+
+
+def site_vector(site: SiteScores | None) -> IntArray:
+    """Return, at a site, what it adds to the sum of the sites' scores; zeros without test data.
+
+    That it has test data, its samples, and for each metric whether it is defined, and the integers
+    that stand for its value and for its square.
+    """
+    if site is None:
+        return np.zeros(SUMMED_LENGTH, dtype=np.int64)
+    vector = [1, site.samples]
+    for metric in SUMMED:
+        value = site.macro.get(metric, math.nan)
+        known = not math.isnan(value)
+        vector += [1, round(value * _ONE), round(value * value * _ONE)] if known else [0, 0, 0]
+    return np.array(vector, dtype=np.int64)
+
+
+def spreads_from_sums(totals: IntArray) -> tuple[SiteSpread, ...]:
+    """Return what follows from the sum over sites: mean and standard deviation of each metric.
+
+    Raises:
+        ValueError: Scores from 0 to 1 cannot have this sum.
+    """
+    spreads = []
+    for metric, (sites, total, squares) in zip(SUMMED, totals[2:].reshape(-1, 3), strict=True):
+        number, first, second = int(sites), int(total) / _ONE, int(squares) / _ONE
+        if not (0 <= number <= totals[0] and 0 <= first <= number and 0 <= second <= number):
+            raise ValueError(f"the sum of {metric} over {totals[0]} sites is not within 0 and 1")
+        if number:
+            mean = first / number
+            variance = max(second - number * mean * mean, 0.0) / max(number - 1, 1)
+            spreads.append(SiteSpread(metric, number, mean, math.sqrt(variance)))
+    return tuple(spreads)
 
 
 def spread_over_sites(sites: Iterable[SiteScores], metric: str) -> SiteSpread | None:
@@ -96,6 +152,12 @@ def spread_over_sites(sites: Iterable[SiteScores], metric: str) -> SiteSpread | 
         worst_client=client,
         worst_tenth=float(values[: math.ceil(len(values) / 10)].mean()),
     )
+
+
+def spreads_over_sites(sites: Sequence[SiteScores]) -> tuple[SiteSpread, ...]:
+    """Return the spread of every metric that some site defines."""
+    found = (spread_over_sites(sites, name) for name in (sites[0].macro if sites else ()))
+    return tuple(spread for spread in found if spread is not None)
 
 
 def read_sites(plain: Sequence[Mapping[str, Any]]) -> tuple[SiteScores, ...]:

@@ -159,17 +159,9 @@ def check_stopping(recipe: Recipe, has_validation: bool) -> None:
 
 
 def _check_scores(recipe: Recipe) -> None:
-    """Refuse scores that would reveal more than a private run may, or that nobody could compute."""
-    if recipe.data.own_test > 0:
-        if recipe.engine == "central":
-            raise RecipeError(
-                'data.own_test has no place in engine = "central", which has no clients'
-            )
-        if recipe.privacy != "none":
-            raise RecipeError(
-                f'data.own_test and privacy = "{recipe.privacy}" exclude each other: nobody may '
-                "see how the model performs for a single client"
-            )
+    """Refuse scores that nobody could compute."""
+    if recipe.data.own_test > 0 and recipe.engine == "central":
+        raise RecipeError('data.own_test has no place in engine = "central", which has no clients')
 
 
 def _check_defense(recipe: Recipe) -> None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 FEWEST = 3
 """The fewest clients of a sum: of two, each would learn the other's part from the sum."""
 
+OPEN_RUN = "the run is open:"
+"""Begins the note on what the server of an open run learns of a client's classes."""
+
 EXTRAS = {
     "masked": {"cryptography": "private"},
     "bfv": {"cryptography": "private", "tenseal": "he"},
@@ -67,11 +70,40 @@ def check_dp(recipe: Recipe, method: Method) -> None:
             f"dp is not possible with {method.name}: beside the changes of models it sums numbers "
             "about clients' data or steps, which no noise covers"
         )
-    if recipe.evaluation.logit_adjustment:
-        raise RecipeError(
-            "dp and evaluation.logit_adjustment exclude each other: no noise covers the sum of the "
-            "clients' label counts"
+    for is_set, key, what in (
+        (recipe.evaluation.logit_adjustment, "evaluation.logit_adjustment", "label counts"),
+        (recipe.data.normalize == "federated", 'data.normalize = "federated"', "inputs"),
+    ):
+        if is_set:
+            raise RecipeError(
+                f"dp and {key} exclude each other: no noise covers the sum of the clients' {what}"
+            )
+
+
+def exposure_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
+    """Return what a user may not expect that a run reveals, or that its defense does not cover."""
+    notes = []
+    counts = LabelCounts(np.ones(2), np.ones(2), samples=2)
+    adjusts = bool(recipe.evaluation.logit_adjustment)
+    is_open = recipe.privacy == "none" and recipe.engine != "central"
+    shows = [type(one).__name__ for one in method.statistics if one.by_class]
+    if is_open and measure_counts(method, counts, label_counts=adjusts):
+        notes.append(
+            f"{OPEN_RUN} on Flower the server sees each client's label counts; a private run shows "
+            "only their sum"
         )
+    elif is_open and shows:
+        notes.append(
+            f"{OPEN_RUN} {', '.join(shows)} shows the server which classes each client "
+            "holds; a private run shows only sums"
+        )
+    summed = [type(one).__name__ for one in method.statistics if one.join == "sum"]
+    if recipe.defense.rule is not None and summed:
+        notes.append(
+            f'defense.rule = "{recipe.defense.rule}" looks at models: a malicious client that it '
+            f"keeps can falsify the sum of {', '.join(summed)}"
+        )
+    return tuple(notes)
 
 
 def check_parts(privacy: str, method: Method) -> None:

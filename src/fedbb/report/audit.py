@@ -12,6 +12,7 @@ import numpy as np
 
 from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.errors import RunError
+from fedbb.recipes.privacy import OPEN_RUN
 from fedbb.recipes.spec import Recipe
 from fedbb.records import Task
 from fedbb.runs.folder import Record, RunFolder
@@ -68,8 +69,11 @@ def _plain(
         unseen = ("There are no clients: training is central.",)
         return Audit(name, "none", (), (), unseen)
     seen = [*_client_info(federation.clients), *_updates(records)]
-    unseen = ("Labels, class counts and images do not leave the clients.",)
-    return Audit(name, "none", tuple(seen), tuple(_plain_follows(federation, records)), unseen)
+    shown = [note for note in federation.notes if note.startswith(OPEN_RUN)]
+    follows = [*_plain_follows(federation, records), *(f"{n[0].upper()}{n[1:]}." for n in shown)]
+    kept = "Labels and images" if shown else "Labels, class counts and images"
+    unseen = (f"{kept} do not leave the clients.",)
+    return Audit(name, "none", tuple(seen), tuple(follows), unseen)
 
 
 def _client_info(clients: Sequence[ClientRecord]) -> Iterator[Seen]:
@@ -213,7 +217,7 @@ def _private_follows(audit: Mapping[str, Any]) -> Iterator[str]:
     yield from _solved(audit)
     yield from _solved_statistics(audit)
     if spent := describe_dp(audit):
-        yield f"{spent[0].upper()}{spent[1:]}. CBR's sums and weights are exact and not covered."
+        yield f"{spent[0].upper()}{spent[1:]}. CBR's sums, weights and scores are not covered."
     yield (
         "Everything that the aggregated model reveals: secure aggregation hides the contribution "
         "of each client, not the result."

@@ -24,6 +24,7 @@ from fedbb.report.statistics import Interval, auroc_interval, wilson_interval
 from fedbb.report.text import metric_title
 from fedbb.runs.final_scores import ModelScores
 from fedbb.runs.model_info import ModelInfo
+from fedbb.secagg.audit import read_dp
 
 FEW_CASES = 30
 """Test cases of a class below which the card warns that its scores say little."""
@@ -148,6 +149,8 @@ class _Card:
             "Seed": str(recipe.get("seed", UNDEFINED)),
             "Secure aggregation": str(recipe.get("privacy", "none")),
         }
+        if (spent := read_dp(self.run.path)) is not None:
+            facts["Privacy loss"] = escape_markdown(spent)
         yield from ("## Training", "", *_list(facts), "")
 
     def _evaluation(self) -> Iterator[str]:

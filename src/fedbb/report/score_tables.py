@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 
 from fedbb._util.table import UNDEFINED, Cell, Entry, Table, make_table, number_cell
 from fedbb._util.text import counted
 from fedbb.evaluation.score_report import ScoreInterval, ScoreReport
-from fedbb.evaluation.sites import SiteScores, SiteSpread, spread_over_sites
+from fedbb.evaluation.sites import SiteSpread
 from fedbb.report.text import metric_title
 from fedbb.runs.final_scores import ModelScores
 
@@ -170,25 +169,25 @@ def site_spread_table(scores: ModelScores) -> Table | None:
             metric_title(spread.metric),
             _cell(spread.metric, spread.mean),
             _cell(spread.metric, spread.std),
-            _cell(spread.metric, spread.worst),
-            spread.worst_client,
-            _cell(spread.metric, spread.worst_tenth),
+            *_worst(spread),
             spread.sites,
         )
-        for spread in site_spreads(scores.decided_sites)
+        for spread in scores.site_spreads
     ]
     head = ("score", "mean", "SD", "worst site", "its client", "worst tenth", "sites")
     caption = "Fairness over sites, each on its own test data" + _where_decided(scores)
     note = "Worst tenth: mean of the lowest tenth of the sites, at least one."
+    if scores.site_sums:
+        note = "A private run: only sums over sites are known, and no site's own scores."
     return make_table(head, rows, caption, note=note) if rows else None
 
 
-def site_spreads(sites: Sequence[SiteScores]) -> Iterator[SiteSpread]:
-    """Yield the spread of every metric that some site defines."""
-    for name in sites[0].macro if sites else ():
-        spread = spread_over_sites(sites, name)
-        if spread is not None:
-            yield spread
+def _worst(spread: SiteSpread) -> tuple[Entry, Entry, Entry]:
+    """Return the worst site, its client and the worst tenth, as far as they are known."""
+    if spread.worst is None or spread.worst_tenth is None:
+        return None, None, None
+    worst, tenth = (_cell(spread.metric, value) for value in (spread.worst, spread.worst_tenth))
+    return worst, spread.worst_client, tenth
 
 
 def all_tables(scores: ModelScores) -> list[Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,10 @@ from fedbb.data.download import Progress
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.data.splits import hold_out
+from fedbb.data.statistics import ChannelSums
 from fedbb.data.teacher_file import with_teacher
 from fedbb.errors import DataError, RecipeError
+from fedbb.evaluation.sites import OWN_TEST as OWN_TEST
 from fedbb.imbalance import count_labels
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
@@ -34,8 +37,8 @@ EVERYTHING = Rule("even", clients=1, seed=0)
 """Central training: one client that holds all data."""
 
 
-OWN_TEST = "own_test"
-"""Name of the clients' own test data beside "test" and "validation"."""
+CHANNEL_SUMS = "channel-sums"
+"""Name of the sums of inputs among what clients of a private run measure before round 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +98,7 @@ def prepare(
     federation = Federation(dataset, partition, scored)
     if recipe.data.own_test > 0:
         federation = keep_own_test(federation, recipe.data, recipe.seed)
-    if recipe.data.normalize == "federated":
+    if recipe.data.normalize == "federated" and not sums_inputs(recipe):
         normalized = federation.dataset.normalized(federation.partition.clients)
         federation = replace(federation, dataset=normalized)
     if recipe.data.label_noise > 0:
@@ -104,6 +107,21 @@ def prepare(
         noisy = federation.dataset.with_label_noise(rate, kind, recipe.seed)
         federation = replace(federation, dataset=noisy)
     return federation
+
+
+def sums_inputs(recipe: Recipe) -> bool:
+    """Return whether inputs are normalized by a secure sum, which is known once a run is set up."""
+    return recipe.data.normalize == "federated" and recipe.privacy != "none"
+
+
+def measure_inputs(dataset: Dataset, rows: IntArray) -> dict[str, IntArray]:
+    """Return what one client adds to the sum from which all of them normalize their inputs."""
+    return {CHANNEL_SUMS: dataset.channel_sums(rows).to_limbs()}
+
+
+def normalize_by_sums(dataset: Dataset, measured: Mapping[str, IntArray], clients: int) -> Dataset:
+    """Return the data set normalized by the sum over this number of clients."""
+    return dataset.normalized_by([ChannelSums.from_limbs(measured[CHANNEL_SUMS], clients)])
 
 
 def group_column(spec: DataSpec, examples: Examples) -> str | None:

@@ -19,7 +19,7 @@ from fedbb.evaluation.operating_point import (
     logit_shift,
 )
 from fedbb.evaluation.score_report import Bootstrap, ScoreReport, probabilities_of, score_model
-from fedbb.evaluation.sites import SiteScores, read_sites
+from fedbb.evaluation.sites import SiteScores, SiteSpread, read_sites, spreads_over_sites
 from fedbb.recipes.spec import EvaluationSpec, Recipe
 from fedbb.records import FloatArray, IntArray, LabelCounts, Task
 from fedbb.runs.federation import OWN_TEST, Federation, group_column
@@ -87,12 +87,19 @@ class ModelScores:
         operating_point: Thresholds and adjustment, with the scores at them; None if it has none.
         sites: Scores of its plain outputs on each client's own test data, if clients keep some.
             Those at the operating point are in `operating_point`.
+        site_sums: Mean and deviation over the clients, all that a private run knows of them.
     """
 
     round: int
     test: ScoreReport | None
     operating_point: OperatingPoint | None = None
     sites: tuple[SiteScores, ...] = ()
+    site_sums: tuple[SiteSpread, ...] = ()
+
+    @property
+    def site_spreads(self) -> tuple[SiteSpread, ...]:
+        """How evenly each metric is spread over the clients' own test data."""
+        return self.site_sums or spreads_over_sites(self.decided_sites)
 
     @property
     def decided(self) -> ScoreReport | None:
@@ -118,6 +125,7 @@ class ModelScores:
             "test": None if self.test is None else self.test.to_json(),
             "operating_point": None if point is None else point.to_json(),
             "sites": [site.to_json() for site in self.sites],
+            **({"site_sums": [s.to_json() for s in self.site_sums]} if self.site_sums else {}),
         }
 
     @classmethod
@@ -129,6 +137,7 @@ class ModelScores:
             test=None if test is None else ScoreReport.from_json(test),
             operating_point=None if point is None else OperatingPoint.from_json(point),
             sites=read_sites(plain["sites"]),
+            site_sums=tuple(SiteSpread.from_json(one) for one in plain.get("site_sums", ())),
         )
 
 

@@ -8,7 +8,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, overload
 
@@ -235,6 +235,10 @@ class FederationRecord:
         """The clients whose class counts are known."""
         return tuple(KnownClient(**vars(c)) for c in self.clients if c.positives is not None)
 
+    def with_notes(self, notes: Sequence[str]) -> FederationRecord:
+        """Return the record with further remarks."""
+        return replace(self, notes=(*self.notes, *notes))
+
     @property
     def hidden(self) -> int:
         """Number of clients whose class counts the server cannot know."""
@@ -421,7 +425,7 @@ def set_up_folder(
     folder: RunFolder,
     recipe: Recipe,
     describe: Callable[[], FederationRecord],
-    model: ModelInfo | None = None,
+    model: Callable[[], ModelInfo | None] = lambda: None,
 ) -> None:
     """Write what a run folder begins with; recipe.json comes last, for it makes it a run.
 
@@ -430,15 +434,16 @@ def set_up_folder(
         recipe: The recipe of the run.
         describe: Returns the description of the federation, after it has written the files that
             only runs of its kind have.
-        model: What the model needs outside the run; None if this process does not know the data.
+        model: Returns, after `describe`, what the model needs outside the run; None if this process
+            does not know the data.
 
     Raises:
         RunError: The folder cannot be written.
     """
     try:
         federation = describe()
-        if model is not None:
-            folder.write_json(MODEL_INFO, model.to_json())
+        if (info := model()) is not None:
+            folder.write_json(MODEL_INFO, info.to_json())
         if (table := federation.client_arrays) is not None:
             table.save(folder)
         folder.write_json(FEDERATION, federation.to_json())

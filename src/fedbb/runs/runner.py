@@ -6,7 +6,8 @@ import gc
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,12 @@ from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
 from fedbb.recipes.check import check_data, check_named_code, check_recipe, check_stopping
-from fedbb.recipes.privacy import agreement_of, check_members, least_cohort
+from fedbb.recipes.privacy import (
+    agreement_of,
+    check_members,
+    exposure_notes,
+    least_cohort,
+)
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import IntArray, ModelState, Task
@@ -25,7 +31,15 @@ from fedbb.rounds.loop import Round, Start, StoppedBy, run_rounds
 from fedbb.rounds.round import FederatedRound
 from fedbb.rounds.server_steps import measure_counts
 from fedbb.runs.checkpoint import Checkpoint
-from fedbb.runs.federation import Federation, describe, describe_private, prepare
+from fedbb.runs.federation import (
+    Federation,
+    describe,
+    describe_private,
+    measure_inputs,
+    normalize_by_sums,
+    prepare,
+    sums_inputs,
+)
 from fedbb.runs.final_scores import ModelScores, check_evaluation
 from fedbb.runs.folder import Record, RunFolder, TemporaryStore, check_foreign, open_store
 from fedbb.runs.metadata import (
@@ -38,15 +52,18 @@ from fedbb.runs.metadata import (
     save_partition_digest,
     set_up_folder,
 )
+from fedbb.runs.model_info import ModelInfo
 from fedbb.runs.runtime import (
     MakeRound,
     RunRuntime,
+    SumSites,
     choose_workers,
     local_config_of,
     network_of,
     open_runtime,
     plain_round,
 )
+from fedbb.secagg.audit import AuditFile
 from fedbb.simulation.inline import Inline, make_client_infos
 from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.pool import Pool
@@ -218,9 +235,20 @@ def _open(
             _set_up(store, recipe, federation, method)
         elif not is_same_partition(store, federation.partition):
             raise RunError(f"{store.path}: the recipe now divides the data in another way")
+        federation = _normalize(store, recipe, federation)
     make_round = _make_round(recipe, store)
     states = store.client_states
-    return open_runtime(recipe, federation, network, method, states, workers, make_round=make_round)
+    sum_sites = _sum_sites(recipe, store, method, len(federation.partition.clients))
+    return open_runtime(
+        recipe,
+        federation,
+        network,
+        method,
+        states,
+        workers,
+        make_round=make_round,
+        sum_sites=sum_sites,
+    )
 
 
 def go_on(folder: RunFolder, recipe: Recipe, task: Task, runtime: RunRuntime) -> Iterator[Record]:
@@ -281,11 +309,15 @@ def score_models(
     """Return all scores of the model of the last round, and of the best one if it is there."""
     if runtime.score_fully is None:
         return {}
+    # The sums of a private run must rise in their numbers.
+    earlier = None
+    if number != last and best is not None:
+        earlier = runtime.score_fully(number, best)
     scores = {"final": runtime.score_fully(last, final)}
     if number == last:
         scores["best"] = scores["final"]
-    elif best is not None:
-        scores["best"] = runtime.score_fully(number, best)
+    elif earlier is not None:
+        scores["best"] = earlier
     return scores
 
 
@@ -336,7 +368,7 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
 
     def describe_plain() -> FederationRecord:
         federation.partition.save(folder.file(PARTITION))
-        return describe(federation, method)
+        return describe(federation, method).with_notes(exposure_notes(recipe, method))
 
     def describe_enrolled() -> FederationRecord:
         # Cryptography needs an extra, and takes time to load.
@@ -357,16 +389,35 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
         return describe_private(federation)
 
     is_plain = recipe.privacy == "none"
-    described = model_info_of(recipe, method, federation.dataset)
-    set_up_folder(folder, recipe, describe_plain if is_plain else describe_enrolled, described)
+
+    def describe_model() -> ModelInfo | None:
+        return model_info_of(recipe, method, _normalize(folder, recipe, federation).dataset)
+
+    begin = describe_plain if is_plain else describe_enrolled
+    set_up_folder(folder, recipe, begin, describe_model)
 
 
 def _measure(recipe: Recipe, federation: Federation, method: Method) -> list[dict[str, IntArray]]:
     """Return what each client of a private run adds to the sum before round 1."""
     adjusts = bool(recipe.evaluation.logit_adjustment)
-    return [
+    found = [
         measure_counts(method, client.counts, label_counts=adjusts) for client in federation.clients
     ]
+    if sums_inputs(recipe):
+        rows = federation.partition.clients
+        parts = [measure_inputs(federation.dataset, own) for own in rows]
+        found = [counts | inputs for counts, inputs in zip(found, parts, strict=True)]
+    return found
+
+
+def _normalize(folder: RunFolder, recipe: Recipe, federation: Federation) -> Federation:
+    """Return the federation whose inputs are normalized by the secure sum, if there is one."""
+    if not sums_inputs(recipe):
+        return federation
+    audit = AuditFile.read(folder.path)
+    clients = len(audit.sums.clients)
+    dataset = normalize_by_sums(federation.dataset, audit.measured, clients)
+    return replace(federation, dataset=dataset)
 
 
 def _make_round(recipe: Recipe, folder: RunFolder | TemporaryStore) -> MakeRound:
@@ -380,6 +431,18 @@ def _make_round(recipe: Recipe, folder: RunFolder | TemporaryStore) -> MakeRound
         return open_round(folder.path, agreement, recipe.defense, engine, recipe.seed)
 
     return secure_round
+
+
+def _sum_sites(
+    recipe: Recipe, folder: RunFolder | TemporaryStore, method: Method, clients: int
+) -> SumSites | None:
+    """Return how a private run sums the scores on clients' own test data; None if it is open."""
+    if recipe.privacy == "none" or isinstance(folder, TemporaryStore) or not recipe.data.own_test:
+        return None
+    from fedbb.secagg.simulated import sum_sites
+
+    agreement = agreement_of(recipe, method, clients)
+    return partial(sum_sites, folder.path, agreement, recipe.defense)
 
 
 def check_resume(folder: RunFolder, recipe: Recipe) -> None:

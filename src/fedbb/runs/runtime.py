@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -13,11 +13,12 @@ from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import Scorer
+from fedbb.evaluation.sites import SiteScores, SiteSpread
 from fedbb.methods import Method
 from fedbb.models.registry import MODELS, ModelSource, finish_model, resolve_model
 from fedbb.models.weights import load_weights
 from fedbb.recipes.spec import ModelSpec, Recipe
-from fedbb.records import ModelState
+from fedbb.records import FloatArray, ModelState
 from fedbb.rounds.loop import Score, chosen_number
 from fedbb.rounds.round import FederatedRound, PlainRound, train_all
 from fedbb.rounds.server_steps import open_server_steps
@@ -52,6 +53,9 @@ class RunRuntime:
     workers: int = 0
     score_fully: ScoreFully | None = None
 
+
+SumSites = Callable[[int, ModelState, tuple[SiteScores, ...]], tuple[SiteSpread, ...]]
+"""Sums the scores of a round's model on the clients' own test data, so that none is known."""
 
 MakeRound = Callable[[Recipe, Inline | Pool], FederatedRound]
 """Makes of an engine the rounds of a recipe."""
@@ -94,6 +98,7 @@ def open_runtime(
     workers: int,
     *,
     make_round: MakeRound = plain_round,
+    sum_sites: SumSites | None = None,
 ) -> Iterator[RunRuntime]:
     """Open what the rounds of a recipe need, and end its workers after the block."""
     local = local_config_of(recipe)
@@ -115,7 +120,7 @@ def open_runtime(
             scorer,
             first,
             engine.state_rounds,
-            score_fully=lambda number, state: final(number, everything.outputs(state)),
+            score_fully=_hiding(final, everything.outputs, sum_sites),
         )
         return
     with Pool(
@@ -131,8 +136,24 @@ def open_runtime(
             first,
             pool.state_rounds,
             workers,
-            score_fully=lambda number, state: final(number, pool.outputs(state)),
+            score_fully=_hiding(final, pool.outputs, sum_sites),
         )
+
+
+def _hiding(
+    final: FinalScorer,
+    outputs: Callable[[ModelState], Mapping[str, FloatArray]],
+    sum_sites: SumSites | None,
+) -> ScoreFully:
+    """Return the full scores, with sums in place of the clients' own scores if they are private."""
+
+    def score(number: int, state: ModelState) -> ModelScores:
+        scores = final(number, outputs(state))
+        if sum_sites is None:
+            return scores
+        return replace(scores, sites=(), site_sums=sum_sites(number, state, scores.sites))
+
+    return score
 
 
 def local_config_of(recipe: Recipe) -> LocalConfig:

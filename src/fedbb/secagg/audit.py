@@ -200,7 +200,8 @@ def describe_dp(content: Mapping[str, Any]) -> str | None:
     entry = content[DP]
     sampled = entry.get("epsilon_sampled")
     hidden = "" if sampled is None else f" ({sampled:.3g} if nobody knew who took part)"
-    source = "; noise from the seed of a simulation" if entry["simulated"] else ""
+    seeded = "; a simulation, whose noise follows from the seed and protects nobody"
+    source = seeded if entry["simulated"] else ""
     return (
         f"differential privacy of model changes, client level: ε = {entry['epsilon']:.3g}{hidden} "
         f"at δ = {entry['delta']:g} for a client in {entry['rounds']} rounds{source}"

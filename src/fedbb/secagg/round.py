@@ -8,6 +8,7 @@ client would reveal that client's numbers.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,8 @@ import numpy as np
 from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.aggregation.merging import update_norm
 from fedbb.aggregation.server_step import Turn
-from fedbb.errors import PrivacyError, RefusedError, TooFewError
+from fedbb.errors import PrivacyError, QuorumError, RefusedError, TooFewError
+from fedbb.evaluation.sites import OWN_TEST, SUMMED_LENGTH, SiteSpread, spreads_from_sums
 from fedbb.records import (
     ClientFailure,
     ClientReport,
@@ -34,7 +36,7 @@ from fedbb.rounds.round import (
     repeat_until_quorum,
 )
 from fedbb.rounds.server_steps import NO_SERVER_STEPS, ServerSteps
-from fedbb.secagg.audit import RoundAudit
+from fedbb.secagg.audit import AuditFile, RoundAudit
 from fedbb.secagg.cbr import (
     SCALARS,
     Agreement,
@@ -61,7 +63,7 @@ from fedbb.secagg.protocol.messages import (
     sign_message,
     verify_message,
 )
-from fedbb.secagg.protocol.replay_guard import MEASURING, Journal, RunLimit
+from fedbb.secagg.protocol.replay_guard import MEASURING, SITE_SCORING, Journal, RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR, LEAST, Roster
 from fedbb.secagg.protocol.secure_aggregation import (
     Accept,
@@ -75,6 +77,8 @@ from fedbb.secagg.protocol.secure_aggregation import (
 from fedbb.secagg.view import view_digest
 from fedbb.state import digest
 from fedbb.statistics.base import Statistic, due, moments_of, statistic_shapes
+
+log = logging.getLogger("fedbb")
 
 MASKED = "masked"
 """The scheme of every sum but the statistics, for which a recipe may choose `bfv`."""
@@ -408,6 +412,46 @@ class SecureRound:
                 f"round {number}: the clients claim a weight of {weight:g} together, where all "
                 "clients have 1: some client violates the agreement"
             )
+
+
+def sum_site_scores(
+    aggregation: SecureAggregation,
+    request: SumRequest,
+    members: Sequence[int],
+    transport: Transport,
+    attempts: int,
+) -> SumResult | None:
+    """Return the sum of the sites' scores; None if too few take part, which ends no run."""
+    try:
+        return repeat_until_quorum(
+            lambda _: aggregation(request, members, transport),
+            attempts,
+            "scores of sites",
+            shortage=TooFewError,
+        )
+    except QuorumError as error:
+        log.warning("%s; the run has no scores of sites", error)
+        return None
+
+
+def read_site_scores(
+    total: SumResult | None, audit: AuditFile, number: int
+) -> tuple[SiteSpread, ...]:
+    """Return what follows from the sum of the sites' scores, and note who was summed."""
+    if total is None:
+        return ()
+    totals = np.asarray(total.values, np.int64)
+    try:
+        spreads = spreads_from_sums(totals)
+    except ValueError as error:
+        raise PrivacyError(f"{error}: some client violates the agreement") from error
+    audit.add_scores(number, total.clients, {OWN_TEST: int(totals[1])})
+    return spreads
+
+
+def site_scores_request(run: str, number: int, view: str) -> SumRequest:
+    """Return the request for the sum of the sites' scores of a round's model."""
+    return SumRequest(run, SITE_SCORING + number, SUMMED_LENGTH, whole=True, view=view)
 
 
 def _check_number(number: int, counted: float, clients: int) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedbb.errors import DivergedError, PrivacyError
+from fedbb.evaluation.sites import SiteScores, SiteSpread, site_vector
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState, Tensors
 from fedbb.rounds.round import RoundPolicy
 from fedbb.rounds.server_steps import ServerSteps, open_server_steps
@@ -50,8 +51,11 @@ from fedbb.secagg.round import (
     SecureRound,
     StatisticsClient,
     StatisticsRound,
+    read_site_scores,
+    site_scores_request,
     sum_client,
     sum_server,
+    sum_site_scores,
 )
 from fedbb.secagg.view import view_digest
 from fedbb.simulation.inline import SimulationEngine
@@ -150,6 +154,14 @@ def round_training(
     return RoundTraining(engine, work.state, work.round, seed, work.broadcast, shapes, work.measure)
 
 
+@dataclass(frozen=True, eq=False)
+class SiteVectors:
+    """What simulated clients add to a sum of scores of the model with this digest."""
+
+    model: str
+    vectors: Mapping[int, IntArray]
+
+
 @dataclass(eq=False)
 class SimulatedTransport:
     """The transport to simulated clients; with `training` they train when vectors are requested.
@@ -160,6 +172,7 @@ class SimulatedTransport:
 
     clients: Mapping[int, SimulatedClient]
     training: RoundTraining | None = None
+    site_scores: SiteVectors | None = None
 
     def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield the clients' answers; a client that refuses gives none."""
@@ -180,6 +193,8 @@ class SimulatedTransport:
     def _view(self, client: SimulatedClient) -> str:
         """Return the view of a client: what it received, and nothing that others say of it."""
         agreement, training = client.contributor.agreement, self.training
+        if self.site_scores is not None:
+            return view_digest(agreement, client.secrets.sums, self.site_scores.model)
         if training is None:
             return view_digest(agreement)
         return view_digest(
@@ -195,7 +210,9 @@ class SimulatedTransport:
         return _StageUpdates(self.training, trained)
 
     def _vector(self, client: SimulatedClient, updates: _StageUpdates) -> FloatArray | IntArray:
-        """Return what a client adds to a sum: its statistics, or its weighted change."""
+        """Return what a client adds to a sum: its statistics, its weighted change, or scores."""
+        if self.site_scores is not None:
+            return self.site_scores.vectors[client.contributor.info.client]
         if self.training is None:
             return client.secrets.declared
         sums, info = client.secrets.sums, client.contributor.info
@@ -329,6 +346,46 @@ def open_round(
         steps,
         statistics,
     )
+
+
+def sum_sites(
+    folder: Path,
+    agreement: Agreement,
+    policy: RoundPolicy,
+    number: int,
+    state: ModelState,
+    sites: Sequence[SiteScores],
+) -> tuple[SiteSpread, ...]:
+    """Return what a secure sum tells of a model's scores on the clients' own test data.
+
+    Args:
+        folder: the run folder, whose clients are enrolled.
+        agreement: what server and clients agree on.
+        policy: how often the sum is attempted.
+        number: the round after which the model is.
+        state: the model.
+        sites: the scores of each client that keeps test data; only their sums are revealed.
+
+    Returns:
+        Mean and deviation over the clients; empty if too few took part.
+    """
+    audit, place = AuditFile.read(folder), folder / CLIENTS
+    run, keys = str(audit.content["run"]), _load_keys(folder, audit)
+    everyone = sorted(keys.roster.members)
+    secrets = [load_secrets(secrets_path(place, client)) for client in everyone]
+    contributors = _contributors([ClientInfo(k, 0) for k in everyone], agreement, ())
+    clients = _make_clients(MASKED, run, keys.roster, (contributors, secrets), place)
+    scores = {site.client: site for site in sites}
+    vectors = {client: site_vector(scores.get(client)) for client in everyone}
+    model = digest(state)
+    total = sum_site_scores(
+        sum_server(MASKED, keys),
+        site_scores_request(run, number, view_digest(agreement, audit.sums, model)),
+        sorted(audit.confirmed),
+        SimulatedTransport(clients, site_scores=SiteVectors(model, vectors)),
+        policy.attempts,
+    )
+    return read_site_scores(total, audit, number)
 
 
 def _contributors(

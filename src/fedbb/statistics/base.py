@@ -52,6 +52,7 @@ class Statistic:
         join: what the server gets: the "sum" over clients, or "each" client's own. Secure
             aggregation supports sums only.
         linear_classifier: whether the network's classifier must be a linear layer with a bias.
+        by_class: whether it shows which classes a client holds, to a server that sees it.
         every: it is computed in every round whose number this divides.
 
     Raises:
@@ -63,6 +64,7 @@ class Statistic:
     moment: ClassVar[Moment] = "start"
     join: ClassVar[Join] = "sum"
     linear_classifier: ClassVar[bool] = False
+    by_class: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.every < 1:

@@ -4,6 +4,7 @@ import pytest
 
 from fedbb.report.audit import audit_run
 from fedbb.runs.folder import RunFolder
+from fedbb.secagg.audit import AuditFile
 from fedbb.secagg.flower.enrolment import enrol, keys_for
 from helpers.flower_runs import start
 from helpers.secagg_grid import private_recipe
@@ -16,7 +17,11 @@ pytestmark = [pytest.mark.flower, pytest.mark.timeout(PATIENCE + 200)]
 
 
 def test_a_private_recipe_gives_the_simulated_runs_bits(federation, tmp_path):
-    recipe = private_recipe(tmp_path, rounds={"number": 1})
+    # Label counts before round 1 and two sums in the round: every kind of sum that changes a model.
+    adjusted = {"logit_adjustment": True, "bootstrap": 10}
+    method = {"name": "fedir+lda-head"}
+    rounds = {"number": 1}
+    recipe = private_recipe(tmp_path, method=method, rounds=rounds, evaluation=adjusted)
     enrol(federation.folder, recipe)
     path = tmp_path / "flower"
     run = start(federation, recipe, path, **keys_for(federation.folder, recipe))
@@ -27,3 +32,20 @@ def test_a_private_recipe_gives_the_simulated_runs_bits(federation, tmp_path):
     assert folder.read_json("summary.json") == simulated
     assert without_seconds(folder.records()) == without_seconds(records)
     assert audit_run(path).privacy == "masked"
+
+
+def test_differential_privacy_on_real_nodes_draws_its_noise_at_the_sites(federation, tmp_path):
+    dp = {"clip": 0.5, "noise": 1.0}
+    recipe = private_recipe(tmp_path, rounds={"number": 2}, dp=dp, method={"name": "fedavg"})
+    for roster in federation.folder.path.rglob("roster.json"):  # of another recipe
+        roster.unlink()
+    enrol(federation.folder, recipe)
+    path = tmp_path / "flower"
+    run = start(federation, recipe, path, **keys_for(federation.folder, recipe))
+    finish(recipe, tmp_path / "simulated")
+    state = federation.wait_for(run, PATIENCE)
+    assert state.status == "finished:completed", (state, federation.logs("superlink")[-3000:])
+    ours, theirs = (AuditFile.read(tmp_path / name) for name in ("flower", "simulated"))
+    assert ours.content["dp"] == theirs.content["dp"] | {"simulated": False}
+    digests = [audit.content["rounds"][0]["sha256"] for audit in (ours, theirs)]
+    assert digests[0] != digests[1]  # secret noise, not that of the seed

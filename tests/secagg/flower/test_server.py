@@ -3,14 +3,17 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from fedbb.data.transforms import channel_statistics
 from fedbb.errors import QuorumError, RunError
 from fedbb.flower.app.engine import pool_scores
 from fedbb.flower.app.settings import read_site_settings
 from fedbb.flower.app.site import open_site
 from fedbb.inference.model import load_model
+from fedbb.recipes.reader import make_recipe
 from fedbb.report.audit import audit_run
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
@@ -19,7 +22,7 @@ from fedbb.secagg.flower.server import SiteTransport
 from fedbb.secagg.flower.site import report_number
 from helpers.flower_loopback import changing, inline_without, take_identity, with_defense
 from helpers.secagg_grid import enrolled, open_grid, private_recipe, private_run, start
-from helpers.small_run import finish, without_seconds
+from helpers.small_run import finish, without_seconds, write_npz
 
 STAGES = ("keys", "shares", "masked", "agree", "unmask")
 
@@ -68,6 +71,60 @@ def test_a_private_run_gives_the_bits_of_the_simulated_one(method, evaluation, t
     assert without_seconds(ours) == without_seconds(records)
     scores = [RunFolder(tmp_path / n).read_json("scores.json") for n in ("flower", "simulated")]
     assert scores[0] == scores[1]
+
+
+def test_scores_on_the_sites_own_test_data_leave_as_a_sum_only(tmp_path):
+    recipe = private_recipe(tmp_path, rounds={"number": 2}, evaluation={"bootstrap": 10})
+    data = recipe.data.model_copy(update={"own_test": 0.3})
+    recipe = recipe.model_copy(update={"data": data})
+    finish(recipe, tmp_path / "simulated")
+    federation = enrolled(recipe, tmp_path)
+    grid = open_grid(recipe, federation)
+    private_run(recipe, tmp_path / "flower", federation, grid)
+    ours, theirs = (
+        RunFolder(tmp_path / name).read_json("scores.json") for name in ("flower", "simulated")
+    )
+    assert ours == theirs
+    assert ours["final"]["sites"] == []
+    assert ours["final"]["site_sums"][0]["sites"] == 3
+    # Nothing but the stages of secure sums left a site.
+    stages = {"query.number", "commit", *STAGES, "confirm"}
+    assert {passed.stage for passed in grid.seen} == stages
+
+
+def normalized(recipe):
+    data = recipe.data.model_copy(update={"normalize": "federated"})
+    return recipe.model_copy(update={"data": data})
+
+
+def test_inputs_are_normalized_by_a_secure_sum_as_in_the_simulation(tmp_path):
+    recipe = normalized(private_recipe(tmp_path, rounds={"number": 1}))
+    simulated, _ = finish(recipe, tmp_path / "simulated")
+    summary, _ = private_run(recipe, tmp_path / "flower", enrolled(recipe, tmp_path))
+    assert summary == simulated
+    ours, theirs = (load_model(tmp_path / name).info for name in ("flower", "simulated"))
+    assert (ours.mean, ours.std) == (theirs.mean, theirs.std)
+
+
+def test_sites_with_data_of_their_own_normalize_by_the_sum_over_all_of_them(tmp_path):
+    recipe = private_recipe(tmp_path, rounds={"number": 1})
+    data = {"name": "npz", "normalize": "federated"}
+    recipe = make_recipe(recipe.model_dump(mode="json") | {"data": data})
+    federation = enrolled(recipe, tmp_path)
+    grid, images = open_grid(recipe, federation), []
+    for client, node in enumerate(grid.nodes.values()):
+        path = write_npz(tmp_path / f"site{client}.npz", 24 + 8 * client)
+        with np.load(path) as own:
+            images.append(own["images"][own["split"] == "train"] // (client + 1))
+            np.savez(path, **{**own, "images": own["images"] // (client + 1)})
+        node.config |= {"data": str(path), "whole": True}
+    private_run(recipe, tmp_path / "flower", federation, grid, score="sites")
+    mean, std = channel_statistics(np.concatenate(images)[:, None])
+    info = load_model(tmp_path / "flower").info
+    assert info.mean == pytest.approx(mean, rel=1e-12)
+    assert info.std == pytest.approx(std, rel=1e-12)
+    told = RunFolder(tmp_path / "flower").read_json("audit.json")["statistics"]
+    assert told["samples"] == sum(len(part) for part in images)
 
 
 def test_statistics_under_bfv_give_the_same_bits(tmp_path):

@@ -36,7 +36,7 @@ from fedbb.partition.registry import Rule
 from fedbb.recipes.check import check_data, check_recipe, method_of
 from fedbb.recipes.spec import DataSpec, Recipe
 from fedbb.records import ClientInfo, Task
-from fedbb.runs.federation import OWN_TEST, prepare
+from fedbb.runs.federation import OWN_TEST, prepare, sums_inputs
 from fedbb.training.local import ClientDataset
 
 log = logging.getLogger("fedbb")
@@ -112,10 +112,10 @@ def prepare_client_data(recipe: Recipe, settings: SiteSettings) -> ClientData:
 
 
 def _undivided(recipe: Recipe) -> Recipe:
-    if recipe.data.normalize == "federated":
+    if recipe.data.normalize == "federated" and not sums_inputs(recipe):
         raise RecipeError(
             'data.normalize = "federated" needs sums of all clients, and a site with whole=true '
-            "has its own data only; compute the sums by fedbb.data.channel_sums, or choose training"
+            "has its own data only: use a private run, which sums them, or choose training"
         )
     everything = Rule(kind="even", clients=1)
     data = recipe.data.model_copy(update={"partition": everything})

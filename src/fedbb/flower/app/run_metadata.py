@@ -13,6 +13,7 @@ from fedbb.errors import RunError
 from fedbb.flower.app.serde import Outline
 from fedbb.flower.app.settings import Scoring
 from fedbb.methods import Method
+from fedbb.recipes.privacy import exposure_notes
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, IntArray, LabelCounts
 from fedbb.runs.folder import CLIENTS_FILE, RunFolder
@@ -99,9 +100,10 @@ def set_up(
 
     def begin() -> FederationRecord:
         save_run_metadata(folder, metadata)
-        return describe(metadata, scored, describe_clients(metadata.infos, method))
+        described = describe(metadata, scored, describe_clients(metadata.infos, method))
+        return described.with_notes(exposure_notes(recipe, method))
 
-    set_up_folder(folder, recipe, begin, model)
+    set_up_folder(folder, recipe, begin, lambda: model)
 
 
 def describe(

@@ -35,7 +35,7 @@ from fedbb.records import ClientInfo, LabelCounts, ModelState, RunFacts
 from fedbb.rounds.loop import Score
 from fedbb.rounds.round import PlainRound, accept_all
 from fedbb.rounds.server_steps import ServerSteps
-from fedbb.runs.federation import prepare
+from fedbb.runs.federation import prepare, sums_inputs
 from fedbb.runs.final_scores import (
     FinalScorer,
     ModelScores,
@@ -54,7 +54,7 @@ from fedbb.state import snapshot
 from fedbb.training.threads import threads
 
 if TYPE_CHECKING:
-    from fedbb.secagg.flower.server import SecureServer
+    from fedbb.secagg.flower.server import SecureRounds, SecureServer
 
 log = logging.getLogger("fedbb")
 
@@ -108,8 +108,11 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             metadata = _begin_private(folder, settings, method, private, own)
         else:
             metadata = _begin(folder, settings, method, registry, own)
-        if metadata.hidden:
-            metadata = replace(metadata, measured=AuditFile.read(folder.path).measured)
+        if private is not None:
+            outline = private.normalized(metadata.outline, folder)
+            measured = AuditFile.read(folder.path).measured
+            metadata = replace(metadata, measured=measured, outline=outline)
+            own = own.normalized(outline) if own and sums_inputs(recipe) else own
         dataset = dataset_of(metadata.outline) if own is None else own.dataset
         check_data(recipe, method, dataset, len(metadata.infos))
         engine = FlowerEngine(
@@ -135,6 +138,11 @@ class OwnData:
     scored: dict[str, Examples]
     clients: int
     final: FinalScorer
+
+    def normalized(self, outline: Outline) -> OwnData:
+        """Return the data as all sites normalize theirs."""
+        mean, std = outline.mean or (), outline.std or ()
+        return replace(self, dataset=replace(self.dataset, mean=mean, std=std))
 
 
 def _check(recipe: Recipe) -> Method:
@@ -182,7 +190,20 @@ def _hide(
         folder, private, metadata.run, runtime.state_rounds, runtime.round.server_steps
     )
     score = rounds.score if metadata.score == "sites" else runtime.score
-    return replace(runtime, round=rounds.round, score=score)
+    fully = runtime.score_fully
+    if private.recipe.data.own_test > 0:
+        fully = _with_site_sums(rounds, fully)
+    return replace(runtime, round=rounds.round, score=score, score_fully=fully)
+
+
+def _with_site_sums(rounds: SecureRounds, score: ScoreFully | None) -> ScoreFully:
+    """Return full scores with what a secure sum tells of the sites' own test data."""
+
+    def score_all(number: int, state: ModelState) -> ModelScores:
+        scores = ModelScores(number, None) if score is None else score(number, state)
+        return replace(scores, site_sums=rounds.score_sites(number, state))
+
+    return score_all
 
 
 def _own_data(recipe: Recipe) -> OwnData:
@@ -271,8 +292,12 @@ def _begin_private(
     name = private.run_name(folder, name_run(settings.recipe))
     outline = _pool_statistics(registry.outline, registry.outlines, infos)
     metadata = RunMetadata(name, settings.score, outline, tuple(infos), hidden=True)
-    model = _describe_model(settings.recipe, method, outline, own)
-    private.set_up(folder, metadata, _scored_cases(own), model)
+
+    def describe_model(outline: Outline) -> ModelInfo | None:
+        mine = own.normalized(outline) if own and sums_inputs(settings.recipe) else own
+        return _describe_model(settings.recipe, method, outline, mine)
+
+    private.set_up(folder, metadata, _scored_cases(own), describe_model)
     return metadata
 
 
@@ -344,7 +369,7 @@ def _open_runtime(
 
     elif (rule := threshold_rule(recipe.evaluation)) is not None:
         score_fully = _choose_at_sites(engine, dataset, rule)
-    if recipe.data.own_test > 0:
+    if recipe.data.own_test > 0 and not metadata.hidden:
         score_fully = _with_sites(engine, dataset, score_fully)
     facts = RunFacts(
         dataset.task,

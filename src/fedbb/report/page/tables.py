@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbb._util.table import UNDEFINED, Cell, Column, Entry, Table, make_table, number_cell
-from fedbb.evaluation.sites import spread_over_sites
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.method_comparison import MethodComparison, MethodDifference, MethodScore
@@ -143,15 +142,18 @@ def sites_table(parts: Sequence[MethodComparison]) -> Table:
     rows: list[tuple[Entry, ...]] = []
     for part, method, found in _scored(parts):
         metric = part.comparison.metric
-        spreads = [spread_over_sites(scores.decided_sites, metric) for scores in found]
-        known = [spread for spread in spreads if spread is not None]
+        known = [one for scores in found for one in scores.site_spreads if one.metric == metric]
         if known:
             figures = ("mean", "std", "worst", "worst_tenth")
-            cells = (score_cell(spread_of(getattr(one, key) for one in known)) for key in figures)
+            values = ([getattr(one, key) for one in known] for key in figures)
+            cells = [None if None in row else score_cell(spread_of(row)) for row in values]
             names = (part.comparison.title, method.label, metric_title(metric))
             rows.append((*names, *cells, known[0].sites, len(known)))
     head = ("data", "method", "metric", "mean", "SD over sites", "worst site", "worst tenth")
-    note = "Worst tenth: mean of the lowest tenth of the sites, at least one. Means over seeds."
+    note = (
+        "Worst tenth: mean of the lowest tenth of the sites, at least one. Private runs know mean "
+        "and SD only. Means over seeds."
+    )
     caption = "Scores at the sites, each on its own test data"
     return make_table((*head, "sites", "seeds"), rows, caption, words=3, note=note)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flwr.app import RecordDict
@@ -12,6 +12,7 @@ from flwr.app import RecordDict
 from fedbb._util.files import replacing
 from fedbb.errors import ReplyError, RunError, TooFewError
 from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.sites import SiteSpread
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.run_metadata import (
     RunMetadata,
@@ -19,15 +20,17 @@ from fedbb.flower.app.run_metadata import (
     load_run_metadata,
     save_run_metadata,
 )
-from fedbb.flower.app.serde import pack_state, pack_tensors
+from fedbb.flower.app.serde import Outline, pack_state, pack_tensors
 from fedbb.flower.app.settings import RunSettings
+from fedbb.flower.app.site import dataset_of
 from fedbb.flower.app.transport import Failure, GridTransport
 from fedbb.methods import Method
 from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
-from fedbb.records import LabelCounts, ModelState, Tensors
+from fedbb.records import IntArray, LabelCounts, ModelState, Tensors
 from fedbb.rounds.round import NO_SERVER_STATE, repeat_until_quorum
 from fedbb.rounds.server_steps import NO_SERVER_STEPS, ServerSteps
+from fedbb.runs.federation import CHANNEL_SUMS, normalize_by_sums, sums_inputs
 from fedbb.runs.folder import CLIENTS_FILE, RunFolder
 from fedbb.runs.metadata import ClientRecord, FederationRecord, set_up_folder
 from fedbb.runs.model_info import ModelInfo
@@ -50,7 +53,10 @@ from fedbb.secagg.round import (
     SecureRound,
     StatisticsResult,
     StatisticsRound,
+    read_site_scores,
+    site_scores_request,
     sum_server,
+    sum_site_scores,
 )
 from fedbb.secagg.view import view_digest
 from fedbb.state import digest
@@ -158,7 +164,7 @@ class SecureServer:
         folder: RunFolder,
         metadata: RunMetadata,
         scored: Mapping[str, LabelCounts],
-        model: ModelInfo | None,
+        describe_model: Callable[[Outline], ModelInfo | None],
     ) -> None:
         """Sum the sites' statistics and write the run folder."""
 
@@ -172,7 +178,21 @@ class SecureServer:
             log.info("%d sites confirmed the sums", len(statistics.confirmations))
             return describe_private(metadata, statistics.sums.samples, scored)
 
+        def model() -> ModelInfo | None:
+            return describe_model(self.normalized(metadata.outline, folder))
+
         set_up_folder(folder, self.recipe, begin, model)
+
+    def normalized(self, outline: Outline, folder: RunFolder) -> Outline:
+        """Return the outline with mean and deviation from the sum over all sites, if there is one.
+
+        The sum is that in the audit of the run.
+        """
+        if not sums_inputs(self.recipe):
+            return outline
+        audit = AuditFile.read(folder.path)
+        dataset = normalize_by_sums(dataset_of(outline), audit.measured, len(audit.sums.clients))
+        return replace(outline, mean=dataset.mean, std=dataset.std)
 
     def transport(self, what: str, attachment: Attachment | None = None) -> SiteTransport:
         """Return the transport to the sites for one sum."""
@@ -189,7 +209,7 @@ class SecureServer:
             self.keys.roster,
             self.keys.identity,
             self.agreement,
-            like=self.registry.measured_like(len(outline.classes)),
+            like=self.registry.measured_like(len(outline.classes)) | self._inputs_like(outline),
         )
         aggregation = sum_server(self.recipe.privacy, self.keys)
         transport = self.transport("statistics")
@@ -199,6 +219,10 @@ class SecureServer:
             "statistics",
             shortage=TooFewError,
         )
+
+    def _inputs_like(self, outline: Outline) -> dict[str, IntArray]:
+        zeros = np.zeros((2 * outline.channels + 1, 4), dtype=np.int64)
+        return {CHANNEL_SUMS: zeros} if sums_inputs(self.recipe) else {}
 
 
 def open_secure_server(
@@ -270,6 +294,17 @@ class SecureRounds:
         samples = {name: found.samples for name, found in scores.items()}
         self.audit.add_scores(self.last, total.clients, samples)
         return scores
+
+    def score_sites(self, number: int, state: ModelState) -> tuple[SiteSpread, ...]:
+        """Return what a sum tells of the scores of a model on the sites' own test data."""
+        total = sum_site_scores(
+            sum_server(MASKED, self.server.keys),
+            site_scores_request(self.run, number, self._view(state, {})),
+            sorted(self.audit.confirmed),
+            self.server.transport("scores of sites", Attachment(pack_state(state), {})),
+            self.server.recipe.defense.attempts,
+        )
+        return read_site_scores(total, self.audit, number)
 
     def _open_transport(self, work: RoundWork) -> SiteTransport:
         beside = pack_tensors(work.broadcast) if work.broadcast else None

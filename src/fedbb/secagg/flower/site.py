@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedbb.errors import DivergedError, RefusedError, RunError
+from fedbb.evaluation.sites import OWN_TEST, SiteScores, site_vector
 from fedbb.flower.app.serde import TrainRequest
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.flower.app.site import Site, open_client_state, open_site, run_folder
@@ -20,7 +21,8 @@ from fedbb.recipes.check import check_recipe
 from fedbb.recipes.privacy import agree
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientUpdate, FloatArray, IntArray, ModelState
-from fedbb.secagg.cbr import Agreement, Contributor
+from fedbb.runs.federation import measure_inputs, normalize_by_sums, sums_inputs
+from fedbb.secagg.cbr import Agreement, Contributor, Measured, Sums, split_measured
 from fedbb.secagg.client_secrets import ClientSecrets, ClientStore, RosterKeys, read_site_keys
 from fedbb.secagg.flower.serde import (
     SiteMessage,
@@ -31,7 +33,14 @@ from fedbb.secagg.flower.serde import (
 )
 from fedbb.secagg.primitives.noise import gaussian_noise
 from fedbb.secagg.protocol.messages import AttemptId, verify_message
-from fedbb.secagg.protocol.replay_guard import KIND, MEASURING, SCORING, FileJournal, RunLimit
+from fedbb.secagg.protocol.replay_guard import (
+    KIND,
+    MEASURING,
+    SCORING,
+    SITE_SCORING,
+    FileJournal,
+    RunLimit,
+)
 from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import Values
 from fedbb.secagg.round import (
@@ -46,6 +55,7 @@ from fedbb.secagg.view import view_digest
 from fedbb.state import digest
 from fedbb.statistics.base import due
 from fedbb.training.config import TrainJob
+from fedbb.training.local import ClientDataset
 
 log = logging.getLogger("fedbb")
 
@@ -116,9 +126,13 @@ class SecureSite:
         if message.state is None:
             raise RefusedError("the message of a round has no model to start from")
         site = open_site(self.recipe, self.settings, attempt_id.run)
+        contributor = self._contributor(site)
+        if sums_inputs(self.recipe):
+            site = _normalized(site, contributor.measured, secrets.sums)
+        if attempt_id.round > SITE_SCORING:
+            return site_vector(_own_scores(site, message.state))
         if SCORING < attempt_id.round < MEASURING:
             return weigh_scores(site.score(message.state), len(site.dataset.classes))
-        contributor = Contributor(site.info(), self.agreement, site.measured())
         if not np.array_equal(contributor.statistics(), secrets.declared):
             raise RunError("this site has other data than when the run began")
         measure = attempt_id.round > MEASURING
@@ -149,8 +163,14 @@ class SecureSite:
         return done.update
 
     def _declare(self, run: str) -> IntArray:
-        site = open_site(self.recipe, self.settings, run)
-        return Contributor(site.info(), self.agreement, site.measured()).statistics()
+        return self._contributor(open_site(self.recipe, self.settings, run)).statistics()
+
+    def _contributor(self, site: Site) -> Contributor:
+        """Return the site's side of the sums, with what it measures before round 1."""
+        measured = site.measured()
+        if sums_inputs(self.recipe):
+            measured |= measure_inputs(site.dataset, site.train_data.indices)
+        return Contributor(site.info(), self.agreement, measured)
 
     def _run_limit(self) -> RunLimit:
         """Return how many runs this site takes part in, as its own settings say."""
@@ -162,6 +182,21 @@ class SecureSite:
         assert self.settings.state is not None
         folder = run_folder(self.settings.state, run) / "secure"
         return ClientStore.open(folder, self.keys.identity)
+
+
+def _normalized(site: Site, like: Measured, sums: Sums) -> Site:
+    """Return the site with its inputs normalized by the sums that it confirmed."""
+    measured = split_measured(sums.measured, like)
+    dataset = normalize_by_sums(site.dataset, measured, len(sums.clients))
+    train = ClientDataset(dataset, site.train_data.indices)
+    return replace(site, data=replace(site.data, train=train))
+
+
+def _own_scores(site: Site, state: ModelState) -> SiteScores | None:
+    """Return the scores of a model on the site's own test data, None if it keeps none."""
+    if not len(site.data.scored.get(OWN_TEST, ())):
+        return None
+    return SiteScores.of(site.client, site.score_own(state)[OWN_TEST])
 
 
 def open_secure_site(recipe: Recipe, settings: SiteSettings) -> SecureSite:
@@ -184,7 +219,7 @@ def report_number(recipe: Recipe, settings: SiteSettings) -> RecordDict:
     """Return this site's number, after checking that it can take part."""
     open_secure_site(recipe, settings)
     outline = open_site(recipe, settings).outline()
-    if settings.whole:  # statistics of this site's data alone
+    if settings.whole or sums_inputs(recipe):  # statistics of this site's data alone, or not yet
         outline = replace(outline, mean=None, std=None)
     return pack_number(settings.client, outline)
 

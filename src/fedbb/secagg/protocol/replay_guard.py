@@ -29,8 +29,9 @@ log = logging.getLogger("fedbb")
 KIND = 2**40
 """Numbers below it are those of rounds; a further sum of a round has a multiple of it added."""
 
-SCORING, MEASURING = KIND, 2 * KIND
-"""The sums in which a round's model is scored, and its statistics are added up."""
+SCORING, MEASURING, SITE_SCORING = KIND, 2 * KIND, 3 * KIND
+"""The sums in which a round's model is scored, in which its statistics are added up, and in which
+the scores on the sites' own test data are."""
 
 
 class Journal(Protocol):
@@ -196,7 +197,7 @@ class ReplayGuard:
         """
         number, run = attempt_id.round, attempt_id.run
         kind, place = divmod(number, KIND)
-        known = kind == 0 or (kind * KIND <= MEASURING and place > 0)
+        known = kind == 0 or (kind * KIND <= SITE_SCORING and place > 0)
         if self.rounds is not None and not (known and place <= self.rounds):
             raise RefusedError(f"{attempt_id} is not in the recipe, which has {self.rounds} rounds")
         if self.journal.lookup(_round_key(_VIEW, attempt_id)) is not None:
