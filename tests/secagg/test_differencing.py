@@ -12,7 +12,7 @@ from fedbb.methods import build_method
 from fedbb.secagg.cbr import SCALARS
 from fedbb.secagg.protocol.replay_guard import ReplayGuard, RunLimit
 from fedbb.secagg.protocol.secure_aggregation import SumRequest
-from fedbb.secagg.round import StatisticsClient
+from fedbb.secagg.round import RoundWork, StatisticsClient
 from fedbb.secagg.simulated import RoundTraining, SimulatedClient, SimulatedTransport
 from fedbb.training.config import LocalConfig
 from helpers.secagg_clients import MemoryJournal, masked_client, masked_sum
@@ -53,7 +53,7 @@ def changes(federation, clients, number, run="run"):
     sums = federation.clients[0].secrets.sums
     length = sum(tensor.numel() for tensor in state.params.values())
     length += sum(t.numel() for t in state.buffers.values() if t.is_floating_point())
-    view = federation.view(sums, state, {})
+    view = federation.view(sums, RoundWork(number, state, {}))
     request = SumRequest(run, number, length + SCALARS, view=view)
     transport = SimulatedTransport(federation.clients, training)
     total = masked_sum(federation.roster, f"{run} {number}")(request, clients, transport)

@@ -15,6 +15,9 @@ from fedbb.records import FloatArray, IntArray, LabelCounts, Task
 ThresholdRule = Literal["youden", "f1"] | float
 """How a threshold is chosen: by name, or a number for the sensitivity that it must reach."""
 
+BELOW_ALL = -1e-300
+"""Below every probability. Smaller ones vanish where a thread flushes denormal numbers to zero."""
+
 HALF = 0.5
 
 ODDS: FloatArray = np.linspace(-16.0, 16.0, 1601)
@@ -153,7 +156,7 @@ def _between_counts(same: IntArray, entries: int) -> float:
 def _lower_end(place: int) -> float:
     """Return the probability that all cases of an entry are above."""
     if place == 0:
-        return float(np.nextafter(0.0, -1.0))
+        return BELOW_ALL
     return 1.0 if place > len(ODDS) else float(1 / (1 + np.exp(-ODDS[place - 1])))
 
 
@@ -188,7 +191,7 @@ def _between(values: FloatArray, number: int) -> float:
     if number == 0:
         return float(values[0])
     if number == len(values):
-        return float(values[-1] / 2 if values[-1] > 0 else np.nextafter(values[-1], -1.0))
+        return float(values[-1] / 2) if values[-1] > 0 else BELOW_ALL
     middle = (values[number - 1] + values[number]) / 2
     return float(middle if middle < values[number - 1] else values[number])
 

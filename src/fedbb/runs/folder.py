@@ -47,7 +47,6 @@ FILES = (
     "recipe.json",
     "partition.json",
     "federation.json",
-    "clients.npz",
     "environment.json",
     MODEL_INFO,
     "rounds.jsonl",
@@ -59,8 +58,8 @@ FILES = (
     STATES,
     LOCK,
 )
-FURTHER = (CLIENTS_FILE, "audit.json", "roster.json", "aggregator.key", "parties")
-"""What runs on Flower and private runs have beside these."""
+FURTHER = ("clients.npz", CLIENTS_FILE, "audit.json", "roster.json", "aggregator.key", "parties")
+"""What large runs, runs on Flower and private runs have beside these."""
 
 
 class RoundScores(Protocol):
