@@ -142,6 +142,21 @@ def test_other_numbers_of_workers_give_the_same_result(tmp_path, recipe, workers
     assert finish(pooled, tmp_path / "pool", workers=workers)[0]["sha256"] == whole["sha256"]
 
 
+@pytest.mark.parametrize("engine", ["inline", "central"])
+def test_adam_resumes_to_the_bit_with_a_teacher(tmp_path, recipe, engine):
+    values = recipe.model_dump()
+    values["local"] |= {"optimizer": "adam"}
+    if engine == "central":  # which divides nothing
+        values["data"].pop("partition")
+    adam = make_recipe({**values, "engine": engine})
+    whole, _ = finish(adam, tmp_path / "whole")
+    records = run(adam, tmp_path / "part")
+    next(records)
+    records.close()
+    resumed, _ = finish(adam, tmp_path / "part", resume=True)
+    assert resumed["sha256"] == whole["sha256"]
+
+
 def test_what_cannot_be_learnt_from_is_refused_and_leaves_nothing_behind(tmp_path, recipe):
     data = load_dataset(Source("npz", path=tmp_path / "small.npz"))
     plain, few = (str(tmp_path / name) for name in ("plain.npz", "few.npz"))
