@@ -19,7 +19,7 @@ test-slow: $(TOOLS) ## run the slow tests as well, and laws with twice as many e
 	$(BIN)/python -m pytest -m "not flower" --hypothesis-profile=thorough --timeout=900
 
 test-faults: $(TOOLS) ## count faults survived and invariants that hold; ALL=1 adds slow tests and real nodes
-	$(BIN)/python tests/faults.py $(if $(ALL),--all) --workers $(if $(ALL),0,3)
+	$(BIN)/python tests/faults.py $(if $(ALL),--all) $(if $(KEEP),--keep $(KEEP)) --workers $(if $(ALL),0,3)
 
 mutants: $(TOOLS) ## break chosen lines one at a time and see the closest tests fail (half an hour)
 	$(BIN)/python tests/mutants/run.py --jobs 2

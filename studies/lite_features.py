@@ -20,7 +20,7 @@ from fedbb.data import Examples, load_dataset
 from fedbb.records import Task
 
 BATCH = 50
-SIZES = {"cifar10": 128, "nih-cxr14": 160}
+SIZES = {"cifar10": 96, "nih-cxr14": 160}
 """Images are enlarged to this many pixels a side: the network was trained at 224."""
 
 
@@ -31,11 +31,13 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the .npz file to write")
     parser.add_argument("--path", type=Path, help="the images, if the data set needs a path")
     parser.add_argument("--split", type=Path, help="the table of parts of nih-cxr14")
+    parser.add_argument("--images", type=int, help="only this many training images, the first")
     options = parser.parse_args()
     settings = {} if options.split is None else {"split": str(options.split)}
     data = load_dataset(options.data, path=options.path, options=settings)
     network = pretrained()
-    parts = {"train": data.train, "test": data.test}
+    train = data.train.take(np.arange(len(data.train))[: options.images])
+    parts = {"train": train, "test": data.test}
     columns = [columns_of(part, name, data.task, data.classes) for name, part in parts.items()]
     made = {key: np.concatenate([part[key] for part in columns]) for key in columns[0]}
     features = [features_of(network, part, SIZES[options.data]) for part in parts.values()]
@@ -70,7 +72,7 @@ def features_of(network: nn.Module, part: Examples, size: int) -> np.ndarray[Any
     """Return the mean of the network's last feature maps, float32 (N, 1280)."""
     rows = []
     for start in range(0, len(part), BATCH):
-        pixels = torch.as_tensor(np.asarray(part.inputs[start : start + BATCH])).float()
+        pixels = torch.tensor(np.asarray(part.inputs[start : start + BATCH])).float()
         pixels = pixels.expand(-1, 3, -1, -1)
         pixels = F.interpolate(pixels, size=(size, size), mode="bicubic").clamp(0, 255)
         pixels = pixels.to(memory_format=torch.channels_last)

@@ -1,6 +1,7 @@
 """The table of faults and invariants is whole, and its report counts what tests did."""
 
 import ast
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -85,3 +86,19 @@ def test_lost_rounds_and_wrong_results_are_counted_from_the_tests():
         "invariant 2: not run",
         "survived 1/55, invariants 0/41, lost rounds 1 (of 6), wrong results 1 (of 4)",
     ]
+
+
+def test_a_kept_outcome_is_counted_once_and_what_failed_is_run_again(tmp_path):
+    path = tmp_path / "outcomes.jsonl"
+    outcomes = Outcomes(path)
+    for outcome in ("failed", "passed"):
+        name = "tests/a.py::keep_all[x]"
+        report = pytest.TestReport(
+            name, ("a", 1, name), {}, outcome, None, "call", user_properties=[("rounds", 3)]
+        )
+        outcomes.pytest_runtest_logreport(report)
+    again = Outcomes(path)
+    assert len(path.read_text().splitlines()) == 2
+    assert again.ended == {"a.py::keep_all": Counter(passed=1)}
+    assert again.counted == {"rounds": 3}
+    assert json.loads(path.read_text().splitlines()[0])["outcome"] == "failed"

@@ -19,7 +19,7 @@ LAYERS = (
     ("_util", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
-    ("aggregation", "losses", "models", "penalties", "sampling", "statistics"),
+    ("aggregation", "losses", "models", "penalties", "personal", "sampling", "statistics"),
     ("classifiers",),
     ("methods",),
     ("analysis", "evaluation", "training"),
@@ -45,6 +45,7 @@ LAYERS = (
 # (who, whom): the only imports allowed between parts of one row.
 NEIGHBORS = {
     ("penalties", "models"),
+    ("personal", "models"),
     ("statistics", "losses"),
     ("statistics", "models"),
     ("__main__", "cli"),

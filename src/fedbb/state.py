@@ -49,6 +49,17 @@ def restore(model: nn.Module, state: ModelState) -> None:
     model.load_state_dict({**state.params, **state.buffers})
 
 
+def replace_entries(state: ModelState, entries: Tensors) -> ModelState:
+    """Return a state with these entries in place of its own of the same names."""
+    if not entries:
+        return state
+    params, buffers = (
+        {name: entries.get(name, tensor) for name, tensor in part.items()}
+        for part in (state.params, state.buffers)
+    )
+    return ModelState(params, buffers)
+
+
 def flatten_state(state: ModelState, prefix: str = "") -> dict[str, Tensor]:
     """Return a state's tensors by name, parameters under "params.", buffers under "buffers."."""
     parts = ((PARAMS, state.params), (BUFFERS, state.buffers))

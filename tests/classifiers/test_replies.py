@@ -4,14 +4,13 @@ import pytest
 import torch
 
 from fedbb.classifiers.balanced import SummedEmbeddings
-from fedbb.classifiers.ccvr import FeatureMoments
+from fedbb.classifiers.ccvr import FeatureMoments, class_moments
 from fedbb.classifiers.creff import FederatedFeatures, HeadGradients, fit_prototypes
 from fedbb.classifiers.gradient_matching import sum_gradients
 from fedbb.classifiers.head import Head
 from fedbb.classifiers.sums import sum_embeddings
-from fedbb.classifiers.virtual_features import class_moments
+from fedbb.methods.climb import StartLoss
 from fedbb.records import Task
-from fedbb.statistics.start_loss import StartLoss
 
 EMBEDDINGS = torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, 4.0]])
 LABELS = torch.tensor([0, 0, 2])

@@ -17,6 +17,7 @@ from fedbb.simulation.inline import Inline
 from fedbb.state import digest, snapshot
 from fedbb.training.config import LocalConfig
 from helpers.secagg_clients import SERVER, identity_of, make_roster, masked_client, masked_sum
+from helpers.teachers import taught
 from helpers.toy import toy_dataset, toy_network, toy_shares
 
 CLIENTS = 5
@@ -42,7 +43,7 @@ class Federation:
     """The same clients in the open and in private."""
 
     def __init__(self, method, task=Task.MULTICLASS, *, infos=None, spoil=None, **options):
-        dataset = toy_dataset(task, train=80)
+        dataset = taught(toy_dataset(task, train=80), method)
         bounds = options.pop("bounds", UNBOUND)
         store = options.pop("folder", None)
         self.policy = options.pop("policy", RoundPolicy())

@@ -271,6 +271,9 @@ def test_a_head_goes_on_any_method_that_does_not_set_the_classifier_itself(head)
                 RecipeError, match=r"would serve two classifiers, \w+'s and its own"
             ):
                 build_method(f"{name}+{head}", {})
+        elif not base.shares_model:
+            with pytest.raises(RecipeError, match=r"works on the merged model, of which"):
+                build_method(f"{name}+{head}", {})
         else:
             built = build_method(f"{name}+{head}", {})
             assert (built.loss, built.penalties) == (base.loss, base.penalties)

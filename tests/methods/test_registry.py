@@ -5,10 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedbb.aggregation.control_variate import ServerControl
-from fedbb.aggregation.dynamic import DynamicShift
 from fedbb.aggregation.label_counts import FederationCounts
-from fedbb.aggregation.loss_balance import LossBalance
 from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
 from fedbb.aggregation.robust import Uniform
 from fedbb.aggregation.server_optimizers import AdaptiveOptimizer, ServerMomentum
@@ -28,19 +25,19 @@ from fedbb.losses.pnb import PNB
 from fedbb.losses.restricted_softmax import RestrictedSoftmax
 from fedbb.losses.symmetric import Symmetric
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
+from fedbb.methods.climb import LossBalance, StartLoss
+from fedbb.methods.feddyn import DynamicRegularizer, DynamicShift
+from fedbb.methods.scaffold import ControlChange, ControlVariate, ServerControl
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
 from fedbb.penalties.contrastive import Contrastive
-from fedbb.penalties.control_variate import ControlVariate
 from fedbb.penalties.decorrelation import Decorrelation
 from fedbb.penalties.distillation import Distillation
-from fedbb.penalties.dynamic import DynamicRegularizer
 from fedbb.penalties.personal_head import PersonalHead
 from fedbb.penalties.proximal import Proximal
+from fedbb.personal import KeptEntries, OwnModel
 from fedbb.records import ClientInfo, LabelCounts, Task
 from fedbb.sampling import VirtualClients
-from fedbb.statistics.control_change import ControlChange
-from fedbb.statistics.start_loss import StartLoss
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 0, 1, 0])
 ROWS = F.one_hot(LABELS, 3).float()
@@ -110,6 +107,11 @@ SLOTS = {
     ),
     "symmetric": Method("Symmetric", Symmetric(0.1, 1.0)),
     "evidential": Method("Evidential", Evidential(1.0)),
+    "local": Method("Local", personal=KeptEntries("all")),
+    "fedper": Method("FedPer", personal=KeptEntries("head")),
+    "fedrep": Method("FedRep", personal=KeptEntries("head", 1)),
+    "fedbn": Method("FedBN", personal=KeptEntries("batch-norms")),
+    "ditto": Method("Ditto", personal=OwnModel(1.0, None, "plain")),
     "clip2fl": Method(
         "CLIP2FL",
         penalties=(Distillation("", 1.0, 3.0),),

@@ -1,6 +1,8 @@
 """CLIP2FL: the published divergence, its laws, and CReFF where both of its terms are 0."""
 
+import hashlib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +12,12 @@ from torch import nn
 import fedbb
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
-from fedbb.errors import DataError, RecipeError
+from fedbb.errors import DataError, RecipeError, RunError
 from fedbb.penalties.distillation import distill
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.checkpoint import load_checkpoint
+from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import read_run_recipe
 from fedbb.runs.runner import run
 from helpers.commands import fedbb as command
 from helpers.small_run import finish, small_recipe
@@ -142,19 +146,39 @@ def test_other_numbers_of_workers_give_the_same_result(tmp_path, recipe, workers
     assert finish(pooled, tmp_path / "pool", workers=workers)[0]["sha256"] == whole["sha256"]
 
 
-@pytest.mark.parametrize("engine", ["inline", "central"])
-def test_adam_resumes_to_the_bit_with_a_teacher(tmp_path, recipe, engine):
-    values = recipe.model_dump()
-    values["local"] |= {"optimizer": "adam"}
-    if engine == "central":  # which divides nothing
-        values["data"].pop("partition")
-    adam = make_recipe({**values, "engine": engine})
-    whole, _ = finish(adam, tmp_path / "whole")
-    records = run(adam, tmp_path / "part")
-    next(records)
-    records.close()
-    resumed, _ = finish(adam, tmp_path / "part", resume=True)
-    assert resumed["sha256"] == whole["sha256"]
+def test_a_run_is_bound_to_the_content_of_its_teachers_file(tmp_path, recipe):
+    file = Path(recipe.method.options["teacher"])
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    left = run(recipe, tmp_path / "part")
+    next(left)
+    left.close()
+    assert read_run_recipe(RunFolder(tmp_path / "part")).method.teacher_sha256 == sha256
+    data = load_dataset(Source("npz", path=tmp_path / "small.npz"))
+    kept = file.read_bytes()
+    fedbb.data.save_teacher(file, data, np.zeros((len(data.train), 3)), TEXT)
+    with pytest.raises(RunError, match=rf"teacher_sha256: '{sha256}' before, '[0-9a-f]+' now"):
+        finish(recipe, tmp_path / "part", resume=True)
+    # As the command line resumes a folder: by the recipe in it.
+    stored = read_run_recipe(RunFolder(tmp_path / "part"))
+    with pytest.raises(RunError, match=rf"{file} is not the one of the run: its SHA-256 is "):
+        finish(stored, tmp_path / "part", resume=True)
+    file.write_bytes(kept)
+    assert finish(stored, tmp_path / "part", resume=True)[0]["rounds"] == 2
+
+
+def test_a_digest_in_the_recipe_is_checked_and_own_files_are_not(tmp_path, recipe):
+    wrong = with_digest(recipe, "0" * 64)
+    with pytest.raises(RunError, match=r"method\.teacher_sha256 is 0000"):
+        finish(wrong, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    finish(with_digest(recipe, "own"), tmp_path / "run")
+    with pytest.raises(RecipeError, match="teacher_sha256"):
+        make_recipe(with_digest(recipe, "12").model_dump())
+
+
+def with_digest(recipe, sha256):
+    method = recipe.method.model_copy(update={"teacher_sha256": sha256})
+    return recipe.model_copy(update={"method": method})
 
 
 def test_what_cannot_be_learnt_from_is_refused_and_leaves_nothing_behind(tmp_path, recipe):

@@ -6,7 +6,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedbb.data import save_teacher
 from fedbb.data.registry import load_dataset
 from fedbb.methods import BALANCING, BASES, build_method
 from fedbb.recipes.reader import make_recipe
@@ -14,6 +13,7 @@ from fedbb.records import Task
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from helpers.small_run import small_recipe, small_values
+from helpers.teachers import teacher_options
 
 PAIRS = [*BASES, *BALANCING, *("+".join(pair) for pair in product(BASES, BALANCING))]
 TASKS = [
@@ -31,16 +31,8 @@ def grid_recipe(folder, method, task, participation):
         np.savez(path, **{**arrays, "labels": labels})
     data = load_dataset("npz", path=path)
     assert data.task == task
-    options = {}
-    if method.startswith("clip2fl"):
-        logits = np.random.default_rng(0).normal(size=(len(data.train), 3))
-        save_teacher(folder / "teacher.npz", data, logits)
-        options = {"teacher": str(folder / "teacher.npz")}
     changes = {
-        "method": {
-            "name": method,
-            "options": {"clip2fl": options} if options and "+" in method else options,
-        },
+        "method": {"name": method, "options": teacher_options(method, path)},
         "rounds": {"number": 3, "participation": participation},
         "data": {
             "name": "npz",

@@ -10,7 +10,8 @@ from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from helpers.digest_runs import CLIENTS, recipe_of
 from helpers.flower_loopback import flower_run, open_loopback, take_identity
-from helpers.small_run import finish, without_seconds
+from helpers.small_run import finish, without_seconds, write_npz
+from helpers.teachers import teacher_options
 
 BASIC = {"batch_size": 8, "lr": 0.01}
 RICH = {
@@ -75,16 +76,19 @@ def left_and_resumed(recipe, folder):
     return whole["sha256"], finish(recipe, folder / "part", resume=True)[0]["sha256"]
 
 
-NEEDS = {name: METHODS[name]().needs for name in METHODS}
-ADAM_METHODS = [name for name, needs in NEEDS.items() if not needs.sgd and needs.teacher is None]
+ADAM_METHODS = [name for name in METHODS if not METHODS[name]().needs.sgd]
 
 
 @pytest.mark.parametrize("method", ADAM_METHODS)
 @pytest.mark.parametrize("engine", ["inline", "central"])
 def test_adam_resumes_to_the_bit_with_every_method(tmp_path, engine, method):
+    named = {
+        "name": method,
+        "options": teacher_options(method, write_npz(tmp_path / "multiclass.npz")),
+    }
+    changes = {"method": named, "local": {**BASIC, "optimizer": "adam"}}
     case = f"multiclass {method}"
-    local = {**BASIC, "optimizer": "adam"}
-    one, two = left_and_resumed(recipe_of(tmp_path, case, engine=engine, local=local), tmp_path)
+    one, two = left_and_resumed(recipe_of(tmp_path, case, engine=engine, **changes), tmp_path)
     assert one == two
 
 

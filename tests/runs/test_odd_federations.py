@@ -10,6 +10,7 @@ from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from fedbb.state import is_finite
+from helpers.teachers import teacher_options
 
 SITES = np.array(["one image"] + ["one class"] * 9 + ["all"] * 23 + ["test"] * 12)
 
@@ -41,7 +42,7 @@ def run_odd(tmp_path, task, method, model="small-cnn", **changes):
                 "partition": {"kind": "column", "column": "site"},
             },
             "model": {"name": model},
-            "method": {"name": method},
+            "method": {"name": method, "options": teacher_options(method, path)},
             "local": {"batch_size": 11},
             "rounds": {"number": 2},
             **changes,
@@ -51,14 +52,8 @@ def run_odd(tmp_path, task, method, model="small-cnn", **changes):
     return RunFolder(tmp_path / "run"), records
 
 
-TAUGHT = {name for name in METHODS if build_method(name, {}).needs.teacher is not None}
-"""Methods that need a file of a teacher's logits; tests/penalties/test_distillation.py has them."""
-
 SUITED = [
-    (name, str(task))
-    for name in METHODS
-    for task in Task
-    if build_method(name, {}).supports(task) and name not in TAUGHT
+    (name, str(task)) for name in METHODS for task in Task if build_method(name, {}).supports(task)
 ]
 
 

@@ -16,7 +16,8 @@ from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from fedbb.runs.runtime import choose_workers
 from helpers.commands import fedbb, started
-from helpers.small_run import finish, small_recipe, small_values, without_seconds
+from helpers.small_run import finish, small_recipe, small_values, without_seconds, write_npz
+from helpers.teachers import teacher_options
 
 
 def family(process):
@@ -100,6 +101,25 @@ def test_a_single_client_is_trained_without_workers(tmp_path):
     assert record["work"]["workers"] == 0
 
 
+def kill_in_turns(recipe, workers):
+    """Start and resume a run with these numbers of workers; kill it each time after a round.
+
+    Returns:
+        The ids of all its processes, none of which is left.
+    """
+    chance, descendants = random.Random(1), set()
+    for number in workers:
+        words = ("run", recipe, "--out", "run", "--workers", str(number), "--json", "--resume")
+        with started(*words, cwd=recipe.parent) as process:
+            process.stdout.readline()
+            time.sleep(chance.uniform(0.0, 0.3))
+            descendants |= family(process.pid)
+            process.send_signal(signal.SIGKILL)
+            process.wait(timeout=30)
+    wait_until(lambda: not descendants & set(map(int, processes())))
+    return descendants
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_run_killed_with_its_workers_at_work_resumes_to_the_bit_and_leaves_nobody(
     tmp_path, tally
@@ -107,18 +127,27 @@ def test_a_run_killed_with_its_workers_at_work_resumes_to_the_bit_and_leaves_nob
     recipe = small_recipe(tmp_path, engine="pool", method={"name": "moon"}, rounds={"number": 30})
     path = tmp_path / "recipe.json"
     path.write_text(recipe.model_dump_json())
-    chance, descendants = random.Random(1), set()
-    for _ in range(2):
-        words = ("run", path, "--out", "run", "--workers", "2", "--json", "--resume")
-        with started(*words, cwd=tmp_path) as process:
-            process.stdout.readline()
-            time.sleep(chance.uniform(0.0, 0.3))
-            descendants |= family(process.pid)
-            process.send_signal(signal.SIGKILL)
-            process.wait(timeout=30)
-    wait_until(lambda: not descendants & set(map(int, processes())))
+    descendants = kill_in_turns(path, (2, 2))
     assert len(descendants) >= 4
     summary, _ = finish(recipe, tmp_path / "run", resume=True)
+    unhurt, _ = finish(recipe.model_copy(update={"engine": "inline"}), tmp_path / "unhurt")
+    tally.run(summary, unhurt, tmp_path / "run")
+    assert summary == unhurt
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("name", ["clip2fl", "clip2fl+fedlc"])
+def test_a_killed_run_with_a_teacher_resumes_to_the_bit_with_any_number_of_workers(
+    tmp_path, name, tally
+):
+    options = teacher_options(name, write_npz(tmp_path / "small.npz"))
+    method = {"name": name, "options": options}
+    recipe = small_recipe(tmp_path, engine="pool", method=method, rounds={"number": 40})
+    path = tmp_path / "recipe.json"
+    path.write_text(recipe.model_dump_json())
+    kill_in_turns(path, (1, 3, 2))
+    summary, _ = finish(recipe, tmp_path / "run", resume=True, workers=1)
     unhurt, _ = finish(recipe.model_copy(update={"engine": "inline"}), tmp_path / "unhurt")
     tally.run(summary, unhurt, tmp_path / "run")
     assert summary == unhurt

@@ -17,7 +17,7 @@ from fedbb.cli.run import resolve
 from fedbb.cli.screens import RunScreen, open_screen
 from fedbb.errors import RunError
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
-from fedbb.recipes.check import check_recipe
+from fedbb.recipes.check import bind_teacher, check_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.runs.folder import Record, RunFolder, check_foreign
 
@@ -82,6 +82,7 @@ def carry_out(
     from fedbb.flower.admin.run_monitor import RunMonitor, run_config
 
     _check(recipe, folder, resume)
+    recipe = bind_teacher(recipe)
     keys = _keys(federation, recipe) | node_keys(federation)
     with (
         Control(federation.listening(), federation.ca) as control,

@@ -20,13 +20,14 @@ from fedbb.penalties.base import Needs
 from fedbb.records import Task, Visibility
 
 GROUPS = {
-    "fedbb.methods.bases": "Local training and merging",
-    "fedbb.methods.server": "Server optimizers, control variates, dynamic regularization",
-    "fedbb.methods.balancing": "FedBB, its parts, and losses for imbalanced classes",
-    "fedbb.methods.imbalance": "Further methods against class imbalance",
-    "fedbb.methods.noisy_labels": "Losses for wrong labels and for uncertainty",
+    "Local training and merging": ("bases",),
+    "Server optimizers, control variates, dynamic regularization": ("server", "scaffold", "feddyn"),
+    "FedBB, its parts, and losses for imbalanced classes": ("balancing",),
+    "Further methods against class imbalance": ("imbalance", "climb"),
+    "Models of each client's own": ("personal",),
+    "Losses for wrong labels and for uncertainty": ("noisy_labels",),
 }
-"""The titles of the groups, by the module of a method's builder."""
+"""The groups: title, and the modules of `fedbb.methods` that have their builders."""
 
 SEEN = {
     Visibility.SUMS: "sums over clients",
@@ -80,13 +81,14 @@ def _describe(name: str) -> dict[str, Any]:
     options = {part: hyper_parameters(part) for part in parts}
     return {
         "name": name,
-        "group": GROUPS.get(builders[0].__module__, "Further methods"),
+        "group": _group(builders[0].__module__),
         "about": "\n".join(abouts),
         "loss": _name(method.loss),
         "penalties": [_name(penalty) for penalty in method.penalties],
         "weighting": _name(method.weighting),
         "merge": getattr(method.merge, "__name__", _name(method.merge)),
         "sampling": _name(method.sampling),
+        "personal": None if method.personal is None else _name(method.personal),
         "statistics": [_name(statistic) for statistic in method.statistics],
         "server": [_name(step) for step in method.server],
         "server_sees": SEEN[_visibility(method)],
@@ -94,6 +96,15 @@ def _describe(name: str) -> dict[str, Any]:
         "cost": _cost(method),
         "options": options if len(parts) > 1 else options[name],
     }
+
+
+def _group(module: str) -> str:
+    titles = (
+        title
+        for title, modules in GROUPS.items()
+        if module.removeprefix("fedbb.methods.") in modules
+    )
+    return next(titles, "Further methods")
 
 
 def _name(part: object) -> str:
@@ -118,7 +129,13 @@ def _cost(method: Method) -> str:
         parts.append(f"the last stage again at {needs.tail_width:g} of its width")
     if needs.models:
         parts.append(f"{counted(needs.models, 'more model')} held")
-    if needs.client_state or needs.keeps:
+    if method.personal is not None and method.personal.second is not None:
+        parts.append("training of a second model, which the client keeps")
+    elif method.personal is not None:
+        parts.append("a part of the model kept by every client")
+    if method.personal is not None and (more := method.personal.epochs(0)):
+        parts.append(f"{counted(more, 'epoch')} more in a round")
+    if needs.client_state or any(penalty.needs.keeps for penalty in method.penalties):
         parts.append("a state kept by every client")
     if method.statistics:
         parts.append("statistics sent beside the model")
@@ -128,6 +145,7 @@ def _cost(method: Method) -> str:
 def _lines(row: dict[str, Any]) -> list[str]:
     slots = [f"loss {row['loss']}", f"weighting {row['weighting']}", f"merge {row['merge']}"]
     slots += [f"sampling {row['sampling']}"] if row["sampling"] != "Sampling" else []
+    slots += [f"personal {row['personal']}"] if row["personal"] is not None else []
     slots += [f"{slot} {', '.join(row[slot])}" for slot in _SEVERAL if row[slot]]
     facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"
     tables = row["options"] if "+" in row["name"] else {"": row["options"]}

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from fedbb._util.files import replacing
 from fedbb.data.array_files import read_npz
 from fedbb.data.dataset import Dataset
-from fedbb.errors import DataError
+from fedbb.data.download import sha256_of
+from fedbb.errors import DataError, RunError
 from fedbb.records import FloatArray
 
 
@@ -50,16 +51,23 @@ def save_teacher(
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def with_teacher(dataset: Dataset, path: str) -> Dataset:
+def with_teacher(dataset: Dataset, path: str, sha256: str | None = None) -> Dataset:
     """Return a data set whose training examples have the teacher's logits of a file.
 
     Args:
         dataset: the data set as its loader returns it.
         path: the file.
+        sha256: the SHA-256 that the file must have; None for any.
 
     Raises:
         DataError: the file cannot be read, or does not fit the data set.
+        RunError: the file is another one than the run began with.
     """
+    if sha256 is not None and (found := sha256_of(Path(path))) != sha256:
+        raise RunError(
+            f"the teacher file {path} is not the one of the run: its SHA-256 is {found}, and "
+            f"method.teacher_sha256 is {sha256}"
+        )
     arrays = read_npz(Path(path), ["logits"], ["labels", "classes"])
     _check_logits(arrays, dataset, path)
     logits = np.ascontiguousarray(arrays["logits"], dtype=np.float32)

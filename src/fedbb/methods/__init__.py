@@ -19,11 +19,12 @@ from fedbb.methods.balancing import (
     pnb,
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
+from fedbb.methods.climb import climb
+from fedbb.methods.feddyn import feddyn
 from fedbb.methods.heads import HEADS, lda_head, means_head, ridge_head
 from fedbb.methods.imbalance import (
     bsm,
     ccvr,
-    climb,
     clip2fl,
     creff,
     fed_rod,
@@ -33,16 +34,19 @@ from fedbb.methods.imbalance import (
     fedvc,
 )
 from fedbb.methods.noisy_labels import evidential, symmetric
+from fedbb.methods.personal import ditto, fedbn, fedper, fedrep, local
 from fedbb.methods.record import Method, harmonize
 from fedbb.methods.record import with_robust_merge as with_robust_merge
 from fedbb.methods.registry import BALANCING as BALANCING
 from fedbb.methods.registry import BASES as BASES
 from fedbb.methods.registry import METHODS, build_method, hyper_parameters
-from fedbb.methods.server import fedadagrad, fedadam, fedavgm, feddyn, fedyogi, scaffold
+from fedbb.methods.scaffold import scaffold
+from fedbb.methods.server import fedadagrad, fedadam, fedavgm, fedyogi
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import BoundPenalty
 from fedbb.penalties.contrastive import Contrastive
 from fedbb.penalties.proximal import Proximal
+from fedbb.personal import KeptEntries, OwnModel, Personal
 from fedbb.records import ModelState
 from fedbb.sampling import Sampling
 from fedbb.statistics.base import Statistic
@@ -55,8 +59,11 @@ __all__ = [
     "BySamples",
     "ClientBalanced",
     "Contrastive",
+    "KeptEntries",
     "Method",
     "ModelState",
+    "OwnModel",
+    "Personal",
     "Proximal",
     "Sampling",
     "ServerStep",
@@ -70,6 +77,7 @@ __all__ = [
     "climb",
     "clip2fl",
     "creff",
+    "ditto",
     "evidential",
     "fed_rod",
     "fedadagrad",
@@ -81,12 +89,15 @@ __all__ = [
     "fedbb",
     "fedbb_plus",
     "fedbb_printed",
+    "fedbn",
     "feddecorr",
     "feddyn",
     "fedir",
     "fedlc",
     "fednova",
+    "fedper",
     "fedprox",
+    "fedrep",
     "fedrs",
     "fedvc",
     "fedyogi",
@@ -94,6 +105,7 @@ __all__ = [
     "harmonize",
     "hyper_parameters",
     "lda_head",
+    "local",
     "means_head",
     "moon",
     "normalized_average",

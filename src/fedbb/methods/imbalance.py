@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedbb.aggregation.label_counts import FederationCounts
-from fedbb.aggregation.loss_balance import LossBalance
 from fedbb.aggregation.robust import Uniform
 from fedbb.classifiers.ccvr import FeatureMoments, VirtualFeatures
 from fedbb.classifiers.creff import FederatedFeatures, HeadGradients
@@ -18,7 +17,6 @@ from fedbb.penalties.decorrelation import Decorrelation
 from fedbb.penalties.distillation import Distillation, Teacher
 from fedbb.penalties.personal_head import PersonalHead, Start
 from fedbb.sampling import VirtualClients
-from fedbb.statistics.start_loss import StartLoss
 
 CONTRAST = 0.001
 """CLIP2FL's factor on the contrast, in its authors' code."""
@@ -86,28 +84,6 @@ def fed_rod(*, tau: float = LogitAdjusted.tau, start: Start = PersonalHead.start
         start: the personal head begins with "zeros", or as a "copy" of the shared classifier.
     """
     return Method("Fed-ROD", loss=LogitAdjusted(tau), penalties=(PersonalHead(start),))
-
-
-def climb(
-    *,
-    lr: float = LossBalance.lr,
-    tolerance: float = LossBalance.tolerance,
-    most: float = LossBalance.most,
-    every: int = StartLoss.every,
-) -> Method:
-    """Larger weights for clients whose loss is above the average.
-
-    Args:
-        lr: step size of the multipliers.
-        tolerance: by how much a client's loss may exceed the mean.
-        most: the largest multiplier.
-        every: rounds from one report of losses to the next.
-    """
-    return Method(
-        "CLIMB",
-        statistics=(StartLoss(every),),
-        server=(LossBalance(lr, tolerance, most),),
-    )
 
 
 def creff(

@@ -17,6 +17,7 @@ from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss, LossLike, as_loss
 from fedbb.losses.cross_entropy import CrossEntropy
 from fedbb.penalties.base import Needs, Penalty
+from fedbb.personal import PERSONAL, Personal
 from fedbb.records import Task, Visibility
 from fedbb.sampling import ALL_SAMPLES, Sampling
 from fedbb.statistics.base import Statistic
@@ -36,6 +37,7 @@ class Method:
         weighting: the weight of each client in the merge.
         merge: how the models of the clients become the next global model.
         sampling: how clients are chosen, and which of its samples a client trains on.
+        personal: what of the model, or which second model, stays with each client.
         statistics: what clients compute and send beside their updates.
         server: what the server keeps, broadcasts and does beside weighting and merging.
     """
@@ -46,6 +48,7 @@ class Method:
     weighting: Weighting
     merge: Merge
     sampling: Sampling
+    personal: Personal | None
     statistics: tuple[Statistic, ...]
     server: tuple[ServerStep, ...]
 
@@ -57,6 +60,7 @@ class Method:
         weighting: Weighting = BY_SAMPLES,
         merge: Merge = average,
         sampling: Sampling = ALL_SAMPLES,
+        personal: Personal | None = None,
         statistics: tuple[Statistic, ...] = (),
         server: tuple[ServerStep, ...] = (),
     ) -> None:
@@ -70,11 +74,14 @@ class Method:
             weighting: the weight of each client in the merge.
             merge: how the models of the clients become the next global model.
             sampling: how clients are chosen, and which of its samples a client trains on.
+            personal: what of the model, or which second model, stays with each client; None for
+                nothing.
             statistics: what clients compute and send beside their updates.
             server: what the server keeps, broadcasts and does, in this order.
 
         Raises:
-            RecipeError: the loss is none of these, or two parts have one name.
+            RecipeError: the loss is none of these, two parts have one name, or a part needs the
+                merged model and the personal part leaves it incomplete.
         """
         slots = {
             "name": name,
@@ -83,6 +90,7 @@ class Method:
             "weighting": weighting,
             "merge": merge,
             "sampling": sampling,
+            "personal": personal,
             "statistics": tuple(statistics),
             "server": tuple(server),
         }
@@ -92,6 +100,7 @@ class Method:
         _check_names(name, [(part.name, part) for part in self.server])
         keeping = [(part.needs.keeps, part) for part in self.penalties if part.needs.keeps]
         _check_names(name, keeping)
+        _check_personal(self)
 
     @cached_property
     def needs(self) -> Needs:
@@ -106,11 +115,22 @@ class Method:
             linear_classifier=any(needs.linear_classifier for needs in parts)
             or any(statistic.linear_classifier for statistic in self.statistics),
             client_state=any(needs.client_state for needs in parts),
-            keeps=", ".join(needs.keeps for needs in parts if needs.keeps),
+            keeps=", ".join(self._kept_names),
             clip=min((needs.clip for needs in parts if needs.clip is not None), default=None),
             sgd=any(n.sgd for n in parts) or getattr(self.merge, "needs_sgd", False),
             teacher=next((n.teacher for n in parts if n.teacher is not None), None),
         )
+
+    @property
+    def _kept_names(self) -> list[str]:
+        """The names under which a client keeps tensors."""
+        names = [penalty.needs.keeps for penalty in self.penalties if penalty.needs.keeps]
+        return names if self.personal is None else [*names, PERSONAL.removesuffix(".")]
+
+    @property
+    def shares_model(self) -> bool:
+        """Whether the merged model can be used as it is; if not, clients have models."""
+        return self.personal is None or self.personal.shares_model
 
     def supports(self, task: Task) -> bool:
         """Return whether the method is defined for this task."""
@@ -139,6 +159,19 @@ def _check_names(method: str, parts: Sequence[tuple[str, object]]) -> None:
             raise RecipeError(f"{method}: {' and '.join(kinds)} are both named {name!r}")
 
 
+def _check_personal(method: Method) -> None:
+    """Refuse what is computed from the merged model where clients keep a part of it."""
+    if method.shares_model:
+        return
+    parts = [s for s in method.statistics if s.moment == "merged"]
+    steps = [s for s in method.server if s.sets_classifier]
+    for part in (*parts, *steps):
+        raise RecipeError(
+            f"{method.name}: {type(part).__name__} works on the merged model, of which "
+            f"{type(method.personal).__name__} leaves a part with the clients"
+        )
+
+
 def harmonize(base: Method, balancing: Method) -> Method:
     """Return `base` with the loss of `balancing`, and with its weighting if it has one of its own.
 
@@ -151,12 +184,13 @@ def harmonize(base: Method, balancing: Method) -> Method:
         balancing: its loss and its weighting are taken.
 
     Raises:
-        RecipeError: `balancing` has penalties or a merge, which would be lost; both have a sampling
-            of their own; or two parts that differ have one name.
+        RecipeError: `balancing` has penalties, a merge or a personal part, which would be lost;
+            both have a sampling of their own; or two parts that differ have one name.
     """
     name = f"{base.name}+{balancing.name}"
-    if balancing.penalties or balancing.merge is not average:
+    if balancing.penalties or balancing.merge is not average or balancing.personal is not None:
         lost = "penalties" if balancing.penalties else "merge"
+        lost = "personal part" if balancing.personal is not None else lost
         raise RecipeError(
             f"{name} would lose the {lost} of {balancing.name}: of the second method the loss, the "
             "weighting, the statistics and the server steps are taken; name it first"

@@ -22,11 +22,12 @@ from fedbb.methods.balancing import (
     pnb,
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
+from fedbb.methods.climb import climb
+from fedbb.methods.feddyn import feddyn
 from fedbb.methods.heads import HEADS
 from fedbb.methods.imbalance import (
     bsm,
     ccvr,
-    climb,
     clip2fl,
     creff,
     fed_rod,
@@ -36,8 +37,10 @@ from fedbb.methods.imbalance import (
     fedvc,
 )
 from fedbb.methods.noisy_labels import evidential, symmetric
+from fedbb.methods.personal import ditto, fedbn, fedper, fedrep, local
 from fedbb.methods.record import Method, harmonize
-from fedbb.methods.server import fedadagrad, fedadam, fedavgm, feddyn, fedyogi, scaffold
+from fedbb.methods.scaffold import scaffold
+from fedbb.methods.server import fedadagrad, fedadam, fedavgm, fedyogi
 
 BASES: dict[str, Callable[..., Method]] = {
     "fedavg": fedavg,
@@ -58,6 +61,11 @@ BASES: dict[str, Callable[..., Method]] = {
     "creff": creff,
     "ccvr": ccvr,
     "clip2fl": clip2fl,
+    "local": local,
+    "fedper": fedper,
+    "fedrep": fedrep,
+    "fedbn": fedbn,
+    "ditto": ditto,
 }
 
 BALANCING: dict[str, Callable[..., Method]] = {

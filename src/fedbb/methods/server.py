@@ -1,15 +1,9 @@
-"""Methods whose server does more than average: server optimizers, SCAFFOLD, FedDyn."""
+"""FedAvg with an optimizer at the server (Reddi et al. 2021)."""
 
 from __future__ import annotations
 
-from fedbb.aggregation.control_variate import ServerControl
-from fedbb.aggregation.dynamic import DynamicShift
-from fedbb.aggregation.robust import Uniform
 from fedbb.aggregation.server_optimizers import AdaptiveOptimizer, ServerMomentum
 from fedbb.methods.record import Method
-from fedbb.penalties.control_variate import ControlVariate
-from fedbb.penalties.dynamic import DynamicRegularizer
-from fedbb.statistics.control_change import ControlChange
 
 
 def fedavgm(*, lr: float = ServerMomentum.lr, momentum: float = ServerMomentum.momentum) -> Method:
@@ -72,37 +66,3 @@ def fedadagrad(
         tau: added to the root of the sum of their squares.
     """
     return Method("FedAdagrad", server=(AdaptiveOptimizer("adagrad", lr, beta1, tau=tau),))
-
-
-def scaffold(*, lr: float = ServerControl.lr) -> Method:
-    """Control variates correct the gradients; SGD only.
-
-    Args:
-        lr: learning rate of the server.
-    """
-    return Method(
-        "SCAFFOLD",
-        penalties=(ControlVariate(),),
-        weighting=Uniform(),
-        statistics=(ControlChange(),),
-        server=(ServerControl(lr),),
-    )
-
-
-def feddyn(
-    *,
-    alpha: float = DynamicRegularizer.alpha,
-    clip: float | None = DynamicRegularizer.clip,
-) -> Method:
-    """Dynamic regularization; all clients count alike.
-
-    Args:
-        alpha: strength of the penalty.
-        clip: largest norm of the gradient; None for no clipping.
-    """
-    return Method(
-        "FedDyn",
-        penalties=(DynamicRegularizer(alpha, clip),),
-        weighting=Uniform(),
-        server=(DynamicShift(alpha),),
-    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fedbb._util.plugins import AllowedCode, check_code
 from fedbb.data.dataset import Dataset
+from fedbb.data.download import sha256_of
 from fedbb.data.registry import CATALOGUE, find_entry
 from fedbb.errors import RecipeError
 from fedbb.methods import Method, build_method, with_robust_merge
@@ -47,6 +50,29 @@ def method_of(recipe: Recipe, allow_code: AllowedCode = False) -> Method:
     """Return the method that a recipe names, not yet checked against its other settings."""
     section = recipe.method
     return build_method(section.name, section.options, section.loss, allow_code=allow_code)
+
+
+def bind_teacher(recipe: Recipe, allow_code: AllowedCode = False) -> Recipe:
+    """Return the recipe with the SHA-256 of its teacher's file, if it names one that is here.
+
+    The digest is part of what a run is resumed by, and of what sites check and agree to.
+
+    Args:
+        recipe: A recipe as it was read.
+        allow_code: Whether code that it names may be imported.
+
+    Raises:
+        RecipeError: The method is unknown, or the recipe records a run that was made from Python.
+        DataError: The file cannot be read.
+    """
+    refuse_python(recipe)
+    if recipe.method.teacher_sha256 is not None:
+        return recipe
+    teacher = method_of(recipe, allow_code).needs.teacher
+    if not teacher or not Path(teacher).is_file():
+        return recipe
+    digest = {"teacher_sha256": sha256_of(Path(teacher))}
+    return recipe.model_copy(update={"method": recipe.method.model_copy(update=digest)})
 
 
 def check_named_code(recipe: Recipe, allowed: AllowedCode) -> None:

@@ -69,7 +69,7 @@ ADDED: Final[Mapping[str, tuple[str, ...]]] = {
     "data": ("normalize", "crop", "flip", "padding", "own_test", "label_noise", "label_noise_kind"),
     "data.partition": ("classes_per_client", "shards_per_client", "options"),
     "model": ("options", "weights", "freeze", "classifier"),
-    "method": ("loss",),
+    "method": ("loss", "teacher_sha256"),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
     "rounds": ("patience", "target"),
     "evaluation": ("min_cases", "bootstrap", "threshold", "logit_adjustment"),
@@ -80,6 +80,10 @@ they have their defaults: its text, from which folders and runs are named, stays
 
 EVERY_KEY: Final = "every key"
 """As the context of `model_dump`: write all keys, also those of `ADDED`."""
+
+
+OWN_TEACHER: Final = "own"
+"""As `method.teacher_sha256`: every site has a teacher file of its own, which nothing binds."""
 
 
 # Dots alone would name the folder itself or the one above it; file systems bound the length.
@@ -163,11 +167,16 @@ class MethodSpec(Section):
         options: Its hyper-parameters; for a combination, one table for each of the two.
         loss: Loss in place of the method's own: one that an installed package registers, or
             "package.module:function", which runs only if the caller allows code.
+        teacher_sha256: SHA-256 of the file that the option `teacher` names. If None, a run fills it
+            in where it starts, if the file is there. "own" if every site has a file of its own.
     """
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
     loss: str | None = None
+    teacher_sha256: Annotated[str, Field(pattern=rf"^([0-9a-f]{{64}}|{OWN_TEACHER})$")] | None = (
+        None
+    )
 
 
 class SensitivitySpec(Section):

@@ -23,7 +23,7 @@ from fedbb.methods import Method
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.reader import refuse_python
-from fedbb.recipes.spec import DataSpec, Recipe
+from fedbb.recipes.spec import OWN_TEACHER, DataSpec, Recipe
 from fedbb.records import IntArray, LabelCounts
 from fedbb.rng import stream
 from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients
@@ -90,9 +90,10 @@ def prepare(
         DataError: The data cannot be read, has fewer images than the recipe asks for, or cannot be
             divided by the recipe's rule.
         RecipeError: The recipe only records a run that was made from Python.
+        RunError: The teacher's file is not the one that the run began with.
     """
     refuse_python(recipe)
-    dataset, scored = _load(recipe.data, recipe.seed, progress, teacher)
+    dataset, scored = _load(recipe, progress, teacher)
     rule = EVERYTHING if recipe.engine == "central" else recipe.data.partition
     partition = divide(rule.resolve(recipe.seed), dataset.train, dataset.task)
     federation = Federation(dataset, partition, scored)
@@ -229,13 +230,15 @@ def _describe_data(federation: Federation) -> FederationRecord:
 
 
 def _load(
-    spec: DataSpec, seed: int, progress: Progress | None, teacher: str | None
+    recipe: Recipe, progress: Progress | None, teacher: str | None
 ) -> tuple[Dataset, dict[str, Examples]]:
+    spec, seed = recipe.data, recipe.seed
     path = None if spec.path is None else Path(spec.path)
     source = Source(spec.name, path=path, options=spec.options, progress=progress)
     dataset = _prepare_inputs(load_dataset(source), spec)
     if teacher:
-        dataset = with_teacher(dataset, teacher)
+        wanted = recipe.method.teacher_sha256
+        dataset = with_teacher(dataset, teacher, None if wanted == OWN_TEACHER else wanted)
     scored = {"test": dataset.test}
     if dataset.validation is not None:
         scored["validation"] = dataset.validation

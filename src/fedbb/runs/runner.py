@@ -17,7 +17,13 @@ from fedbb._util.plugins import AllowedCode
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
 from fedbb.methods import Method
-from fedbb.recipes.check import check_data, check_named_code, check_recipe, check_stopping
+from fedbb.recipes.check import (
+    bind_teacher,
+    check_data,
+    check_named_code,
+    check_recipe,
+    check_stopping,
+)
 from fedbb.recipes.privacy import (
     agreement_of,
     check_members,
@@ -127,6 +133,7 @@ def run(
         RecipeError: The recipe contradicts itself, the data or this machine.
         RunError: The folder cannot be used, or holds another run.
     """
+    recipe = bind_teacher(recipe, allow_code)
     load = recipe_loader(recipe, allow_code, progress)
     for finished in run_parts(recipe, load, path, resume=resume, workers=workers):
         yield finished.record

@@ -19,6 +19,7 @@ from fedbb.methods import Method
 from fedbb.models.registry import ModelSource
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule
+from fedbb.recipes.check import bind_teacher
 from fedbb.recipes.reader import make_recipe, read_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState, Task
@@ -202,6 +203,7 @@ def run(
         recipe = make_recipe(recipe)
     elif not isinstance(recipe, Recipe):
         recipe = read_recipe(Path(recipe))
+    recipe = bind_teacher(recipe, allow_code)
     load = recipe_loader(recipe, allow_code)
     return _finish(Experiment(recipe, load), out, resume, workers, progress)
 

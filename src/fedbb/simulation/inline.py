@@ -11,7 +11,8 @@ from torch import nn
 from fedbb.aggregation.merging import Weighting
 from fedbb.methods import Method
 from fedbb.models.base import classifier_name
-from fedbb.records import ClientInfo, ClientState, ClientUpdate
+from fedbb.records import ClientInfo, ClientState, ClientUpdate, ModelState
+from fedbb.state import snapshot
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
 
@@ -104,12 +105,13 @@ class Inline:
     """Trains all clients on one network, into which each restores the round's state.
 
     Args:
-        model: the network; its own weights do not matter.
+        model: the network; where clients have models of their own, those begin with its weights.
         clients: the data of every client.
         method: the method they follow.
         local: the settings of local training.
         store: holds the clients' states between rounds.
         state_rounds: the round that each client's state is from.
+        first: the model that clients' own models begin with, if the method has such.
     """
 
     model: nn.Module
@@ -118,6 +120,11 @@ class Inline:
     local: LocalConfig
     store: ClientStateStore = field(default_factory=InMemoryStore)
     state_rounds: dict[int, int] = field(default_factory=dict)
+    first: ModelState | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.method.personal is not None and self.method.personal.second is not None:
+            object.__setattr__(self, "first", snapshot(self.model))  # the record is frozen
 
     @property
     def classifier(self) -> str | None:
@@ -139,7 +146,7 @@ class Inline:
             client, number = job.client, self.state_rounds.get(job.client)
             state = NO_STATE if number is None else self.store.load(client, number)
             update, kept = train_client(
-                self.model, self.clients[client], job, self.method, self.local, state
+                self.model, self.clients[client], job, self.method, self.local, state, self.first
             )
             if kept != NO_STATE:
                 self.store.save(client, job.round, kept)

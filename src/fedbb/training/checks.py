@@ -22,6 +22,7 @@ from fedbb.models.base import (
     run_tail,
 )
 from fedbb.penalties.base import Needs
+from fedbb.personal import Personal
 
 DEVICES = "cpu, cuda, cuda:0, cuda:1, …, or another device that this torch can compute on"
 
@@ -108,6 +109,8 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
         )
     if method is not None:
         check_loss(method.loss, len(dataset.classes), dataset.task)
+        if method.personal is not None:
+            _check_personal(method.personal, network, follows)
         for step in method.server:
             _check_step(step, len(dataset.classes), width, follows)
 
@@ -115,6 +118,13 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
 def _check_step(step: ServerStep, classes: int, width: int | None, follows: str) -> None:
     try:
         step.check(classes, width)
+    except ValueError as error:
+        raise RecipeError(f"{follows}: {error}") from error
+
+
+def _check_personal(personal: Personal, network: nn.Module, follows: str) -> None:
+    try:
+        personal.check(network)
     except ValueError as error:
         raise RecipeError(f"{follows}: {error}") from error
 

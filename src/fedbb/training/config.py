@@ -219,6 +219,10 @@ class CentralConfig(LocalConfig):
     keep_optimizer: ClassVar[bool] = True
 
 
+UNSTABLE = 2.0
+"""A gradient step of this length on (1/2)·v² ends as far from 0 as it began."""
+
+
 @dataclass(frozen=True)
 class TrainJob:
     """One client's work in one round.
@@ -244,8 +248,16 @@ def check_optimizer(method: Method, local: LocalConfig) -> None:
     """Refuse an optimizer that a method is not defined for.
 
     Raises:
-        RecipeError: the method counts or corrects plain gradient steps, and Adam's are none.
+        RecipeError: the method counts or corrects plain gradient steps, and Adam's are none; or the
+            pull on clients' own models is too strong for the learning rate.
     """
+    own = None if method.personal is None else method.personal.second
+    if own is not None and local.optimizer == "sgd" and local.lr * own.lam >= UNSTABLE:
+        raise RecipeError(
+            f"{method.name}: lam {own.lam:g} times local.lr {local.lr:g} is "
+            f"{local.lr * own.lam:g}; from {UNSTABLE:g} on every step moves a client's own model "
+            "farther from the shared one than it was"
+        )
     if method.needs.sgd and local.optimizer != "sgd":
         raise RecipeError(
             f'{method.name} needs local.optimizer = "sgd", whose gradient steps it counts; '

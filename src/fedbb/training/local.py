@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
@@ -17,8 +18,11 @@ from fedbb.data.transforms import Augmentation, apply, draw, normalize
 from fedbb.errors import DivergedError
 from fedbb.imbalance import count_groups, count_labels
 from fedbb.methods import Method
+from fedbb.methods.record import PLAIN_LOSS
 from fedbb.models.base import Outputs, classifier_name, run_network
 from fedbb.penalties.base import Anchors, BoundPenalty, LocalResult, Step
+from fedbb.penalties.proximal import Proximal
+from fedbb.personal import PERSONAL, Stage
 from fedbb.records import (
     ClientState,
     ClientUpdate,
@@ -30,7 +34,16 @@ from fedbb.records import (
 )
 from fedbb.rng import stream, torch_stream
 from fedbb.sampling import Sampling
-from fedbb.state import at_rest, find_difference, is_finite, restore, select, snapshot
+from fedbb.state import (
+    add_prefix,
+    at_rest,
+    find_difference,
+    is_finite,
+    replace_entries,
+    restore,
+    select,
+    snapshot,
+)
 from fedbb.statistics.base import ClientView, Statistic, due, statistic_shapes
 from fedbb.training.config import LocalConfig, TrainJob, check_optimizer
 from fedbb.training.optimizer import LocalOptimizer, effective_steps
@@ -123,6 +136,7 @@ def train_client(
     method: Method,
     local: LocalConfig,
     client_state: ClientState = NO_STATE,
+    first: ModelState | None = None,
 ) -> tuple[ClientUpdate, ClientState]:
     """Train on one client's data from the job's state.
 
@@ -133,6 +147,8 @@ def train_client(
         method: its loss and penalties are applied here.
         local: the settings of local training.
         client_state: what the client kept from the last round it took part in.
+        first: the model that the run began with, with which a client's own model begins; None for
+            the job's state.
 
     Returns:
         What goes to the server, and what the client keeps for its next round.
@@ -143,36 +159,128 @@ def train_client(
     """
     began = time.perf_counter()
     check_optimizer(method, local)
+    personal, before, number = method.personal, client_state.tensors, job.round
+    received, mine = job.state, select(before, PERSONAL)
+    if personal is not None and personal.second is None:
+        job = replace(job, state=replace_entries(received, mine))
     restore(model, job.state)
-    before, number = client_state.tensors, job.round
     starting = due(method.statistics, number, "start")
     found = _compute_statistics(starting, model, client, job, local, (before, before))
-    model.train()
-    objective = _Objective(model, client, job, method, local, client_state)
-    clip = _smaller(local.clip, method.needs.clip)
-    lr = local.lr_in(number)
-    optimizer = LocalOptimizer(model, local, lr, client_state.optimizer, objective.parameters())
     samples = draw_samples(client, job, method.sampling)
-    losses: list[float] = []
+    training = _Training(model, client, job, method, local, client_state)
+    stages: tuple[Stage, ...] = (Stage(local.epochs),)
+    if personal is not None:
+        stages = personal.stages(model, local.epochs)
     with torch_stream(job.seed, "torch", number, job.client):
-        for epoch in range(local.epochs):
-            for group in _groups(batches(samples, job, local, epoch), local.accumulate):
-                optimizer.zero_grad()
-                losses.append(objective.backward(group, len(losses)))
-                if clip is not None:
-                    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-                optimizer.step()
+        losses = training.run(samples, stages)
     state = _finite_snapshot(model, method, job)
     effective = effective_steps(len(losses), local)
+    tensors = training.kept(LocalResult(job.state, state, effective, training.lr))
+    sent = state
+    if personal is not None and (names := personal.entries(model)):
+        own = {name: t for part in (state.params, state.buffers) for name, t in part.items()}
+        tensors |= {f"{PERSONAL}{name}": own[name] for name in sorted(names)}
+        # What stays is sent back as it came: it moves nothing, and the server learns nothing.
+        given = {**received.params, **received.buffers}
+        sent = replace_entries(state, {name: given[name] for name in names})
+    ending = due(method.statistics, number, "end")
+    found |= _compute_statistics(ending, model, client, job, local, (before, tensors))
+    if personal is not None and personal.second is not None:
+        restore(model, personal.model(received, first or received, mine))
+        own_model = _train_own(model, client, samples, job, method, local)
+        tensors |= add_prefix(PERSONAL, {**own_model.params, **own_model.buffers})
     kept = ClientState(
         model=state if method.needs.client_state else None,
-        optimizer=optimizer.state() if local.keep_optimizer else {},
-        tensors=objective.kept(LocalResult(job.state, state, effective, lr)),
+        optimizer=training.optimizer.state() if local.keep_optimizer else {},
+        tensors=tensors,
     )
-    ending = due(method.statistics, number, "end")
-    found |= _compute_statistics(ending, model, client, job, local, (before, kept.tensors))
     mean, seconds = math.fsum(losses) / len(losses), time.perf_counter() - began
-    return ClientUpdate(job.client, state, len(losses), effective, mean, seconds, found), kept
+    return ClientUpdate(job.client, sent, len(losses), effective, mean, seconds, found), kept
+
+
+def _train_own(
+    model: nn.Module,
+    client: ClientDataset,
+    samples: ClientDataset,
+    job: TrainJob,
+    method: Method,
+    local: LocalConfig,
+) -> ModelState:
+    """Return the client's own model, trained from the network's weights on the same batches."""
+    assert method.personal is not None
+    own = method.personal.second
+    assert own is not None
+    loss = method.loss if own.own_loss == "method" else PLAIN_LOSS
+    penalties = (Proximal(own.lam),) if own.lam else ()
+    pulled = Method(f"{method.name}, own model", loss, penalties)
+    training = _Training(model, client, job, pulled, local, NO_STATE)
+    # Other random numbers than the shared model's, whose bits must not depend on this.
+    with torch_stream(job.seed, "torch", "own", job.round, job.client):
+        training.run(samples, (Stage(own.own_epochs or local.epochs),))
+    return _finite_snapshot(model, pulled, job)
+
+
+class _Training:
+    """The training of a network in one client's round: the only training loop.
+
+    Args:
+        model: the network, with the weights to start from; it is put into training mode.
+        client: the client's data, whose label counts the loss is bound to.
+        job: the round, the seed and the state that penalties refer to.
+        method: its loss and penalties are applied.
+        local: the settings of local training.
+        client_state: what the client kept from the last round it took part in.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        client: ClientDataset,
+        job: TrainJob,
+        method: Method,
+        local: LocalConfig,
+        client_state: ClientState,
+    ) -> None:
+        self.model, self.job, self.local = model.train(), job, local
+        self._objective = _Objective(model, client, job, method, local, client_state)
+        self.clip = _smaller(local.clip, method.needs.clip)
+        self.lr = local.lr_in(job.round)
+        further = self._objective.parameters()
+        self.optimizer = LocalOptimizer(model, local, self.lr, client_state.optimizer, further)
+        self.kept = self._objective.kept
+
+    def run(self, samples: ClientDataset, stages: Sequence[Stage]) -> list[float]:
+        """Train stage by stage on these samples; return the objective of every step."""
+        losses: list[float] = []
+        epoch = 0
+        for stage in stages:
+            with _frozen(self.model, stage.frozen):
+                for number in range(epoch, epoch + stage.epochs):
+                    self._run_epoch(samples, number, losses)
+            epoch += stage.epochs
+        return losses
+
+    def _run_epoch(self, samples: ClientDataset, epoch: int, losses: list[float]) -> None:
+        for group in _groups(batches(samples, self.job, self.local, epoch), self.local.accumulate):
+            self.optimizer.zero_grad()
+            losses.append(self._objective.backward(group, len(losses)))
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+            self.optimizer.step()
+
+
+@contextmanager
+def _frozen(model: nn.Module, names: frozenset[str]) -> Iterator[None]:
+    """Let these parameters stay as they are in the block."""
+    stopped = [p for name, p in model.named_parameters() if name in names and p.requires_grad]
+    for parameter in stopped:
+        parameter.requires_grad_(False)
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter in stopped:
+            parameter.requires_grad_(True)
 
 
 def measure_client(

@@ -5,9 +5,11 @@ import pytest
 
 from fedbb.data import save_teacher
 from fedbb.data.registry import load_dataset
-from fedbb.data.source import Source
+from fedbb.errors import FedbbError
+from fedbb.recipes.check import bind_teacher
 from helpers.flower_loopback import flower_run, take_identity
 from helpers.small_run import finish, small_recipe, without_seconds
+from helpers.teachers import random_logits, teacher_options
 
 SKEW = {"kind": "label-skew", "clients": 3, "concentration": 0.5, "min_samples": 4}
 METHODS = {
@@ -35,12 +37,7 @@ def recipe_of(tmp_path, name):
     data = {"name": "npz", "path": str(tmp_path / "small.npz"), "partition": SKEW}
     method = {"name": name, "options": (METHODS | SLOW)[name]}
     recipe = small_recipe(tmp_path, data=data, method=method, rounds={"number": 2})
-    if name == "clip2fl":
-        file = str(tmp_path / "teacher.npz")
-        loaded = load_dataset(Source("npz", path=tmp_path / "small.npz"))
-        logits = np.random.default_rng(1).normal(size=(len(loaded.train), 3))
-        save_teacher(file, loaded, logits, np.eye(3))
-        recipe.method.options.update(teacher=file, prototypes=file)
+    recipe.method.options.update(teacher_options(name, tmp_path / "small.npz"))
     return recipe
 
 
@@ -53,3 +50,14 @@ def test_a_recipe_gives_the_inline_engines_bits(tmp_path, name):
     flower, flower_records = flower_run(recipe, tmp_path / "flower")
     assert flower == inline
     assert without_seconds(flower_records) == without_seconds(inline_records)
+
+
+def test_a_site_with_another_teacher_file_is_refused_and_named(tmp_path):
+    recipe = recipe_of(tmp_path, "clip2fl")
+    bound = bind_teacher(recipe)
+    assert bound.method.teacher_sha256
+    data = load_dataset("npz", path=tmp_path / "small.npz")
+    file = recipe.method.options["teacher"]
+    save_teacher(file, data, random_logits(data, seed=1), np.eye(3))
+    with pytest.raises(FedbbError, match=r"teacher\.npz is not the one of the run: its SHA-256"):
+        flower_run(bound, tmp_path / "flower")

@@ -177,10 +177,13 @@ class FlowerEngine:
         bound = None if self.defense.rule == "clip" else self.defense.max_norm
         info = self.registry.infos[job.client]
         moments: tuple[Moment, ...] = ("merged",) if job.measure else ("start", "end")
+        config, personal = self.config, self.method.personal
+        if personal is not None:
+            config = replace(config, epochs=personal.epochs(config.epochs))
         return Expected(
             job.state,
             info,
-            self.config,
+            config,
             job.round,
             attempt,
             bound,

@@ -41,7 +41,7 @@ from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.runs.federation import OWN_TEST
 from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import ClientStateStore
-from fedbb.state import flatten_client_state, unflatten_client_state
+from fedbb.state import flatten_client_state, snapshot, unflatten_client_state
 from fedbb.statistics.base import due, moments_of, statistic_shapes
 from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
@@ -88,6 +88,19 @@ class Site:
         recipe = self.recipe.model_copy(update={"model": model})
         return network_of(recipe, self.method, self.dataset, allow_code=self.allowed_code)
 
+    @cached_property
+    def _first(self) -> ModelState | None:
+        """The model that the run began with, if the client has a model of its own."""
+        personal = self.method.personal
+        if personal is None or personal.second is None:
+            return None
+        # Of a network that nothing was trained in yet; sites have no file of weights.
+        return snapshot(
+            network_of(
+                self.recipe, self.method, self.dataset, device="cpu", allow_code=self.allowed_code
+            )
+        )
+
     def info(self) -> ClientInfo:
         """Return all that this site ever reports about its data."""
         return self.data.info
@@ -126,7 +139,9 @@ class Site:
             except RunError:
                 lost = True
         model = self._network
-        update, kept = train_client(model, self.train_data, job, self.method, self.config, state)
+        update, kept = train_client(
+            model, self.train_data, job, self.method, self.config, state, self._first
+        )
         if kept == NO_STATE:
             return Trained(update, kept=False, lost=lost)
         store.save(self.client, job.round, kept)

@@ -13,7 +13,7 @@ from pathlib import Path
 from fedbb.errors import RunError
 from fedbb.flower.admin.certificates import Piece, write_new
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
-from fedbb.recipes.check import check_recipe
+from fedbb.recipes.check import bind_teacher, check_recipe
 from fedbb.recipes.privacy import agree, roster_terms
 from fedbb.recipes.spec import Recipe
 from fedbb.secagg.client_secrets import (
@@ -61,6 +61,7 @@ def enrol(folder: FederationFolder, recipe: Recipe, *, keys: bool = True) -> lis
     folder.check()
     if recipe.privacy == "none":
         raise RunError('the recipe has privacy = "none"; there is nothing to enrol for')
+    recipe = bind_teacher(recipe)
     method = check_recipe(recipe)
     place, sites = enrolment_folder(folder), folder.sites()
     pieces = [piece for site in sites for piece in make_identity(site)] if keys else []

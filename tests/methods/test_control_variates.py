@@ -1,12 +1,12 @@
-"""SCAFFOLD's client: two steps on f(x) = x²/2, worked out by hand."""
+"""SCAFFOLD's and FedDyn's clients: steps on f(x) = x²/2, worked out by hand."""
 
 import pytest
 import torch
 from torch import nn
 
+from fedbb.methods.feddyn import DynamicRegularizer
+from fedbb.methods.scaffold import ControlVariate
 from fedbb.penalties.base import Anchors, LocalResult
-from fedbb.penalties.control_variate import ControlVariate
-from fedbb.penalties.dynamic import DynamicRegularizer
 from fedbb.records import ModelState
 from fedbb.training.config import LocalConfig
 from fedbb.training.optimizer import effective_steps

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.aggregation.loss_balance import LossBalance, balance_weights, move_multipliers
+from fedbb.methods.climb import LossBalance, balance_weights, move_multipliers
 
 THIRDS = np.full(3, 1 / 3)
 EVEN = {0: 1.0, 1: 1.0, 2: 1.0}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbb.classifiers.virtual_features import (
+from fedbb.classifiers.ccvr import (
     ClassMoments,
     class_moments,
     draw_features,

@@ -11,10 +11,48 @@ import numpy as np
 import torch
 
 from fedbb.aggregation.server_step import ServerStep, Turn
-from fedbb.records import FloatArray, IntArray, ModelState, RunFacts, Tensors
+from fedbb.losses.cross_entropy import PlainLoss
+from fedbb.methods.record import Method
+from fedbb.models.base import run_network
+from fedbb.records import FloatArray, IntArray, ModelFacts, ModelState, RunFacts, Tensors
+from fedbb.statistics.base import ClientView, Join, Statistic, form
 
-LOSSES, SAMPLES = "start-loss.loss", "start-loss.samples"
-"""The statistics that the step reads."""
+HIGHEST = 1e4
+"""A larger loss is rejected: a client must not own the model by what it reports."""
+
+
+@dataclass(frozen=True)
+class StartLoss(Statistic):
+    """The mean plain loss over the client's samples, and their number; the server sees each.
+
+    Args:
+        every: computed in every round whose number this divides.
+    """
+
+    every: int = 1
+    name: ClassVar[str] = "start-loss"
+    join: ClassVar[Join] = "each"
+
+    def shapes(self, model: ModelState, facts: ModelFacts) -> Tensors:
+        """Return two single numbers."""
+        return {"loss": form(dtype=torch.float64), "samples": form(dtype=torch.float64)}
+
+    def compute(self, view: ClientView) -> Tensors:
+        """Return the mean over samples of the plain loss; for labels, over known labels."""
+        loss, samples, known = PlainLoss(view.facts.task, reduction="none"), 0, 0
+        total = torch.zeros((), dtype=torch.float64)
+        for inputs, targets in view.batches():
+            total += loss(run_network(view.model, inputs).logits, targets).double().sum().cpu()
+            known += int((~targets.isnan()).sum()) if targets.is_floating_point() else len(targets)
+            samples += len(targets)
+        number = torch.tensor(float(samples), dtype=torch.float64)
+        return {"loss": total / max(known, 1), "samples": number}
+
+    def fault(self, values: Tensors) -> str | None:
+        """Refuse a loss below 0 or far above what a model can have, and no samples."""
+        if not 0 <= values["loss"] <= HIGHEST:
+            return f"its loss is {float(values['loss']):g}, not from 0 to {HIGHEST:g}"
+        return None if values["samples"] >= 1 else "it reports a loss of no samples"
 
 
 @dataclass(frozen=True)
@@ -54,9 +92,11 @@ class LossBalance(ServerStep):
 
     def step(self, state: Tensors, turn: Turn) -> tuple[Tensors, ModelState]:
         """Move the multipliers of the clients that reported a loss."""
-        reported = turn.each.get(LOSSES, {})
+        reported = turn.each.get(f"{StartLoss.name}.loss", {})
         losses = {client: float(value) for client, value in reported.items()}
-        shares = {client: float(turn.each[SAMPLES][client]) for client in losses}
+        shares = {
+            client: float(turn.each[f"{StartLoss.name}.samples"][client]) for client in losses
+        }
         moved = move_multipliers(state["multipliers"].numpy(), losses, shares, self)
         return {"multipliers": torch.from_numpy(moved)}, turn.merged
 
@@ -97,3 +137,25 @@ def move_multipliers(
         step = spec.lr / len(multipliers) * (loss - mean - spec.tolerance)
         moved[client] = min(max(moved[client] + step, 0.0), spec.most)
     return moved
+
+
+def climb(
+    *,
+    lr: float = LossBalance.lr,
+    tolerance: float = LossBalance.tolerance,
+    most: float = LossBalance.most,
+    every: int = StartLoss.every,
+) -> Method:
+    """Larger weights for clients whose loss is above the average.
+
+    Args:
+        lr: step size of the multipliers.
+        tolerance: by how much a client's loss may exceed the mean.
+        most: the largest multiplier.
+        every: rounds from one report of losses to the next.
+    """
+    return Method(
+        "CLIMB",
+        statistics=(StartLoss(every),),
+        server=(LossBalance(lr, tolerance, most),),
+    )
