@@ -382,7 +382,7 @@ class Dataset:
             seed: of the draw.
 
         Raises:
-            DataError: there are not so many.
+            DataError: there are fewer.
         """
         if not 1 <= number <= len(self.train):
             raise DataError(
