@@ -23,7 +23,11 @@ RIVALS = ("FedAvg", "FedLC", "FedBB", "FedAvg-scaled (control)", "FedBB-plus")
 REQUIRED = RIVALS[:4]
 """The rivals that count for a win; `fedbb-plus` is shown beside them."""
 
-MEASURES = ("whole", "worst")
+TITLES = {
+    "whole": "Test accuracy; AUROC on X-rays",
+    "worst": "Recall of the worst class; AUROC of the worst finding on X-rays",
+}
+MEASURES = tuple(TITLES)
 
 
 @dataclass(frozen=True)
@@ -181,31 +185,25 @@ def is_won(chosen: Combination, setting: Setting, results: Path = RESULTS) -> bo
     return bool(verdicts) and all(verdict is Verdict.AHEAD for verdict in verdicts)
 
 
-def tables(
-    chosen: Combination, shown: Sequence[Combination], number: str, results: Path = RESULTS
-) -> str:
+def tables(chosen: Combination, number: str, results: Path = RESULTS) -> str:
     """Return scores, differences to the rivals, and the settings that are won.
 
     Args:
         chosen: the method and the classifier that were chosen on validation data.
-        shown: further methods and classifiers to show.
         number: number of the table, which begins the numbers of its rows.
         results: folder of the stored results.
     """
     blocks = []
-    rows = [*((rival, TRAINED) for rival in RIVALS), *shown, chosen]
+    rivals = [(rival, TRAINED) for rival in RIVALS]
     titles = [setting.title for setting in SETTINGS]
     for letter, measure in zip("ab", MEASURES, strict=True):
         every = [read_scores(setting, measure, results) for setting in SETTINGS]
         lines = [
             [f"{number}{letter}.{place}", name_of(row), *(_text(s.get(row, {}), s) for s in every)]
-            for place, row in enumerate(rows, start=1)
+            for place, row in enumerate([*rivals, chosen], start=1)
         ]
-        name = "Test accuracy, or AUROC" if measure == "whole" else "Recall, or AUROC, of the worst"
-        blocks.append(f"**{name}**" if measure == "whole" else f"**{name} class**")
-        blocks.append(markdown(["row", "method", *titles], lines, words=2))
-        pairs = [(rival, TRAINED) for rival in RIVALS]
-        blocks.append(_differences(chosen, pairs, every, titles))
+        blocks += [f"**{TITLES[measure]}**", markdown(["row", "method", *titles], lines, words=2)]
+        blocks.append(_differences(chosen, rivals, every, titles))
     won = [setting.title for setting in SETTINGS if is_won(chosen, setting, results)]
     blocks.append(
         f"{name_of(chosen)} is ahead of {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]} in both "

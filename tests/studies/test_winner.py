@@ -127,7 +127,7 @@ def test_a_setting_is_won_only_ahead_of_every_rival_in_both_measures(tmp_path):
     # At 0.45 the worst class is ahead of 0.4, all classes are behind 0.5.
     won = {name: winner.is_won(chosen, setting, tmp_path / name) for name in cases}
     assert won == {"won": True, "behind": False, "missing": False}
-    text = winner.tables(chosen, [], "9", tmp_path / "won")
+    text = winner.tables(chosen, "9", tmp_path / "won")
     assert text.endswith("in both measures in 1 of 6 settings: Fashion-MNIST, δ = 0.1.")
     assert "| 9a.6 | FedAvg + LDA head | 70.2 ± 0.2 |" in text
 
