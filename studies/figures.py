@@ -133,7 +133,7 @@ def by_row(stored: StoredGrid, measure: str, title: str) -> Figure:
 
 @themed
 def by_setting(chosen: winner.Combination, results: Path = RESULTS) -> Figure:
-    """Draw the chosen method below its rivals, a panel for each setting: all classes, and the worst."""
+    """Draw the chosen method below its rivals, a panel for each setting with results."""
     rows = [*((rival, winner.TRAINED) for rival in winner.RIVALS), chosen]
     scores = {
         setting: [winner.read_scores(setting, measure, results) for measure in winner.MEASURES]
@@ -146,12 +146,13 @@ def by_setting(chosen: winner.Combination, results: Path = RESULTS) -> Figure:
     ]
     keys[1].set_markerfacecolor("none")
     seeds = {len(scores[setting][0][chosen]) for setting in found}
-    note = f"test data, {' or '.join(map(str, sorted(seeds)))} seeds; small dots: seeds, large ones: their mean"
+    number = " or ".join(map(str, sorted(seeds)))
+    note = f"test data, {number} seeds; small dots: seeds, large ones: their mean; own scales"
     titles = [setting.title.replace(", ", "\n", 1) for setting in found]
     heading = Heading("Accuracy (AUROC on X-rays) of all classes and of the worst", note, keys)
     width = WIDTH * (0.55 * len(found) + 0.35)
     figure, panels = new_panels(heading, 0.24 * len(rows) + 0.6, titles, width)
-    for number, (axes, setting) in enumerate(zip(panels, found, strict=True)):
+    for place, (axes, setting) in enumerate(zip(panels, found, strict=True)):
         for height, row in enumerate(rows):
             marker, color = ("*", VERMILION) if row == chosen else KINDS[_kind(row[0])]
             for of_measure, face in zip(scores[setting], (color, "none"), strict=True):
@@ -163,7 +164,7 @@ def by_setting(chosen: winner.Combination, results: Path = RESULTS) -> Figure:
                 axes.plot([mean], [height], marker, color=color, mfc=face, markersize=size)
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
         names = [winner.name_of(row) for row in rows]
-        axes.set_yticks(range(len(rows)), names if number == 0 else [""] * len(rows))
+        axes.set_yticks(range(len(rows)), names if place == 0 else [""] * len(rows))
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel("points")
     return figure
