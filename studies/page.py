@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.page import fill
 
 from studies import (
+    against_paper,
     convergence,
     gradient_variance,
     logit_adjustment,
@@ -230,13 +231,11 @@ def recent_tables(results: Path = RESULTS) -> dict[str, str]:
     """Return the tables of the other page that no grid has, by their markers."""
     rows = read_rows(results / gradient_variance.FILE)
     chosen = winner.choose(results)
-    variance = gradient_variance.table(rows, "15") if rows else NOT_RUN
-    if chosen is None:
-        return {"candidates": NOT_RUN, "winner": NOT_RUN, "gradient-variance": variance}
     return {
-        "candidates": winner.candidates("12", results),
-        "winner": winner.tables(chosen, "13", results),
-        "gradient-variance": variance,
+        "candidates": NOT_RUN if chosen is None else winner.candidates("12", results),
+        "winner": NOT_RUN if chosen is None else winner.tables(chosen, "13", results),
+        "gradient-variance": gradient_variance.table(rows, "15") if rows else NOT_RUN,
+        "against-paper": against_paper.table("16", results),
     }
 
 

@@ -48,6 +48,15 @@ def test_a_closed_form_has_the_scores_of_a_run_that_serves_it(finished, tmp_path
     assert float(row["test accuracy"]) == pytest.approx(expected, abs=1e-5)
 
 
+def test_only_the_methods_asked_for_are_scored(finished, tmp_path):
+    folder, path, _ = finished
+    words = [str(path), str(folder / "runs"), "--results", str(tmp_path), "--methods"]
+    heads.main([*words, "FedBB"])
+    assert not (tmp_path / "small" / heads.FILE).exists()
+    heads.main([*words, "FedBB", "FedAvg"])
+    assert read_rows(tmp_path / "small" / heads.FILE) == rows_of(folder)
+
+
 def test_stored_cells_are_not_scored_again(finished, capsys):
     folder, path, _ = finished
     heads.main([str(path), str(folder / "runs"), "--results", str(folder / "results")])
