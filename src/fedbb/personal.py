@@ -19,6 +19,14 @@ PERSONAL = "personal."
 Part = Literal["all", "head", "batch-norms", "norms"]
 """A part of a network: all of it, its classifier, its batch normalization, all normalization."""
 
+PARTS: dict[Part, str] = {
+    "all": "the whole model",
+    "head": "the classifier",
+    "batch-norms": "the batch normalization",
+    "norms": "the normalization",
+}
+"""The parts in words."""
+
 BATCH_NORMS = (_NormBase,)
 NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 """Kinds of layers; instance normalization is a `_NormBase` like batch normalization."""
@@ -53,6 +61,11 @@ class Personal:
     """
 
     shares_model: ClassVar[bool] = True
+
+    @property
+    def title(self) -> str:
+        """What stays with the client, in words."""
+        return "nothing"
 
     @property
     def second(self) -> OwnModel | None:
@@ -112,22 +125,24 @@ class KeptEntries(Personal):
         if self.head_epochs is not None and (self.head_epochs < 0 or self.part == "all"):
             raise ValueError("head_epochs must be at least 0, for a part of the network")
 
+    @property
+    def title(self) -> str:
+        """What stays with the client, in words."""
+        return PARTS[self.part]
+
     def check(self, network: nn.Module) -> None:
         """Refuse a network without the part, or without anything else."""
         if self.part == "all":
             return
         kept = self.entries(network)
-        what = "classifier" if self.part == "head" else "normalization layer"
-        if self.part == "batch-norms":
-            what = "batch normalization layer"
         if not kept:
             raise ValueError(
-                f"the {what}s of a network stay with its clients, and {name_of(network)} has none"
+                f"{self.title} stays with the clients, and {name_of(network)} has none"
             )
         if not any(p.requires_grad for name, p in network.named_parameters() if name not in kept):
             raise ValueError(
                 f"nothing that is trained would be shared: {name_of(network)} has no trained "
-                f"parameter outside its {what}s"
+                f"parameter besides {self.title}"
             )
 
     def entries(self, network: nn.Module) -> frozenset[str]:
@@ -185,6 +200,11 @@ class OwnModel(Personal):
             raise ValueError(f"own_epochs must be at least 1, not {self.own_epochs}")
         if self.own_loss not in get_args(OwnLoss):
             raise ValueError(f"own_loss must be one of {', '.join(get_args(OwnLoss))}")
+
+    @property
+    def title(self) -> str:
+        """What stays with the client, in words."""
+        return "a second model"
 
     @property
     def second(self) -> OwnModel:

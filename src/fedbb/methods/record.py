@@ -130,7 +130,15 @@ class Method:
     @property
     def shares_model(self) -> bool:
         """Whether the merged model can be used as it is; if not, clients have models."""
-        return self.personal is None or self.personal.shares_model
+        return not self.unshared
+
+    @property
+    def unshared(self) -> str:
+        """What of the model every client has for itself, if the merged model lacks it; or ""."""
+        personal = self.personal
+        if personal is not None and not personal.shares_model:
+            return personal.title
+        return "" if all(step.shares_model for step in self.server) else "a model of its own"
 
     def supports(self, task: Task) -> bool:
         """Return whether the method is defined for this task."""
@@ -167,8 +175,8 @@ def _check_personal(method: Method) -> None:
     steps = [s for s in method.server if s.sets_classifier]
     for part in (*parts, *steps):
         raise RecipeError(
-            f"{method.name}: {type(part).__name__} works on the merged model, of which "
-            f"{type(method.personal).__name__} leaves a part with the clients"
+            f"{method.name}: {type(part).__name__} works on the merged model, of which every "
+            f"client has {method.unshared} for itself"
         )
 
 
