@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from fedbb.models.base import classifier_name, name_of
-from fedbb.records import ModelState, Tensors
+from fedbb.records import FloatArray, ModelState, Tensors
 from fedbb.state import replace_entries
 
 PERSONAL = "personal."
@@ -91,6 +91,27 @@ class Personal:
         """Return the epochs of all stages, given those of the settings."""
         return epochs
 
+    def received(
+        self, network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]
+    ) -> dict[str, Tensor]:
+        """Return what a client keeps of how the model that it received does on its samples.
+
+        Args:
+            network: the network with that model, in evaluation mode.
+            batches: all samples of the client, in the order of its rows.
+        """
+        return {}
+
+    def fuse(self, own: FloatArray, shared: FloatArray, kept: Tensors) -> FloatArray | None:
+        """Return logits (N, C) of the client's and the shared model together; None if apart.
+
+        Args:
+            own: logits of the client's model.
+            shared: logits of the shared model.
+            kept: what the client keeps for this part.
+        """
+        return None
+
     def model(self, shared: ModelState, first: ModelState, kept: Tensors) -> ModelState:
         """Return the model that serves a client.
 
@@ -170,6 +191,29 @@ class KeptEntries(Personal):
     def epochs(self, epochs: int) -> int:
         """Return the epochs of all stages."""
         return epochs + (self.head_epochs or 0)
+
+
+@dataclass(frozen=True)
+class TrainedPart(Personal):
+    """Nothing stays with the client, and only a part of the network is trained.
+
+    Args:
+        part: the part that is trained.
+    """
+
+    part: Part = "all"
+
+    def check(self, network: nn.Module) -> None:
+        """Refuse a network of which nothing would be trained."""
+        part = KeptEntries(self.part).entries(network)
+        if not any(p.requires_grad for name, p in network.named_parameters() if name in part):
+            raise ValueError(f"{PARTS[self.part]} has no trained parameter in {name_of(network)}")
+
+    def stages(self, network: nn.Module, epochs: int) -> tuple[Stage, ...]:
+        """Return the one stage in which all but the part is frozen."""
+        part = KeptEntries(self.part).entries(network)
+        every = {name for name, _ in network.named_parameters()}
+        return (Stage(epochs, frozenset(every - part)),)
 
 
 @dataclass(frozen=True)

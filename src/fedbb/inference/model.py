@@ -22,9 +22,13 @@ from fedbb.evaluation.score_report import predict_by_thresholds, probabilities_o
 from fedbb.models.base import run_network
 from fedbb.models.registry import MODELS, build_model, materialize
 from fedbb.personal import PERSONAL
+from fedbb.recipes.check import method_of
+from fedbb.recipes.spec import PythonRecipe
 from fedbb.records import FloatArray, ModelState, Task
+from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, read_model_metadata
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import read_federation, read_run_recipe
 from fedbb.runs.model_info import ModelInfo
 from fedbb.state import find_mismatch, replace_entries, restore, select, snapshot
 
@@ -250,8 +254,14 @@ def own_model_message(info: ModelInfo, path: Path | None) -> str:
 def _of_client(folder: Path, final: Checkpoint, client: int) -> Checkpoint:
     """Return the model that a client of a simulation has of its own after the last round."""
     run = RunFolder(folder)
-    if run.read_json("recipe.json").get("privacy", "none") != "none":
+    recipe = read_run_recipe(run)
+    if recipe.privacy != "none":
         raise RunError(f"{folder} is private: the models of its clients are not the server's")
+    if not isinstance(recipe, PythonRecipe) or not recipe.method.options:
+        steps, last = ServerSteps(method_of(recipe).server), run.latest()
+        clients = len(read_federation(run).clients)
+        if last is not None and not all(s.shares_model for s in steps.steps) and client < clients:
+            return replace(final, state=steps.start(last.server, client, final.state))
     if client in final.state_rounds:
         kept = run.client_states.load(client, final.state_rounds[client]).tensors
         if own := select(kept, PERSONAL):

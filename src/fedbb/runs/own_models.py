@@ -45,6 +45,13 @@ class OwnModels:
     personal: Personal | None
     steps: ServerSteps
 
+    @property
+    def trained(self) -> int:
+        """How many clients took part so far; where the server mixes models, all have one."""
+        if self.personal is None:
+            return self.clients
+        return sum(client in self.state_rounds for client in range(self.clients))
+
     def kept(self, client: int) -> Tensors:
         """Return what a client keeps for its personal part; empty if it never took part."""
         number = self.state_rounds.get(client)
@@ -91,8 +98,7 @@ class OwnModelScorer:
                 continue
             common = common or self.score(model)
             found.append(common)
-        trained = sum(client in self.models.state_rounds for client in range(self.models.clients))
-        return mean_over_clients(found, trained)
+        return mean_over_clients(found, self.models.trained)
 
     def sites(self, shared: ModelState, server: Tensors) -> tuple[SiteScores, ...]:
         """Return the scores of each client's model on its own test data, where it keeps some."""

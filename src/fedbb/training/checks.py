@@ -108,8 +108,8 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
         )
     if method is not None:
         check_loss(method.loss, len(dataset.classes), dataset.task)
-        if method.personal is not None:
-            check_personal(method, network)
+        check_personal(method, network)
+        _check_sampling(method, len(dataset.classes))
         for step in method.server:
             _check_step(step, len(dataset.classes), width, follows)
 
@@ -119,6 +119,13 @@ def _check_step(step: ServerStep, classes: int, width: int | None, follows: str)
         step.check(classes, width)
     except ValueError as error:
         raise RecipeError(f"{follows}: {error}") from error
+
+
+def _check_sampling(method: Method, classes: int) -> None:
+    try:
+        method.sampling.check(classes)
+    except ValueError as error:
+        raise RecipeError(f"{method.name}: {error}") from error
 
 
 def check_personal(method: Method, network: nn.Module) -> None:

@@ -8,7 +8,13 @@ from helpers.flower_loopback import flower_run, take_identity
 from helpers.small_run import finish, small_recipe, without_seconds
 
 SKEW = {"kind": "label-skew", "clients": 3, "concentration": 0.5, "min_samples": 4}
-METHODS = {"fedper": {}, "ditto": {"lam": 0.5}}
+METHODS = {
+    "fedper": {},
+    "ditto": {"lam": 0.5},
+    "isfl": {"probe": 6},
+    "pfedla": {"width": 6, "hn_lr": 0.1},
+    "ripfl": {},
+}
 SLOW = {"local": {}, "fedrep": {}, "fedbn": {}}
 
 

@@ -319,7 +319,8 @@ class _SiteModelScorer:
     def __call__(self, shared: ModelState, server: Tensors) -> ClientsScores:
         """Return the scores on the sites' test data, as means over the sites that reply."""
         found = self.engine.score_each(self._content(shared, server))
-        trained = sum(client in self.engine.state_rounds for client in found)
+        keeps = self.engine.method.personal is not None
+        trained = sum(not keeps or client in self.engine.state_rounds for client in found)
         return mean_over_clients([found[client] for client in sorted(found)], trained)
 
     def sites(self, shared: ModelState, server: Tensors) -> tuple[SiteScores, ...]:
