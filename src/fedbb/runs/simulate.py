@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset
+from fedbb.errors import RunError
 from fedbb.evaluation.operating_point import ThresholdRule
-from fedbb.inference.model import InferenceModel
+from fedbb.inference.model import InferenceModel, own_model_message
 from fedbb.methods import Method
 from fedbb.models.registry import ModelSource
 from fedbb.partition.partition import Partition
@@ -248,6 +249,8 @@ def _finish(
         records, summary = folder.records(), folder.read_json("summary.json")
 
     def trained(name: str) -> InferenceModel:
+        if info.unshared:
+            raise RunError(own_model_message(info, path))
         file = f"{name}.safetensors"
         state = states[name] if path is None else load_checkpoint(path / file).state
         decision: dict[str, Any] = scores[name].decision
