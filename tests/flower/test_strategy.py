@@ -33,12 +33,12 @@ from flwr.serverapp.strategy import (
 from fedbb import client_weights
 from fedbb.aggregation.merging import ClientBalanced
 from fedbb.errors import DivergedError, ReplyError
-from fedbb.flower.mods import SAMPLES, dispersion_key
-from fedbb.flower.strategy import ClientBalancedStrategy, split_arrays, weight_key
+from fedbb.flower.strategy import ClientBalancedStrategy, weight_key
 from fedbb.imbalance import dispersion
 from fedbb.models.registry import MODELS, build_model
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
+from fedbb.rounds.label_report import SAMPLES, dispersion_key, split_arrays
 from fedbb.rounds.replies import Expected, Reply, check_reply
 from fedbb.rounds.round import RoundReplies, ValidUpdates
 from fedbb.state import snapshot, state_to_arrays
