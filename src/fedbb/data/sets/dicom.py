@@ -64,4 +64,4 @@ def load(source: Source) -> Dataset:
                 )
         return dict(zip(HEADER, np.array(found, dtype=np.str_).T, strict=True))
 
-    return load_rows(source, table, options, request, header_columns)
+    return load_rows(source, table, options, request, header_columns, HEADER)
