@@ -24,8 +24,8 @@ GROUPS = {
     "Local training and merging": ("bases",),
     "Server optimizers, control variates, dynamic regularization": ("server", "scaffold", "feddyn"),
     "FedBB, its parts, and losses for imbalanced classes": ("balancing",),
-    "Further methods against class imbalance": ("imbalance", "climb"),
-    "Models of each client's own": ("personal",),
+    "Further methods against class imbalance": ("imbalance", "climb", "isfl"),
+    "Models of each client's own": ("personal", "pfedla", "ripfl"),
     "Compressed changes": ("compression",),
     "Losses for wrong labels and for uncertainty": ("noisy_labels",),
 }
@@ -146,6 +146,10 @@ def _cost(method: Method) -> str:
         parts.append("what is not sent kept by every client")
     if needs.client_state or any(penalty.needs.keeps for penalty in method.penalties):
         parts.append("a state kept by every client")
+    if method.sampling.keeps:
+        parts.append("gradients of a probe compared after training")
+    if any(step.sees_updates for step in method.server):
+        parts.append("a model of every client held by the server")
     if method.statistics:
         parts.append("statistics sent beside the model")
     return ", ".join(parts) or "as FedAvg"

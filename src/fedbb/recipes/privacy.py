@@ -51,6 +51,11 @@ def check_privacy(recipe: Recipe, method: Method) -> None:
     need_libraries(recipe.privacy)
     check_linear(method.merge)
     check_parts(recipe.privacy, method)
+    if not method.shares_model:
+        raise RecipeError(
+            f'privacy = "{recipe.privacy}" is not possible with {method.name}: every client has '
+            f"{method.unshared} for itself, so that the server would have to score single clients"
+        )
     if recipe.data.partition.clients is not None:
         check_members(recipe, method, recipe.data.partition.clients)
 
@@ -77,6 +82,11 @@ def check_dp(recipe: Recipe, method: Method) -> None:
             f"dp is not possible with {method.name}: beside the changes of models it sums numbers "
             "about clients' data or steps, which no noise covers"
         )
+    if not method.shares_model:
+        raise RecipeError(
+            f"dp is not possible with {method.name}: the noise would be added to "
+            f"{method.unshared} too, which stays with the clients and begins as the server has it"
+        )
     for is_set, key, what in (
         (recipe.evaluation.logit_adjustment, "evaluation.logit_adjustment", "label counts"),
         (recipe.data.normalize == "federated", 'data.normalize = "federated"', "inputs"),
@@ -89,7 +99,7 @@ def check_dp(recipe: Recipe, method: Method) -> None:
 
 def exposure_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
     """Return what a user may not expect that a run reveals, or that its defense does not cover."""
-    notes = []
+    notes = [*own_model_notes(recipe, method)]
     counts = LabelCounts(np.ones(2), np.ones(2), samples=2)
     adjusts = bool(recipe.evaluation.logit_adjustment)
     is_open = recipe.privacy == "none" and recipe.engine != "central"
@@ -111,6 +121,23 @@ def exposure_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
             f"keeps can falsify the sum of {', '.join(summed)}"
         )
     return tuple(notes)
+
+
+def own_model_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
+    """Return what a user must know of a run whose clients have models of their own."""
+    notes: tuple[str, ...] = ()
+    if not method.shares_model:
+        notes = (
+            f"all scores are means over the clients' own models: under {method.name} every client "
+            f"has {method.unshared} for itself, and the merged model alone cannot be used",
+        )
+    own = None if method.personal is None else method.personal.second
+    if own is not None and recipe.local.optimizer == "sgd" and recipe.local.lr * own.lam >= 1.0:
+        notes += (
+            f"lam {own.lam:g} times local.lr {recipe.local.lr:g} is "
+            f"{recipe.local.lr * own.lam:g}: from 1 on a step overshoots what it is pulled to",
+        )
+    return notes
 
 
 def check_parts(privacy: str, method: Method) -> None:

@@ -51,6 +51,7 @@ from fedbb.runs.runner import check_resume, go_on
 from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of
 from fedbb.secagg.audit import AuditFile
 from fedbb.state import snapshot
+from fedbb.training.checks import check_personal
 from fedbb.training.threads import threads
 
 if TYPE_CHECKING:
@@ -244,6 +245,9 @@ def _begin(
     infos = registry.gather(number, settings.wait)
     assert registry.outline is not None
     check_data(settings.recipe, method, dataset_of(registry.outline), len(infos))
+    if method.personal is not None:
+        dataset, code = dataset_of(registry.outline), _allowed_code()
+        check_personal(method, network_of(settings.recipe, method, dataset, allow_code=code))
     outline = _pool_statistics(registry.outline, registry.outlines, infos)
     if own is None and settings.recipe.evaluation.threshold is not None:
         _check_validation(settings, method, registry, outline)
@@ -389,7 +393,15 @@ def _open_runtime(
         validate=accept_all,
         server_steps=ServerSteps(method.server, facts, metadata.measured),
     )
-    return RunRuntime(plain, score, snapshot(model), engine.state_rounds, score_fully=score_fully)
+    clients = None if method.shares_model else engine.score_clients(plain.server_steps)
+    return RunRuntime(
+        plain,
+        score,
+        snapshot(model),
+        engine.state_rounds,
+        score_fully=score_fully,
+        score_clients=clients,
+    )
 
 
 def _choose_at_sites(engine: FlowerEngine, dataset: Dataset, rule: ThresholdRule) -> ScoreFully:
