@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedbb.records import (
     FloatArray,
@@ -32,6 +32,9 @@ class Turn:
         facts: the run.
         sums: the sums over these clients of statistics that are summed, in float64, by full name.
         each: the other statistics, by full name and client.
+        updates: the trained models of these clients, if a step asks for them.
+        teach: trains a model on the public inputs towards a table of outputs, (P, C), as the
+            method's distillation says, and returns it; None without public inputs.
     """
 
     round: int
@@ -41,6 +44,8 @@ class Turn:
     facts: RunFacts
     sums: Tensors = field(default_factory=dict)
     each: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
+    updates: Mapping[int, ModelState] = field(default_factory=dict)
+    teach: Callable[[ModelState, Tensor], ModelState] | None = None
 
 
 class ServerStep:
@@ -53,14 +58,20 @@ class ServerStep:
     Attributes:
         name: tells the steps of a method apart, and begins the names of what a step broadcasts.
         sets_classifier: whether the served model has another classifier than the trained one.
+        sees_updates: whether it needs the trained model of every client.
+        sets_weights: whether it merges these models itself, by weights of its own.
     """
 
     name: ClassVar[str]
     sets_classifier: ClassVar[bool] = False
+    sees_updates: ClassVar[bool] = False
+    sets_weights: ClassVar[bool] = False
 
     @property
     def visibility(self) -> Visibility:
         """What the server must see: more than sums if it weighs single clients."""
+        if self.sees_updates:
+            return Visibility.UPDATES
         weighs = type(self).weigh is not ServerStep.weigh
         return Visibility.FIGURES if weighs else Visibility.SUMS
 
@@ -74,6 +85,13 @@ class ServerStep:
         Args:
             classes: the number of classes.
             width: the width of the embedding, if the classifier is a linear layer.
+
+        Raises:
+            ValueError: why the step cannot work with it.
+        """
+
+    def check_network(self, network: nn.Module) -> None:
+        """Refuse a network without what the step reads of clients' models.
 
         Raises:
             ValueError: why the step cannot work with it.

@@ -13,6 +13,7 @@ from functools import cached_property
 from fedbb.aggregation.merging import BySamples, Merge, Weighting, average
 from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
 from fedbb.aggregation.server_step import ServerStep
+from fedbb.distillation import DISTILLATION, Distillation
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss, LossLike, as_loss
 from fedbb.losses.cross_entropy import CrossEntropy
@@ -38,6 +39,7 @@ class Method:
         merge: how the models of the clients become the next global model.
         sampling: how clients are chosen, and which of its samples a client trains on.
         personal: what of the model, or which second model, stays with each client.
+        distillation: how the server or the clients learn from outputs on public inputs.
         statistics: what clients compute and send beside their updates.
         server: what the server keeps, broadcasts and does beside weighting and merging.
     """
@@ -49,6 +51,7 @@ class Method:
     merge: Merge
     sampling: Sampling
     personal: Personal | None
+    distillation: Distillation | None
     statistics: tuple[Statistic, ...]
     server: tuple[ServerStep, ...]
 
@@ -61,6 +64,7 @@ class Method:
         merge: Merge = average,
         sampling: Sampling = ALL_SAMPLES,
         personal: Personal | None = None,
+        distillation: Distillation | None = None,
         statistics: tuple[Statistic, ...] = (),
         server: tuple[ServerStep, ...] = (),
     ) -> None:
@@ -76,6 +80,8 @@ class Method:
             sampling: how clients are chosen, and which of its samples a client trains on.
             personal: what of the model, or which second model, stays with each client; None for
                 nothing.
+            distillation: how the server or the clients learn from outputs on public inputs; None
+                for not at all.
             statistics: what clients compute and send beside their updates.
             server: what the server keeps, broadcasts and does, in this order.
 
@@ -91,6 +97,7 @@ class Method:
             "merge": merge,
             "sampling": sampling,
             "personal": personal,
+            "distillation": distillation,
             "statistics": tuple(statistics),
             "server": tuple(server),
         }
@@ -125,7 +132,9 @@ class Method:
     def _kept_names(self) -> list[str]:
         """The names under which a client keeps tensors."""
         names = [penalty.needs.keeps for penalty in self.penalties if penalty.needs.keeps]
-        return names if self.personal is None else [*names, PERSONAL.removesuffix(".")]
+        names += [] if self.personal is None else [PERSONAL.removesuffix(".")]
+        keeps = self.distillation is not None and self.distillation.keeps
+        return [*names, DISTILLATION.removesuffix(".")] if keeps else names
 
     @property
     def shares_model(self) -> bool:
@@ -184,16 +193,28 @@ def harmonize(base: Method, balancing: Method) -> Method:
         balancing: its loss and its weighting are taken.
 
     Raises:
-        RecipeError: `balancing` has penalties, a merge or a personal part, which would be lost;
-            both have a sampling of their own; or two parts that differ have one name.
+        RecipeError: `balancing` has penalties, a merge, a personal part or a distillation, which
+            would be lost; `base` weighs clients itself; both have a sampling of their own; or two
+            parts that differ have one name.
     """
     name = f"{base.name}+{balancing.name}"
-    if balancing.penalties or balancing.merge is not average or balancing.personal is not None:
-        lost = "penalties" if balancing.penalties else "merge"
-        lost = "personal part" if balancing.personal is not None else lost
+    losses = {
+        "personal part": balancing.personal is not None,
+        "distillation": balancing.distillation is not None,
+        "penalties": bool(balancing.penalties),
+        "merge": balancing.merge is not average,
+    }
+    lost = next((part for part, is_there in losses.items() if is_there), None)
+    if lost is not None:
         raise RecipeError(
             f"{name} would lose the {lost} of {balancing.name}: of the second method the loss, the "
             "weighting, the statistics and the server steps are taken; name it first"
+        )
+    weighs = next((type(step).__name__ for step in base.server if step.sets_weights), None)
+    if weighs is not None and balancing.weighting != BY_SAMPLES:
+        raise RecipeError(
+            f"{name} would lose the weighting of {balancing.name}: {weighs} of {base.name} weighs "
+            "clients itself"
         )
     samplings = [m.sampling for m in (base, balancing) if m.sampling != ALL_SAMPLES]
     if len(set(samplings)) > 1:
@@ -223,7 +244,7 @@ def with_robust_merge(method: Method, rule: str | None, byzantine: int) -> Metho
     """
     if rule not in ("median", "trimmed-mean"):
         return method
-    if method.merge is not average:
+    if method.merge is not average or any(step.sets_weights for step in method.server):
         raise RecipeError(
             f'defense.rule = "{rule}" replaces the average of models, and {method.name} merges '
             'them in another way; "clip", "krum" and "multi-krum" keep the merge of the method'

@@ -23,7 +23,9 @@ from fedbb.methods.balancing import (
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
 from fedbb.methods.climb import climb
+from fedbb.methods.distillation import feddf, fedmd
 from fedbb.methods.feddyn import feddyn
+from fedbb.methods.fedfusion import fedfusion
 from fedbb.methods.heads import HEADS
 from fedbb.methods.imbalance import (
     bsm,
@@ -39,6 +41,7 @@ from fedbb.methods.imbalance import (
 from fedbb.methods.noisy_labels import evidential, symmetric
 from fedbb.methods.personal import ditto, fedbn, fedper, fedrep, local
 from fedbb.methods.record import Method, harmonize
+from fedbb.methods.rhfl import rhfl
 from fedbb.methods.scaffold import scaffold
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, fedyogi
 
@@ -66,6 +69,10 @@ BASES: dict[str, Callable[..., Method]] = {
     "fedrep": fedrep,
     "fedbn": fedbn,
     "ditto": ditto,
+    "feddf": feddf,
+    "fedmd": fedmd,
+    "rhfl": rhfl,
+    "fedfusion": fedfusion,
 }
 
 BALANCING: dict[str, Callable[..., Method]] = {

@@ -355,7 +355,8 @@ class PlainRound:
         by_client = self._weigh(replies.clients, server)
         weights = np.array([by_client[client] for client in replies.clients])
         reports: list[ClientReport] = []
-        found = StatisticsCollector(due(self.method.statistics, number, "start", "end"))
+        wanted = due(self.method.statistics, number, "start", "end")
+        found = StatisticsCollector(wanted, hold=self.server_steps.sees_updates)
         updates = found.watch(_report(replies.updates, weights, reports))
         merged = self.method.merge(state, updates, weights)
         reports.sort(key=lambda report: report.client)
@@ -372,7 +373,14 @@ class PlainRound:
             return result
         counted = tuple(report.client for report in result.reports)
         turn = Turn(
-            number, jobs[0].state, result.state, counted, steps.run, found.sums, found.by_name()
+            number,
+            jobs[0].state,
+            result.state,
+            counted,
+            steps.run,
+            found.sums,
+            found.by_name(),
+            found.updates,
         )
         server, model = steps.step(result.server, turn)
         measured = due(self.method.statistics, number, "merged")
