@@ -146,6 +146,8 @@ def _cost(method: Method) -> str:
         parts.append("a state kept by every client")
     if method.statistics:
         parts.append("statistics sent beside the model")
+    if any(step.sees_updates for step in method.server):
+        parts.append("all models of a round held by the server")
     return ", ".join(parts) or "as FedAvg"
 
 
