@@ -20,12 +20,12 @@ from sklearn.datasets import load_digits
 from torch.utils.data import Subset, TensorDataset
 
 from fedbb.cli.run import run_name
+from fedbb.data.examples import tail_sizes
 from fedbb.data.label_policy import Policy
-from fedbb.data.longtail import tail_sizes
 from fedbb.data.registry import CATALOGUE, load_dataset
 from fedbb.data.sets.chexpert import CheXpertOptions
 from fedbb.data.sets.dicom import DicomOptions
-from fedbb.data.sets.digit_mosaic import MosaicOptions
+from fedbb.data.sets.embedded import MosaicOptions
 from fedbb.data.sets.features import FeatureOptions
 from fedbb.data.sets.folder import FolderOptions
 from fedbb.data.sets.hugging_face import HuggingFaceOptions
@@ -206,6 +206,12 @@ UNSUITED = [
     {"local": {"betas": [0.5, 0.9]}},
     {"local": {"optimizer": "adam"}, "method": {"name": "fednova"}},
     {"rounds": {"patience": 3}},
+    {"method": {"name": "fedopt"}},
+    {
+        "method": {"name": "fedopt-sca"},
+        "privacy": "masked",
+        "dp": {"clip": 1.0, "noise": 1.0},
+    },
     {"method": {"name": "fedlc+moon"}},
 ]
 

@@ -12,6 +12,7 @@ from fedbb.aggregation.server_optimizers import AdaptiveOptimizer, ServerMomentu
 from fedbb.classifiers.ccvr import FeatureMoments, VirtualFeatures
 from fedbb.classifiers.creff import FederatedFeatures, HeadGradients
 from fedbb.classifiers.retraining import Retraining
+from fedbb.compression import Sparse
 from fedbb.distillation import Distillation as Public
 from fedbb.errors import RecipeError
 from fedbb.imbalance import count_labels
@@ -144,6 +145,9 @@ SLOTS = {
         "FedFusion (reconstruction)",
         weighting=Uniform(),
         server=(Components(15, 30, 0.0, "alike"),),
+    ),
+    "fedopt-sca": Method(
+        "FedOpt-SCA", compression=Sparse(0.1, "binary", "largest", "tensor", True)
     ),
     "clip2fl": Method(
         "CLIP2FL",

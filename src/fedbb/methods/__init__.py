@@ -7,6 +7,7 @@ modules of this package; `registry` has their names.
 
 from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
 from fedbb.aggregation.server_step import ServerStep
+from fedbb.compression import Compression, Sparse
 from fedbb.distillation import Distillation
 from fedbb.methods.balancing import (
     cbr,
@@ -21,6 +22,7 @@ from fedbb.methods.balancing import (
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
 from fedbb.methods.climb import climb
+from fedbb.methods.compression import fedopt_sca
 from fedbb.methods.distillation import feddf, fedmd
 from fedbb.methods.feddyn import feddyn
 from fedbb.methods.fedfusion import fedfusion
@@ -62,6 +64,7 @@ __all__ = [
     "BoundPenalty",
     "BySamples",
     "ClientBalanced",
+    "Compression",
     "Contrastive",
     "Distillation",
     "KeptEntries",
@@ -72,6 +75,7 @@ __all__ = [
     "Proximal",
     "Sampling",
     "ServerStep",
+    "Sparse",
     "Statistic",
     "average",
     "bsm",
@@ -103,6 +107,7 @@ __all__ = [
     "fedlc",
     "fedmd",
     "fednova",
+    "fedopt_sca",
     "fedper",
     "fedprox",
     "fedrep",

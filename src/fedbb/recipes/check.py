@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fedbb._util.plugins import AllowedCode, check_code
+from fedbb.aggregation.server_step import ServerStep
 from fedbb.data.dataset import Dataset
 from fedbb.data.download import sha256_of
 from fedbb.data.registry import CATALOGUE, find_entry
@@ -50,7 +52,15 @@ def check_recipe(recipe: Recipe, *, allow_code: AllowedCode = False) -> Method:
 def method_of(recipe: Recipe, allow_code: AllowedCode = False) -> Method:
     """Return the method that a recipe names, not yet checked against its other settings."""
     section = recipe.method
-    return build_method(section.name, section.options, section.loss, allow_code=allow_code)
+    method = build_method(section.name, section.options, section.loss, allow_code=allow_code)
+    return _with_clip(method, recipe)
+
+
+def _with_clip(method: Method, recipe: Recipe) -> Method:
+    """Return the method, whose compression keeps what differential privacy cuts off."""
+    if recipe.dp is None or method.compression is None:
+        return method
+    return replace(method, compression=replace(method.compression, clip=recipe.dp.clip))
 
 
 def bind_teacher(recipe: Recipe, allow_code: AllowedCode = False) -> Recipe:
@@ -114,10 +124,17 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
         )
     _check_stopping(recipe)
     _check_scores(recipe)
+    if recipe.engine == "central" and method.compression is not None:
+        raise RecipeError(
+            f"{type(method.compression).__name__} of {method.name} has no place in engine = "
+            '"central", where nothing is sent'
+        )
     _check_defense(recipe)
+    _check_own_models(recipe, method)
     if recipe.data.partition.clients is not None:
         _check_clients(recipe, recipe.data.partition.clients)
     check_privacy(recipe, method)
+    method = _with_clip(method, recipe)
     return with_robust_merge(method, recipe.defense.rule, recipe.defense.byzantine)
 
 
@@ -210,6 +227,32 @@ def _check_scores(recipe: Recipe) -> None:
     """Refuse scores that nobody could compute."""
     if recipe.data.own_test > 0 and recipe.engine == "central":
         raise RecipeError('data.own_test has no place in engine = "central", which has no clients')
+
+
+def _check_own_models(recipe: Recipe, method: Method) -> None:
+    """Refuse what needs one model for all, or several clients, where clients have their own."""
+    if recipe.engine == "central" and (method.personal is not None or not method.shares_model):
+        raise RecipeError(
+            f'engine = "central" trains one model in one place; {method.name} leaves '
+            "models, or parts of them, with clients"
+        )
+    starts = any(type(step).start is not ServerStep.start for step in method.server)
+    if starts and recipe.defense.rule is not None:
+        raise RecipeError(
+            f'defense.rule = "{recipe.defense.rule}" compares models that started alike, and '
+            f"{method.name} starts every client from a model of its own"
+        )
+    if method.shares_model:
+        return
+    for value, key in (
+        (recipe.evaluation.threshold, "threshold"),
+        (recipe.evaluation.logit_adjustment, "logit_adjustment"),
+    ):
+        if value:
+            raise RecipeError(
+                f"evaluation.{key} is for one model of all clients, and under {method.name} every "
+                f"client has {method.unshared} for itself"
+            )
 
 
 def _check_defense(recipe: Recipe) -> None:

@@ -72,6 +72,23 @@ class ServerSteps:
             weights = step.weigh(select(state, _prefix(step)), weights)
         return weights
 
+    def weigh_present(self, state: Tensors, clients: IntArray, weights: FloatArray) -> FloatArray:
+        """Return the weights of the clients that replied, before they are renormalized."""
+        for step in self.steps:
+            weights = step.weigh_present(select(state, _prefix(step)), clients, weights)
+        return weights
+
+    def shares(self, state: Tensors) -> FloatArray | None:
+        """Return the probability of each client in a draw, by the first step that chooses."""
+        found = (step.shares(select(state, _prefix(step))) for step in self.steps)
+        return next((shares for shares in found if shares is not None), None)
+
+    def start(self, state: Tensors, client: int, model: ModelState) -> ModelState:
+        """Return the model that a client starts a round from."""
+        for step in self.steps:
+            model = step.start(select(state, _prefix(step)), client, model)
+        return model
+
     def step(self, state: Tensors, turn: Turn) -> tuple[dict[str, Tensor], ModelState]:
         """Return the server state and the model after a round.
 
@@ -209,21 +226,21 @@ class StatisticsCollector:
 
     Args:
         statistics: the statistics that the updates carry.
-        hold: whether the models of the updates are held too.
+        hold: whether the trained models are held too.
     """
 
     def __init__(self, statistics: Sequence[Statistic], *, hold: bool = False) -> None:
         self._joins = {statistic.name: statistic.join for statistic in statistics}
         self.sums: dict[str, Tensor] = {}
         self.each: dict[int, Tensors] = {}
-        self.hold = hold
         self.updates: dict[int, ModelState] = {}
+        self._hold = hold
 
     def watch(self, updates: Iterable[ClientUpdate]) -> Iterator[ClientUpdate]:
         """Pass updates on, and take their statistics."""
         for update in updates:
             self._add(update)
-            if self.hold:
+            if self._hold:
                 self.updates[update.client] = update.state
             yield update
 

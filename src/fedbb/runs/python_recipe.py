@@ -37,6 +37,7 @@ from fedbb.runs.runner import LoadParts, RunParts
 from fedbb.runs.runtime import make_network
 from fedbb.sampling import ALL_SAMPLES
 from fedbb.secagg.dp import DifferentialPrivacy
+from fedbb.secagg.neighbours import SecureSums
 from fedbb.state import at_rest, digest, snapshot
 from fedbb.training.config import LocalConfig
 
@@ -76,6 +77,7 @@ class Arguments:
     defense: RoundPolicy
     privacy: Privacy
     dp: DifferentialPrivacy | None
+    secure: SecureSums
     central: bool
     batch_size: int
     min_cases: int
@@ -129,6 +131,7 @@ class Arguments:
             "engine": "central" if self.central else "inline" if self.workers == 0 else "auto",
             "privacy": self.privacy,
             "dp": None if self.dp is None else asdict(self.dp),
+            "secure": asdict(self.secure),
             "data": {
                 "name": self.data.name,
                 "validation": self.validation,
@@ -270,6 +273,7 @@ def describe_method(method: Method) -> dict[str, Any]:
         "distillation": None,
         "statistics": (),
         "server": (),
+        "compression": None,
     }
     return described | {
         slot: _plain(getattr(method, slot))
