@@ -1,8 +1,8 @@
 """The final models of every method, task and engine have the bits that were frozen here.
 
-`digests.json` was written before the package was reorganized, `digests-portable.json` by commit 0c595a9, the last
-commit that gave the former on its processor. A change of either means that old runs can no longer
-be reproduced or resumed: it needs a reason, and a line in the changelog.
+`digests.json` was written before the package was reorganized, `digests-portable.json` by commit
+0c595a9, which gave the former on its processor. A change of either means that old runs can no
+longer be reproduced or resumed: it needs a reason, and a line in the changelog.
 """
 
 import json
