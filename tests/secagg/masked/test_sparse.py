@@ -10,7 +10,12 @@ from scipy import stats
 
 from fedbb.errors import PrivacyError, RefusedError, TooFewError
 from fedbb.secagg.masked.client import STAGES
-from fedbb.secagg.masked.graph import draw_neighbours
+from fedbb.secagg.masked.graph import (
+    count_agreements,
+    draw_neighbours,
+    shown_agreements,
+    sign_survivors,
+)
 from fedbb.secagg.neighbours import MOST_ATTEMPTS, choose_neighbourhood
 from fedbb.secagg.primitives.keys import Identity
 from fedbb.secagg.primitives.shamir import SHARE
@@ -286,6 +291,30 @@ def test_clients_unmask_only_what_enough_of_all_survivors_signed(change, reason)
     told = [why for stage, _, why in transport.refusals if stage == "unmask"]
     assert len(told) == CLIENTS
     assert all(reason in why for why in told)
+
+
+@pytest.mark.parametrize("other", ["survivors", "attempt", "roster"])
+def test_a_signature_of_another_list_attempt_or_roster_does_not_count(other: str) -> None:
+    """A server tells clients two lists of survivors, and shows those of one the others' signatures.
+
+    Otherwise it could remove the self mask and the pairwise masks of one client.
+    """
+    attempt_id = AttemptId.draw("run", 1, 1, counted("attempt"))
+    survivors = tuple(range(CLIENTS))
+    signed = {
+        "survivors": (ROSTER, attempt_id, survivors[1:]),
+        "attempt": (ROSTER, AttemptId.draw("run", 1, 2, counted("next")), survivors),
+        "roster": (make_roster(CLIENTS, **{**TERMS, "least": 8}), attempt_id, survivors),
+    }[other]
+    shown = {}
+    for client in survivors:
+        roster, attempt, agreed = signed if client == 5 else (ROSTER, attempt_id, survivors)
+        _, (signature,) = sign_survivors(roster, attempt, identity_of(client), agreed, same=True)
+        shown[client] = (signature, True)
+    facts, parts = shown_agreements(ROSTER, shown)
+    message = SignedMessage(attempt_id, "unmask", AGGREGATOR, facts, parts)
+    with pytest.raises(RefusedError, match="client 5 has agreed to another list of survivors"):
+        count_agreements(message, ROSTER, survivors)
 
 
 def test_clients_with_another_view_give_noise() -> None:
