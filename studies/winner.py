@@ -32,6 +32,7 @@ TITLES = {
 }
 MEASURES = tuple(TITLES)
 NAME = "Balanced classifier"
+ALONE = "the same, not blended with the trained one (not chosen)"
 SEEDS = 5
 
 
@@ -98,6 +99,10 @@ class Winner:
         """Return the method and the classifier in a setting; without a choice nothing matches."""
         (data,) = (name for name in CHOICES if setting.title.startswith(name))
         return self.base if data == FASHION else BASE, self.heads.get(data, "")
+
+    def unblended(self) -> Winner:
+        """Return the same closed forms without a share of the trained classifier."""
+        return Winner(self.base, {d: head.split(", blend")[0] for d, head in self.heads.items()})
 
     def __str__(self) -> str:
         told = ", ".join(f"{head} on {data}" for data, head in self.heads.items())
@@ -219,14 +224,20 @@ def tables(chosen: Winner, number: str, results: Path = RESULTS) -> str:
         results: folder of the stored results.
     """
     blocks = []
-    titles = [setting.title for setting in SETTINGS]
+    settings = [setting for setting in SETTINGS if read_scores(setting, "whole", results)]
+    titles = [setting.title for setting in settings]
     for letter, measure in zip("ab", MEASURES, strict=True):
-        every = [read_scores(setting, measure, results) for setting in SETTINGS]
-        own = [scores.get(chosen.at(s), {}) for s, scores in zip(SETTINGS, every, strict=True)]
+        every = [read_scores(setting, measure, results) for setting in settings]
+        own, alone = (
+            [scores.get(of.at(s), {}) for s, scores in zip(settings, every, strict=True)]
+            for of in (chosen, chosen.unblended())
+        )
         trained = {r: [scores.get((r, TRAINED), {}) for scores in every] for r in RIVALS}
         rows = [
             [f"{number}{letter}.{place}", name, *map(_text, scores)]
-            for place, (name, scores) in enumerate([*trained.items(), (NAME, own)], start=1)
+            for place, (name, scores) in enumerate(
+                [*trained.items(), (NAME, own), (ALONE, alone)], start=1
+            )
         ]
         blocks += [f"**{TITLES[measure]}**", markdown(["row", "method", *titles], rows, words=2)]
         gaps = [
@@ -240,6 +251,9 @@ def tables(chosen: Winner, number: str, results: Path = RESULTS) -> str:
         f"in both measures in {len(won)} of {len(SETTINGS)} settings"
         f"{': ' if won else ''}{'; '.join(won)}."
     )
+    left = [setting.title for setting in SETTINGS if setting not in settings]
+    if left:
+        blocks.append(f"Not run: {'; '.join(left)}.")
     return "\n\n".join(blocks)
 
 

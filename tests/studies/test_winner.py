@@ -9,7 +9,7 @@ from studies.stored import GRIDS, read_rows
 from fedbb.recipes.grid import read_grid
 from helpers.small_grid import write_grid
 from helpers.small_run import finish
-from studies import heads, winner
+from studies import figures, heads, winner
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,12 @@ def test_a_setting_is_won_only_ahead_of_every_rival_in_both_measures(tmp_path):
     won = {name: winner.is_won(chosen, setting, tmp_path / name) for name in cases}
     assert won == {"won": True, "behind": False, "missing": False}
     text = winner.tables(chosen, "9", tmp_path / "won")
-    assert text.endswith("in both measures in 1 of 6 settings: Fashion-MNIST, δ = 0.1.")
+    assert "in both measures in 1 of 6 settings: Fashion-MNIST, δ = 0.1." in text
+    assert "Not run: Fashion-MNIST LT, δ = 0.5; CIFAR-10 features" in text
+    figure = figures.by_setting(chosen, tmp_path / "won")
+    assert len(figure.axes) == 1
+    means = {round(float(line.get_xdata()[0]), 3) for line in figure.axes[0].lines}
+    assert {50.1, 40.0, 70.2, 70.0} <= means
     assert "| 9a.6 | Balanced classifier | 70.2 ± 0.2 (3 of 5 seeds) |" in text
 
 
