@@ -34,7 +34,7 @@ TRACKERS = ("tensorboard", "mlflow", "wandb")
 NOT_PINNED = ("mlflow", "wandb")
 """Extras that the development environment lacks: constraints.txt does not hold their versions, and
 mlflow allows only older ones of some packages that it does hold."""
-EXTRAS = ("none", "private", "he", "flower", "onnx", "pandas", "arrow", "dicom", *TRACKERS)
+EXTRAS = ("none", "private", "he", "flower", "onnx", "pandas", "arrow", "dicom", "tune", *TRACKERS)
 PRIVACY = {"private": "masked", "he": "bfv"}
 SECONDS = 900
 
@@ -132,6 +132,10 @@ def check(extra: str, python: Path, place: Path) -> None:
         execute(python, work, "import fedbb; assert len(fedbb.read_run('run').to_frame()) == 1")
     if extra in ("arrow", "dicom"):
         check_data(extra, python, work)
+    if extra == "tune":
+        words = ["--set", "data.validation=0.2", "--search", "local.lr=0.01,0.1", "--out", "tuning"]
+        fedbb(python, work, "tune", str(recipe), *words)
+        assert list(work.glob("tuning/*/recipe.toml"))
     if extra == "onnx":
         fedbb(python, work, "export", str(work / "run"), "--to", "onnx", "--out", "model.onnx")
     if extra in TRACKERS:

@@ -35,6 +35,7 @@ VERBS = {
     "inspect": "Analyze the imbalance of labels and what PNB and CBR would do about it.",
     "run": "Train a recipe and keep everything in a run folder.",
     "sweep": "Run all cells of a grid in parallel and write their table.",
+    "tune": "Choose learning rate and options of a recipe on validation data.",
     "paper": "Run the paper's tables beside its printed numbers.",
     "show": "Show a run: recipe, scores by class, weights by client, best and final round.",
     "audit": "Show what the server of a run learned about its clients.",
