@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow test-faults mutants fuzz audit test-extras coverage test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
 
-demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
+demo: $(READY) ## train four methods on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
 
 test: $(TOOLS) ## run the tests (a few minutes on two cores)

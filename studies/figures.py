@@ -27,6 +27,7 @@ from fedbb.report.plots.canvas import (
     themed,
 )
 from fedbb.report.statistics import spread_of
+from studies import winner
 from studies.convergence import curves_by_seed, read_curves
 from studies.stored import RESULTS, ROOT, StoredGrid, read_stored
 from studies.tables import measure_title
@@ -48,6 +49,7 @@ BY_ROW = {
     "ablations": ("test accuracy", "Parts and settings of FedBB, CIFAR-10, δ = 0.1"),
     "plus-candidates": ("validation accuracy", "Candidates for a better FedBB"),
 }
+WINNER = "study-winner.png"
 BY_ROUND = {
     "natural-images": ("test accuracy", "CIFAR-10: accuracy by round"),
     "chest-xrays": ("test auroc", "Chest X-rays: AUROC by round"),
@@ -81,6 +83,10 @@ def main() -> None:
                 path = options.out / f"{kind}-{name}.png"
                 save_png(draw(stored, measure, title), path)
                 print("written to", path)
+    chosen = winner.choose(options.results)
+    if chosen is not None:
+        save_png(by_setting(chosen, options.results), options.out / WINNER)
+        print("written to", options.out / WINNER)
 
 
 @themed
@@ -122,6 +128,45 @@ def by_row(stored: StoredGrid, measure: str, title: str) -> Figure:
         axes.set_yticks(range(len(labels)), labels if number == 0 else [""] * len(labels))
         axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_xlabel(_axis(measure))
+    return figure
+
+
+@themed
+def by_setting(chosen: winner.Combination, results: Path = RESULTS) -> Figure:
+    """Draw the chosen method below its rivals, a panel for each setting with results."""
+    rows = [*((rival, winner.TRAINED) for rival in winner.RIVALS), chosen]
+    scores = {
+        setting: [winner.read_scores(setting, measure, results) for measure in winner.MEASURES]
+        for setting in winner.SETTINGS
+    }
+    found = [setting for setting, (whole, _) in scores.items() if chosen in whole]
+    keys = [
+        Line2D([], [], color=MUTED, marker="o", linestyle="", markersize=6.0, label="all classes"),
+        Line2D([], [], color=MUTED, marker="o", linestyle="", markersize=6.0, label="worst class"),
+    ]
+    keys[1].set_markerfacecolor("none")
+    seeds = {len(scores[setting][0][chosen]) for setting in found}
+    number = " or ".join(map(str, sorted(seeds)))
+    note = f"test data, {number} seeds; small dots: seeds, large ones: their mean; own scales"
+    titles = [setting.title.replace(", ", "\n", 1) for setting in found]
+    heading = Heading("Accuracy (AUROC on X-rays) of all classes and of the worst", note, keys)
+    width = WIDTH * (0.55 * len(found) + 0.35)
+    figure, panels = new_panels(heading, 0.24 * len(rows) + 0.6, titles, width)
+    for place, (axes, setting) in enumerate(zip(panels, found, strict=True)):
+        for height, row in enumerate(rows):
+            marker, color = ("*", VERMILION) if row == chosen else KINDS[_kind(row[0])]
+            for of_measure, face in zip(scores[setting], (color, "none"), strict=True):
+                values = [100 * value for value in of_measure.get(row, {}).values()]
+                if not values:
+                    continue
+                axes.plot(values, [height] * len(values), "o", color=MUTED, markersize=2.0)
+                mean, size = spread_of(values).mean, 9.0 if row == chosen else 6.0
+                axes.plot([mean], [height], marker, color=color, mfc=face, markersize=size)
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        names = [winner.name_of(row) for row in rows]
+        axes.set_yticks(range(len(rows)), names if place == 0 else [""] * len(rows))
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel("points")
     return figure
 
 

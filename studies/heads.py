@@ -48,6 +48,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("grid", type=Path)
     parser.add_argument("runs", type=Path, help="where the cells' folders lie")
     parser.add_argument("--seeds", type=int, nargs="+", help="instead of those of the grid")
+    parser.add_argument("--methods", nargs="+", help="only these; all of the grid if not given")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(words)
     path = options.results / options.grid.stem / FILE
@@ -55,6 +56,8 @@ def main(words: Sequence[str] | None = None) -> None:
     rows = read_rows(path)
     for cell in read_grid(options.grid, seeds=options.seeds).cells:
         run = options.runs / cell.name
+        if options.methods and cell.at["method"] not in options.methods:
+            continue
         if (run / "summary.json").exists() and all(row["cell"] != cell.name for row in rows):
             rows += measure(cell, run)
             write_rows(path, rows)

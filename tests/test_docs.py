@@ -19,12 +19,12 @@ from pydantic import BaseModel
 from sklearn.datasets import load_digits
 from torch.utils.data import Subset, TensorDataset
 
+from fedbb.data.examples import tail_sizes
 from fedbb.data.label_policy import Policy
-from fedbb.data.longtail import tail_sizes
 from fedbb.data.registry import CATALOGUE, load_dataset
 from fedbb.data.sets.chexpert import CheXpertOptions
 from fedbb.data.sets.dicom import DicomOptions
-from fedbb.data.sets.digit_mosaic import MosaicOptions
+from fedbb.data.sets.embedded import MosaicOptions
 from fedbb.data.sets.features import FeatureOptions
 from fedbb.data.sets.folder import FolderOptions
 from fedbb.data.sets.hugging_face import HuggingFaceOptions

@@ -28,7 +28,10 @@ seeds = [0]
 rows = "method"
 metrics = ["accuracy"]
 [recipe]
-data = { name = "digits", train_images = 120, validation = 0.3, partition = { kind = "even", clients = 3 } }
+data.name = "digits"
+data.train_images = 120
+data.validation = 0.3
+data.partition = { kind = "even", clients = 3 }
 model = { name = "linear" }
 rounds = { number = 1 }
 evaluation = { bootstrap = 0 }

@@ -31,7 +31,7 @@ PACKAGES = (
 """Packages, as far as they are installed, that `--version` tells."""
 
 VERBS = {
-    "demo": "Compare FedAvg, its control and FedBB on embedded data, and write a page.",
+    "demo": "Compare four methods on embedded data, and write a page.",
     "inspect": "Analyze the imbalance of labels and what PNB and CBR would do about it.",
     "run": "Train a recipe and keep everything in a run folder.",
     "sweep": "Run all cells of a grid in parallel and write their table.",

@@ -194,9 +194,9 @@ def write_inspection(found: Inspection, fragment: str, path: Path) -> Path:
 
 def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
     """Return all that the page shows, as plain values; classes and clients by size."""
-    statistics, clients = found.statistics, found.clients
+    statistics = found.statistics
     kept_classes = _kept(statistics.positive.sum(axis=0), PAGE_CLASSES)
-    kept_clients = _kept(clients.samples.astype(np.float64), PAGE_CLIENTS)
+    kept_clients = _kept(found.clients.samples.astype(np.float64), PAGE_CLIENTS)
     return {
         "format": "fedbb-inspection-1",
         "task": str(statistics.task),
@@ -212,29 +212,45 @@ def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
             len(statistics.classes) - len(kept_classes),
             len(statistics.clients) - len(kept_clients),
         ],
-        "classes": [statistics.classes[place] for place in kept_classes],
-        "clients": [statistics.clients[place] for place in kept_clients],
-        "class_places": kept_classes,
-        "holders": (statistics.positive[:, kept_classes] > 0).sum(axis=0).tolist(),
+        **_class_data(found, kept_classes),
+        **_client_data(found, kept_clients),
+        "map": [_whole(row) for row in statistics.positive[np.ix_(kept_clients, kept_classes)]],
+    }
+
+
+def _class_data(found: Inspection, kept: list[int]) -> dict[str, Any]:
+    """Return what the page shows of these classes."""
+    statistics = found.statistics
+    return {
+        "classes": [statistics.classes[place] for place in kept],
+        "class_places": kept,
+        "holders": (statistics.positive[:, kept] > 0).sum(axis=0).tolist(),
         "total": [
             _whole(statistics.positive.sum(axis=0)),
             _whole(statistics.negative.sum(axis=0)),
         ],
-        "held": _held(found, kept_clients),
-        "map": [_whole(row) for row in statistics.positive[np.ix_(kept_clients, kept_classes)]],
-        "samples": clients.samples[kept_clients].tolist(),
+        "together": _together(found, kept),
+        "sets": finite_or_none(found.classes.sets),
+    }
+
+
+def _client_data(found: Inspection, kept: list[int]) -> dict[str, Any]:
+    """Return what the page shows of these clients."""
+    clients = found.clients
+    return {
+        "clients": [found.statistics.clients[place] for place in kept],
+        "held": _held(found, kept),
+        "samples": clients.samples[kept].tolist(),
         "all_samples": clients.samples.tolist(),
-        "places": kept_clients,
+        "places": kept,
         "dispersions": {
             reading: _rounded(spread) for reading, spread in clients.dispersions.items()
         },
-        "distance": _rounded(clients.distance[kept_clients]),
-        "noise": _rounded(clients.noise[kept_clients]),
-        "absent": clients.absent[kept_clients].tolist(),
-        "loss_weight": _rounded(clients.loss_weight[kept_clients]),
-        "without_loss": _without_loss(found, kept_clients),
-        "together": _together(found, kept_classes),
-        "sets": finite_or_none(found.classes.sets),
+        "distance": _rounded(clients.distance[kept]),
+        "noise": _rounded(clients.noise[kept]),
+        "absent": clients.absent[kept].tolist(),
+        "loss_weight": _rounded(clients.loss_weight[kept]),
+        "without_loss": _without_loss(found, kept),
     }
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbb.data.dataset import Dataset, Examples, check_dataset
+from fedbb.data.checks import check_dataset
+from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.download import Progress
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import fields, replace
 from os import PathLike
@@ -33,6 +33,7 @@ from fedbb.runs.python_recipe import Arguments, Experiment, Privacy
 from fedbb.runs.result import Result, RoundRecord, make_result
 from fedbb.runs.runner import (
     DEFAULT_METRIC,
+    CommittedRound,
     FinalScores,
     RunParts,
     recipe_loader,
@@ -236,18 +237,7 @@ def _finish(
         return parts
 
     rounds = run_parts(recipe, load, path, resume=resume, workers=workers)
-    while True:
-        try:
-            done = next(rounds)
-        except StopIteration as end:
-            scores: FinalScores = end.value
-            break
-        records.append(done.record)
-        states["final"] = done.state
-        if done.leads:
-            states["best"] = done.state
-        if progress is not None:
-            progress(RoundRecord.from_record(done.record, state_dict(done.state)))
+    scores = _follow(rounds, records, states, progress)
     ((network, info),) = built
     if path is None:
         metric = recipe.evaluation.metric or DEFAULT_METRIC[Task(info.task)]
@@ -265,6 +255,27 @@ def _finish(
         return fill(network, state, described)
 
     return make_result(recipe, records, summary, path, trained, scores)
+
+
+def _follow(
+    rounds: Generator[CommittedRound, None, FinalScores],
+    records: list[Record],
+    states: dict[str, ModelState],
+    progress: Progress | None,
+) -> FinalScores:
+    """Add the records of all rounds and the final and best state, and return the scores."""
+    while True:
+        try:
+            done = next(rounds)
+        except StopIteration as end:
+            scores: FinalScores = end.value
+            return scores
+        records.append(done.record)
+        states["final"] = done.state
+        if done.leads:
+            states["best"] = done.state
+        if progress is not None:
+            progress(RoundRecord.from_record(done.record, state_dict(done.state)))
 
 
 def fill(network: nn.Module, state: ModelState, info: ModelInfo) -> InferenceModel:

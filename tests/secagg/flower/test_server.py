@@ -1,4 +1,4 @@
-"""Private runs on Flower: the bits of the simulated ones, whoever goes away and comes back."""
+"""Private runs on Flower: the bits of the simulated ones, also when sites leave and return."""
 
 import json
 from dataclasses import replace

@@ -25,7 +25,7 @@ PLAN = LocalConfig(batch_size=8, lr=0.1)
 
 @dataclass(frozen=True)
 class Deadly(CrossEntropy):
-    """Ends the process that binds it to so many samples, as often as there are marks to take."""
+    """Ends the process that binds it to a number of samples, once for each mark."""
 
     marks: Path = Path()
     samples: int = 20

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb.data.array_files import read_npz
+from fedbb.data.checks import check_dataset
 from fedbb.data.csv_table import read_class_column, read_csv, read_label_columns
-from fedbb.data.dataset import Dataset, check_dataset
+from fedbb.data.dataset import Dataset
 from fedbb.data.examples import Examples
 from fedbb.data.label_policy import Policy
 from fedbb.data.parquet import read_parquet

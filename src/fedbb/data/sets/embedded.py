@@ -1,4 +1,4 @@
-"""Multi-label images: two by two real digits, or gaps, with common and rare labels."""
+"""Data sets that ship inside scikit-learn: digits, mosaics of digits, and breast cancer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,48 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.data.dataset import Dataset, Examples
-from fedbb.data.sets.digits import CLASSES, split_digits
-from fedbb.data.source import Source, read_options
+from fedbb.data.dataset import Dataset
+from fedbb.data.examples import Examples
+from fedbb.data.source import NoOptions, Source, read_options
+from fedbb.data.tabular import ColumnTable, FeatureColumns, TableFormat, fit_encoder
 from fedbb.data.transforms import channel_statistics
 from fedbb.errors import DataError
 from fedbb.records import FloatArray, IntArray, Task
 from fedbb.rng import stream
+
+CLASSES = tuple("0123456789")
+
+_TEST_SHARE = 0.2
+
+
+def load_digits(source: Source) -> Dataset:
+    """Return the digits, a fifth of each class for testing."""
+    read_options(NoOptions, source)
+    train, test = split_digits()
+    mean, std = channel_statistics(train.inputs)
+    return Dataset(source.name, Task.MULTICLASS, CLASSES, train, test, mean, std)
+
+
+def split_digits() -> tuple[Examples, Examples]:
+    """Return (train, test), the same for every seed of a run, so that all scores are comparable."""
+    # scikit-learn takes a second to import, which naming a data set should not cost.
+    from sklearn import datasets
+
+    bunch = datasets.load_digits()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
+    return hold_out_each_class(Examples(images, bunch.target.astype(np.int64)), "digits")
+
+
+def hold_out_each_class(examples: Examples, name: str) -> tuple[Examples, Examples]:
+    """Return (train, test): the same share of each class is held out, for every seed of a run."""
+    rng = stream(0, name, "split")
+    labels = examples.labels
+    places = [rng.permutation(np.flatnonzero(labels == label)) for label in range(labels.max() + 1)]
+    is_test = np.zeros(len(examples), dtype=bool)
+    for place in places:
+        is_test[place[: round(_TEST_SHARE * len(place))]] = True
+    return examples.take(np.flatnonzero(~is_test)), examples.take(np.flatnonzero(is_test))
+
 
 COMMONEST, RAREST = 0.5, 0.03
 """Expected share of images that hold a 0, and a 9; the shares between fall geometrically."""
@@ -35,7 +70,7 @@ class MosaicOptions:
     test: int = 1000
 
 
-def load(source: Source) -> Dataset:
+def load_mosaic(source: Source) -> Dataset:
     """Return seeded mosaics of 16 × 16 pixels; train and test are made of disjoint digits."""
     options = read_options(MosaicOptions, source)
     if min(options.train, options.test) < 1:
@@ -88,3 +123,26 @@ def _place(canvas: FloatArray, tiles: npt.NDArray[np.uint8], cell: int, shifts: 
     rows = (corner[:, :1] + steps)[:, :, None]
     columns = (corner[:, 1:] + steps)[:, None, :]
     canvas[image, rows, columns] = np.maximum(canvas[image, rows, columns], tiles)
+
+
+def load_tumors(source: Source) -> Dataset:
+    """Return 30 measurements of 569 tumors, a fifth of each class for testing."""
+    read_options(NoOptions, source)
+    # scikit-learn takes a second to import, which naming a data set should not cost.
+    from sklearn import datasets
+
+    bunch = datasets.load_breast_cancer()
+    tumors = Examples(bunch.data.astype(np.float32), bunch.target.astype(np.int64))
+    train, test = hold_out_each_class(tumors, source.name)
+    names = tuple(str(name) for name in bunch.feature_names)
+    columns = dict(zip(names, np.asarray(train.inputs).T, strict=True))
+    rows = ColumnTable(source.name, columns, lambda row: f"{source.name} row {row}")
+    return Dataset(
+        source.name,
+        Task.MULTICLASS,
+        tuple(str(name) for name in bunch.target_names),
+        train,
+        test,
+        features=names,
+        table=TableFormat(fit_encoder(rows, FeatureColumns(names, (), "refuse", False))),
+    ).normalized()

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from fedbb.data.images.archive import Folder, open_archive
-from fedbb.data.images.cache import decode_once, fingerprint
 from fedbb.data.images.decode import ImageFormat, Request, decode_all
+from fedbb.data.images.loader import decode_once, fingerprint
 from fedbb.data.transforms import channel_statistics
 from fedbb.errors import DataError
 from helpers import image_files
