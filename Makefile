@@ -7,7 +7,7 @@ TOOLS  := $(VENV)/.tools
 # Processes that cannot keep bytecode compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-faults mutants fuzz audit test-extras coverage test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
+.PHONY: demo test test-slow test-faults mutants fuzz audit test-extras coverage test-flower test-flower-slow docs lint format bench bench-full bench-peers bench-flower bench-growth clean help
 
 demo: $(READY) ## train four methods on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
@@ -42,6 +42,12 @@ test-flower: $(TOOLS) ## run the tests on a real Flower server and three nodes (
 
 test-flower-slow: $(TOOLS) ## those with slow and deaf lines, wrong clocks and stragglers on real nodes
 	timeout 1800 $(BIN)/python -m pytest -m "flower and slow" -n 0 --durations=0 tests/flower tests/secagg/flower tests/cli/test_flower.py
+
+docs: $(TOOLS) demo/index.html ## build the documentation site; warnings and broken links fail
+	PYTHONPATH=src $(BIN)/python -m mkdocs build --quiet
+
+demo/index.html: $(READY)
+	$(BIN)/fedbb demo --out demo
 
 lint: $(TOOLS) ## check format, lint and types
 	$(BIN)/ruff format --check .
@@ -81,7 +87,7 @@ bench-growth: $(READY) ## time and memory by clients and by samples
 	$(BIN)/python -m benchmarks.page
 
 clean: ## remove the environment, caches and the demo's output
-	rm -rf $(VENV) .bench-envs demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) .bench-envs demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets
