@@ -42,6 +42,8 @@ TOP = {
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^(```.*?^```$|(?:^ {4}.*\n)+)", re.M | re.S)
 STYLE = """
+.md-grid { max-width: 70rem; }
+.md-typeset h1, .md-typeset h2 { font-weight: 600; color: inherit; }
 .md-typeset table:not([class]) { font-size: 0.68rem; }
 .md-typeset math[display="block"] { overflow-x: auto; overflow-y: hidden; padding: 0.4rem 0; }
 .md-typeset .report { width: 100%; height: 80vh; border: 1px solid #8886; }

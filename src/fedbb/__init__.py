@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fedbb.runs.tuning import Tuned as Tuned
     from fedbb.runs.tuning import tune as tune
     from fedbb.secagg.dp import DifferentialPrivacy as DifferentialPrivacy
+    from fedbb.secagg.neighbours import SecureSums as SecureSums
     from fedbb.training.config import LocalConfig as LocalConfig
     from fedbb.training.config import LRSchedule as LRSchedule
 
@@ -109,6 +110,7 @@ _EXPORTS = {
     "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
     "fedbb.runs.tuning": ("Tuned", "tune"),
     "fedbb.secagg.dp": ("DifferentialPrivacy",),
+    "fedbb.secagg.neighbours": ("SecureSums",),
     "fedbb.training.config": ("LRSchedule", "LocalConfig"),
 }
 """The public names by the module that defines them; docs/api.md documents each."""

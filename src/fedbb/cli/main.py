@@ -40,6 +40,7 @@ VERBS = {
     "show": "Show a run: recipe, scores by class, weights by client, best and final round.",
     "audit": "Show what the server of a run learned about its clients.",
     "report": "Write one self-contained HTML page that compares runs.",
+    "watch": "Serve the report page of runs to this machine while they train.",
     "compare": "Compare two runs or groups of runs by paired differences.",
     "personalize": "Evaluate a run's final model on each client, before and after fine-tuning.",
     "refit": "Set the classifier of finished runs in closed form and score it.",

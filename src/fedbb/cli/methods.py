@@ -23,8 +23,8 @@ GROUPS = {
     "Local training and merging": ("bases",),
     "Server optimizers, control variates, dynamic regularization": ("server", "scaffold", "feddyn"),
     "FedBB, its parts, and losses for imbalanced classes": ("balancing",),
-    "Further methods against class imbalance": ("imbalance", "climb"),
-    "Models of each client's own": ("personal",),
+    "Further methods against class imbalance": ("imbalance", "climb", "isfl"),
+    "Models of each client's own": ("personal", "pfedla", "ripfl"),
     "Losses for wrong labels and for uncertainty": ("noisy_labels",),
 }
 """The groups: title, and the modules of `fedbb.methods` that have their builders."""
@@ -145,6 +145,10 @@ def _cost(method: Method) -> str:
         parts.append(f"{counted(more, 'epoch')} more in a round")
     if needs.client_state or any(penalty.needs.keeps for penalty in method.penalties):
         parts.append("a state kept by every client")
+    if method.sampling.keeps:
+        parts.append("gradients of a probe compared after training")
+    if any(step.sees_updates for step in method.server):
+        parts.append("a model of every client held by the server")
     if method.statistics:
         parts.append("statistics sent beside the model")
     return ", ".join(parts) or "as FedAvg"

@@ -12,6 +12,7 @@ from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.cli.screens import COLUMNS, ending, percent
 from fedbb.errors import RunError
+from fedbb.evaluation.own_models import SCORES_OF
 from fedbb.report.results import RunResult, read_run
 from fedbb.report.score_tables import (
     class_table,
@@ -61,6 +62,8 @@ def show(
             say(console, f"learning rate: {rates}")
         if records:
             console.print(to_rich(_classes(federation, records[-1])))
+        if records and SCORES_OF in records[-1]:
+            say(console, _own_models(records[-1], recipe.evaluation.metric))
         if all(client.samples is not None for client in federation.clients):
             console.print(to_rich(_clients(federation)))
         if spent := describe_dp(_dp(path)):
@@ -143,7 +146,21 @@ def _classes(federation: FederationRecord, record: dict[str, Any]) -> Table:
         head.insert(1, "positives")
         columns.insert(1, [f"{number:g}" for number in federation.positives])
     caption = f"Classes after round {record['round']}, test data"
+    if SCORES_OF in record:
+        caption += ", mean over the clients' own models"
     return make_table(head, zip(*columns, strict=True), caption)
+
+
+def _own_models(record: dict[str, Any], metric: str | None) -> str:
+    """Say how the clients' own models are spread."""
+    of, means = record[SCORES_OF], record["scores"]["test"]["macro"]
+    name = metric or ("balanced_accuracy" if means["balanced_accuracy"] is not None else "auroc")
+    never = of["clients"] - of["trained"]
+    first = f"; {never} never took part and have the first model" if never else ""
+    return (
+        f"{of['clients']} models of clients, {metric_title(name)}: mean {percent(means[name])}, "
+        f"SD {percent(of['std']['test'][name])}, worst {percent(of['worst']['test'][name])}{first}"
+    )
 
 
 def _clients(federation: FederationRecord) -> Table:

@@ -279,12 +279,13 @@ class Scorer:
             for name, logits in self.outputs(state).items()
         }
 
-    def outputs(self, state: ModelState) -> dict[str, FloatArray]:
-        """Return the logits (N, C) of this state for every set."""
+    def outputs(
+        self, state: ModelState, names: Sequence[str] | None = None
+    ) -> dict[str, FloatArray]:
+        """Return the logits (N, C) of this state for every set, or for those of these names."""
         restore(self.model, state)
-        return {
-            name: self.predict(part, 0, len(part.labels)) for name, part in self.examples.items()
-        }
+        parts = {name: self.examples[name] for name in (self.examples if names is None else names)}
+        return {name: self.predict(part, 0, len(part.labels)) for name, part in parts.items()}
 
     def predict(self, examples: Examples, start: int, stop: int) -> FloatArray:
         """Return the logits (N, C) of the examples from `start` to `stop` by the model as it is.

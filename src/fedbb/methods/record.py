@@ -19,7 +19,7 @@ from fedbb.losses.cross_entropy import CrossEntropy
 from fedbb.penalties.base import Needs, Penalty
 from fedbb.personal import PERSONAL, Personal
 from fedbb.records import Task, Visibility
-from fedbb.sampling import ALL_SAMPLES, Sampling
+from fedbb.sampling import ALL_SAMPLES, SAMPLING, Sampling
 from fedbb.statistics.base import Statistic
 
 PLAIN_LOSS = CrossEntropy()
@@ -113,7 +113,8 @@ class Method:
             projection=any(needs.projection for needs in parts),
             embedding=any(needs.projection or needs.embedding for needs in parts),
             linear_classifier=any(needs.linear_classifier for needs in parts)
-            or any(statistic.linear_classifier for statistic in self.statistics),
+            or any(statistic.linear_classifier for statistic in self.statistics)
+            or self.sampling.linear_classifier,
             client_state=any(needs.client_state for needs in parts),
             keeps=", ".join(self._kept_names),
             clip=min((needs.clip for needs in parts if needs.clip is not None), default=None),
@@ -125,16 +126,26 @@ class Method:
     def _kept_names(self) -> list[str]:
         """The names under which a client keeps tensors."""
         names = [penalty.needs.keeps for penalty in self.penalties if penalty.needs.keeps]
-        return names if self.personal is None else [*names, PERSONAL.removesuffix(".")]
+        names += [] if self.personal is None else [PERSONAL.removesuffix(".")]
+        return [*names, SAMPLING.removesuffix(".")] if self.sampling.keeps else names
 
     @property
     def shares_model(self) -> bool:
         """Whether the merged model can be used as it is; if not, clients have models."""
-        return self.personal is None or self.personal.shares_model
+        return not self.unshared
+
+    @property
+    def unshared(self) -> str:
+        """What of the model every client has for itself, if the merged model lacks it; or ""."""
+        personal = self.personal
+        if personal is not None and not personal.shares_model:
+            return personal.title
+        return "" if all(step.shares_model for step in self.server) else "a model of its own"
 
     def supports(self, task: Task) -> bool:
         """Return whether the method is defined for this task."""
-        return self.loss.supports(task) and all(step.supports(task) for step in self.server)
+        parts: tuple[Loss | Sampling | ServerStep, ...] = (self.loss, self.sampling, *self.server)
+        return all(part.supports(task) for part in parts)
 
     def needs_to_see(self, more_than: Visibility) -> str | None:
         """Name a part for which the server must see more than this of the clients, if there is one.
@@ -167,8 +178,8 @@ def _check_personal(method: Method) -> None:
     steps = [s for s in method.server if s.sets_classifier]
     for part in (*parts, *steps):
         raise RecipeError(
-            f"{method.name}: {type(part).__name__} works on the merged model, of which "
-            f"{type(method.personal).__name__} leaves a part with the clients"
+            f"{method.name}: {type(part).__name__} works on the merged model, of which every "
+            f"client has {method.unshared} for itself"
         )
 
 
@@ -194,6 +205,11 @@ def harmonize(base: Method, balancing: Method) -> Method:
         raise RecipeError(
             f"{name} would lose the {lost} of {balancing.name}: of the second method the loss, the "
             "weighting, the statistics and the server steps are taken; name it first"
+        )
+    if not all(step.shares_model for step in base.server) and balancing.weighting != BY_SAMPLES:
+        raise RecipeError(
+            f"{name} would lose the weighting of {balancing.name}: {base.name} weighs the "
+            "models of clients by itself"
         )
     samplings = [m.sampling for m in (base, balancing) if m.sampling != ALL_SAMPLES]
     if len(set(samplings)) > 1:

@@ -36,9 +36,12 @@ from fedbb.methods.imbalance import (
     fedrs,
     fedvc,
 )
+from fedbb.methods.isfl import isfl
 from fedbb.methods.noisy_labels import evidential, symmetric
 from fedbb.methods.personal import ditto, fedbn, fedper, fedrep, local
+from fedbb.methods.pfedla import pfedla
 from fedbb.methods.record import Method, harmonize
+from fedbb.methods.ripfl import ripfl
 from fedbb.methods.scaffold import scaffold
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, fedyogi
 
@@ -66,6 +69,9 @@ BASES: dict[str, Callable[..., Method]] = {
     "fedrep": fedrep,
     "fedbn": fedbn,
     "ditto": ditto,
+    "isfl": isfl,
+    "pfedla": pfedla,
+    "ripfl": ripfl,
 }
 
 BALANCING: dict[str, Callable[..., Method]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedbb._util.plugins import AllowedCode, check_code
+from fedbb.aggregation.server_step import ServerStep
 from fedbb.data.dataset import Dataset
 from fedbb.data.download import sha256_of
 from fedbb.data.registry import CATALOGUE, find_entry
@@ -109,6 +110,7 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
     _check_stopping(recipe)
     _check_scores(recipe)
     _check_defense(recipe)
+    _check_own_models(recipe, method)
     if recipe.data.partition.clients is not None:
         _check_clients(recipe, recipe.data.partition.clients)
     check_privacy(recipe, method)
@@ -188,6 +190,32 @@ def _check_scores(recipe: Recipe) -> None:
     """Refuse scores that nobody could compute."""
     if recipe.data.own_test > 0 and recipe.engine == "central":
         raise RecipeError('data.own_test has no place in engine = "central", which has no clients')
+
+
+def _check_own_models(recipe: Recipe, method: Method) -> None:
+    """Refuse what needs one model for all, or several clients, where clients have their own."""
+    if recipe.engine == "central" and (method.personal is not None or not method.shares_model):
+        raise RecipeError(
+            f'engine = "central" trains one model in one place; {method.name} leaves '
+            "models, or parts of them, with clients"
+        )
+    starts = any(type(step).start is not ServerStep.start for step in method.server)
+    if starts and recipe.defense.rule is not None:
+        raise RecipeError(
+            f'defense.rule = "{recipe.defense.rule}" compares models that started alike, and '
+            f"{method.name} starts every client from a model of its own"
+        )
+    if method.shares_model:
+        return
+    for value, key in (
+        (recipe.evaluation.threshold, "threshold"),
+        (recipe.evaluation.logit_adjustment, "logit_adjustment"),
+    ):
+        if value:
+            raise RecipeError(
+                f"evaluation.{key} is for one model of all clients, and under {method.name} every "
+                f"client has {method.unshared} for itself"
+            )
 
 
 def _check_defense(recipe: Recipe) -> None:

@@ -65,6 +65,28 @@ class ServerSteps:
             weights = step.weigh(select(state, _prefix(step)), weights)
         return weights
 
+    def weigh_present(self, state: Tensors, clients: IntArray, weights: FloatArray) -> FloatArray:
+        """Return the weights of the clients that replied, before they are renormalized."""
+        for step in self.steps:
+            weights = step.weigh_present(select(state, _prefix(step)), clients, weights)
+        return weights
+
+    def shares(self, state: Tensors) -> FloatArray | None:
+        """Return the probability of each client in a draw, by the first step that chooses."""
+        found = (step.shares(select(state, _prefix(step))) for step in self.steps)
+        return next((shares for shares in found if shares is not None), None)
+
+    def start(self, state: Tensors, client: int, model: ModelState) -> ModelState:
+        """Return the model that a client starts a round from."""
+        for step in self.steps:
+            model = step.start(select(state, _prefix(step)), client, model)
+        return model
+
+    @property
+    def sees_updates(self) -> bool:
+        """Whether a step needs the trained model of every client."""
+        return any(step.sees_updates for step in self.steps)
+
     def step(self, state: Tensors, turn: Turn) -> tuple[dict[str, Tensor], ModelState]:
         """Return the server state and the model after a round.
 
@@ -172,17 +194,22 @@ class StatisticsCollector:
 
     Args:
         statistics: the statistics that the updates carry.
+        hold: whether the trained models are held too.
     """
 
-    def __init__(self, statistics: Sequence[Statistic]) -> None:
+    def __init__(self, statistics: Sequence[Statistic], *, hold: bool = False) -> None:
         self._joins = {statistic.name: statistic.join for statistic in statistics}
         self.sums: dict[str, Tensor] = {}
         self.each: dict[int, Tensors] = {}
+        self.updates: dict[int, ModelState] = {}
+        self._hold = hold
 
     def watch(self, updates: Iterable[ClientUpdate]) -> Iterator[ClientUpdate]:
         """Pass updates on, and take their statistics."""
         for update in updates:
             self._add(update)
+            if self._hold:
+                self.updates[update.client] = update.state
             yield update
 
     def by_name(self) -> dict[str, dict[int, Tensor]]:

@@ -416,6 +416,7 @@ def model_info_of(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInfo
         table=dataset.table,
         data=dataset.name,
         method=method.name,
+        unshared=method.unshared,
         version=__version__,
         recipe=recipe.model_dump(mode="json"),
     )

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset
+from fedbb.errors import RunError
 from fedbb.evaluation.operating_point import ThresholdRule
-from fedbb.inference.model import InferenceModel
+from fedbb.inference.model import InferenceModel, own_model_message
 from fedbb.methods import Method
 from fedbb.models.registry import ModelSource
 from fedbb.partition.partition import Partition
@@ -42,11 +43,13 @@ from fedbb.runs.runner import (
     summarize,
 )
 from fedbb.secagg.dp import DifferentialPrivacy
+from fedbb.secagg.neighbours import SecureSums
 from fedbb.state import restore
 from fedbb.training.config import LocalConfig
 
 LOCAL = LocalConfig()
 DEFENSE = RoundPolicy()
+SECURE = SecureSums()
 
 Progress = Callable[[RoundRecord], None]
 
@@ -68,6 +71,7 @@ def simulate(
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
     dp: DifferentialPrivacy | None = None,
+    secure: SecureSums = SECURE,
     central: bool = False,
     batch_size: int = 256,
     min_cases: int = 10,
@@ -104,6 +108,7 @@ def simulate(
         defense: Fault tolerance and Byzantine robustness.
         privacy: Secure aggregation, "masked" or "bfv".
         dp: Differential privacy of model changes, under secure aggregation.
+        secure: With whom clients share masks in secure sums, and what these may reveal.
         central: Whether one client trains on all data without any federation; its optimizer goes
             on from round to round.
         batch_size: Examples that are scored at once.
@@ -150,6 +155,7 @@ def iter_rounds(
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
     dp: DifferentialPrivacy | None = None,
+    secure: SecureSums = SECURE,
     central: bool = False,
     batch_size: int = 256,
     min_cases: int = 10,
@@ -248,6 +254,8 @@ def _finish(
         records, summary = folder.records(), folder.read_json("summary.json")
 
     def trained(name: str) -> InferenceModel:
+        if info.unshared:
+            raise RunError(own_model_message(info, path))
         file = f"{name}.safetensors"
         state = states[name] if path is None else load_checkpoint(path / file).state
         decision: dict[str, Any] = scores[name].decision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +26,7 @@ from fedbb.personal import PERSONAL, Stage
 from fedbb.records import (
     ClientState,
     ClientUpdate,
+    FloatArray,
     IntArray,
     LabelCounts,
     ModelFacts,
@@ -33,7 +34,7 @@ from fedbb.records import (
     Tensors,
 )
 from fedbb.rng import stream, torch_stream
-from fedbb.sampling import Sampling
+from fedbb.sampling import SAMPLING, SampleView, Sampling, TrainedView
 from fedbb.state import (
     add_prefix,
     at_rest,
@@ -93,10 +94,55 @@ def make_client_datasets(dataset: Dataset, clients: Sequence[IntArray]) -> list[
     ]
 
 
-def draw_samples(client: ClientDataset, job: TrainJob, sampling: Sampling) -> ClientDataset:
+Samples = Callable[[int], ClientDataset]
+"""Returns the samples of an epoch, given its number in the round."""
+
+
+def draw_samples(
+    client: ClientDataset, job: TrainJob, sampling: Sampling, view: SampleView
+) -> Samples:
     """Return the samples that a client trains on in a round, which are all by default."""
+    chances = sampling.chances(view)
+    if chances is not None:
+        return lambda epoch: _draw_epoch(client, job, sampling.size(len(client)), chances, epoch)
     positions = sampling.draw(len(client), stream(job.seed, "draw", job.round, job.client))
-    return client if positions is None else ClientDataset(client.dataset, client.indices[positions])
+    drawn = client
+    if positions is not None:
+        drawn = ClientDataset(client.dataset, client.indices[positions])
+    return lambda epoch: drawn
+
+
+def _draw_epoch(
+    client: ClientDataset, job: TrainJob, size: int, chances: FloatArray, epoch: int
+) -> ClientDataset:
+    rng = stream(job.seed, "draw", job.round, job.client, epoch)
+    positions = rng.choice(len(client), size, p=chances)
+    return ClientDataset(client.dataset, client.indices[positions])
+
+
+def _sample_view(client: ClientDataset, job: TrainJob, kept: Tensors) -> SampleView:
+    labels, classes = client.dataset.train.labels[client.indices], len(client.dataset.classes)
+    return SampleView(labels, classes, select(kept, SAMPLING), job.broadcast)
+
+
+def _keep_sampling(
+    model: nn.Module,
+    client: ClientDataset,
+    job: TrainJob,
+    method: Method,
+    local: LocalConfig,
+    view: SampleView,
+) -> dict[str, Tensor]:
+    """Return what a client keeps for the sampling of its next round, after it has trained."""
+    if not method.sampling.keeps:
+        return {}
+
+    def inputs(positions: IntArray) -> tuple[Tensor, Tensor]:
+        return _take(client, client.indices[positions], local)
+
+    rng = stream(job.seed, "probe", job.round, job.client)
+    trained = TrainedView(model.eval(), job.state, inputs, rng)
+    return add_prefix(SAMPLING, method.sampling.keep(view, trained))
 
 
 def batches(
@@ -166,7 +212,8 @@ def train_client(
     restore(model, job.state)
     starting = due(method.statistics, number, "start")
     found = _compute_statistics(starting, model, client, job, local, (before, before))
-    samples = draw_samples(client, job, method.sampling)
+    view = _sample_view(client, job, before)
+    samples = draw_samples(client, job, method.sampling, view)
     training = _Training(model, client, job, method, local, client_state)
     stages: tuple[Stage, ...] = (Stage(local.epochs),)
     if personal is not None:
@@ -185,7 +232,12 @@ def train_client(
         sent = replace_entries(state, {name: given[name] for name in names})
     ending = due(method.statistics, number, "end")
     found |= _compute_statistics(ending, model, client, job, local, (before, tensors))
+    tensors |= _keep_sampling(model, client, job, method, local, view)
     if personal is not None and personal.second is not None:
+        restore(model, received)
+        with torch.no_grad():
+            noted = personal.received(model.eval(), _rows(client, local))
+        tensors |= add_prefix(PERSONAL, {name: at_rest(t) for name, t in noted.items()})
         restore(model, personal.model(received, first or received, mine))
         own_model = _train_own(model, client, samples, job, method, local)
         tensors |= add_prefix(PERSONAL, {**own_model.params, **own_model.buffers})
@@ -201,7 +253,7 @@ def train_client(
 def _train_own(
     model: nn.Module,
     client: ClientDataset,
-    samples: ClientDataset,
+    samples: Samples,
     job: TrainJob,
     method: Method,
     local: LocalConfig,
@@ -249,14 +301,14 @@ class _Training:
         self.optimizer = LocalOptimizer(model, local, self.lr, client_state.optimizer, further)
         self.kept = self._objective.kept
 
-    def run(self, samples: ClientDataset, stages: Sequence[Stage]) -> list[float]:
+    def run(self, samples: Samples, stages: Sequence[Stage]) -> list[float]:
         """Train stage by stage on these samples; return the objective of every step."""
         losses: list[float] = []
         epoch = 0
         for stage in stages:
             with _frozen(self.model, stage.frozen):
                 for number in range(epoch, epoch + stage.epochs):
-                    self._run_epoch(samples, number, losses)
+                    self._run_epoch(samples(number), number, losses)
             epoch += stage.epochs
         return losses
 
@@ -368,12 +420,16 @@ def _checked(
 
 def _rows(client: ClientDataset, local: LocalConfig) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield all samples of a client in the order of its rows, not augmented."""
-    dataset = client.dataset
     for start in range(0, len(client), STATISTICS_BATCH):
-        rows = client.indices[start : start + STATISTICS_BATCH]
-        inputs = normalize(torch.from_numpy(dataset.train.inputs[rows]), dataset.mean, dataset.std)
-        targets = torch.from_numpy(dataset.train.labels[rows])
-        yield _place(inputs, local), targets.to(local.device)
+        yield _take(client, client.indices[start : start + STATISTICS_BATCH], local)
+
+
+def _take(client: ClientDataset, rows: IntArray, local: LocalConfig) -> tuple[Tensor, Tensor]:
+    """Return the samples of these rows, not augmented, as the network takes them."""
+    dataset = client.dataset
+    inputs = normalize(torch.from_numpy(dataset.train.inputs[rows]), dataset.mean, dataset.std)
+    targets = torch.from_numpy(dataset.train.labels[rows])
+    return _place(inputs, local), targets.to(local.device)
 
 
 class _Objective:

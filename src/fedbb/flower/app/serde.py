@@ -320,12 +320,41 @@ def unpack_update(content: RecordDict) -> TrainResponse:
     return TrainResponse(reply, kept=facts.get("kept") == 1, lost=facts.get("lost") == 1)
 
 
-def pack_scoring(state: PackedRecord, shift: FloatArray | None = None) -> RecordDict:
-    """Return a model to score; `shift` is added to its logits, (C,), where it decides otherwise."""
+@dataclass(frozen=True)
+class OwnPart:
+    """What a site is to score its own model with: the run, and the round of its client's state."""
+
+    run: str
+    since: int | None
+
+
+def pack_scoring(
+    state: PackedRecord, shift: FloatArray | None = None, own: OwnPart | None = None
+) -> RecordDict:
+    """Return a model to score.
+
+    `shift` is added to its logits, (C,), where it decides otherwise. With `own` the site puts what
+    its client keeps into the model.
+    """
     content = RecordDict({STATE: state})
     if shift is not None:
         content[SHIFT] = ArrayRecord({SHIFT: Array(shift)})
+    if own is not None:
+        since = NEVER if own.since is None else own.since
+        content[FACTS] = ConfigRecord({"run": own.run, "since": since})
     return content
+
+
+def unpack_own_part(content: RecordDict) -> OwnPart | None:
+    """Return with what a site is to score its own model; None if the model is scored as it is."""
+    if FACTS not in content:
+        return None
+    facts = _record(content, FACTS, ConfigRecord)
+    try:
+        run, since = str(facts["run"]), _integer(facts["since"])
+    except (KeyError, TypeError) as error:
+        raise ReplyError(f"the request for scores cannot be read: {quote(error)}") from error
+    return OwnPart(run, None if since == NEVER else since)
 
 
 def unpack_shift(content: RecordDict, classes: int) -> FloatArray | None:

@@ -30,6 +30,7 @@ from fedbb.imbalance import count_labels
 from fedbb.methods import Method
 from fedbb.models.base import classifier_name
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
+from fedbb.recipes.privacy import SCORES_DIFFER, may_difference
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, LabelCounts, ModelState, RunFacts
 from fedbb.rounds.loop import Score
@@ -51,6 +52,7 @@ from fedbb.runs.runner import check_resume, go_on
 from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of
 from fedbb.secagg.audit import AuditFile
 from fedbb.state import snapshot
+from fedbb.training.checks import check_personal
 from fedbb.training.threads import threads
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
         private = _open_private(settings, method, registry) if registry.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
         if own is None:
-            _check_scored_by_sites(recipe)
+            _check_scored_by_sites(recipe, None if private is None else private.clients)
         if own is not None:
             registry.outline = outline_of(own.dataset)
         if folder.is_run():
@@ -152,8 +154,10 @@ def _check(recipe: Recipe) -> Method:
     return check_recipe(recipe, allow_code=_allowed_code())
 
 
-def _check_scored_by_sites(recipe: Recipe) -> None:
-    """Refuse operating points that only a server with data of its own can compute."""
+def _check_scored_by_sites(recipe: Recipe, enrolled: int | None) -> None:
+    """Refuse what only a server with data of its own can compute, or may know."""
+    if enrolled is not None and may_difference(recipe, enrolled):
+        raise RunError(f'score = "sites" in a private run: {SCORES_DIFFER}')
     if recipe.evaluation.logit_adjustment:
         raise RunError(
             'evaluation.logit_adjustment needs test data at the server: score = "server"'
@@ -244,6 +248,9 @@ def _begin(
     infos = registry.gather(number, settings.wait)
     assert registry.outline is not None
     check_data(settings.recipe, method, dataset_of(registry.outline), len(infos))
+    if method.personal is not None:
+        dataset, code = dataset_of(registry.outline), _allowed_code()
+        check_personal(method, network_of(settings.recipe, method, dataset, allow_code=code))
     outline = _pool_statistics(registry.outline, registry.outlines, infos)
     if own is None and settings.recipe.evaluation.threshold is not None:
         _check_validation(settings, method, registry, outline)
@@ -389,7 +396,15 @@ def _open_runtime(
         validate=accept_all,
         server_steps=ServerSteps(method.server, facts, metadata.measured),
     )
-    return RunRuntime(plain, score, snapshot(model), engine.state_rounds, score_fully=score_fully)
+    clients = None if method.shares_model else engine.score_clients(plain.server_steps)
+    return RunRuntime(
+        plain,
+        score,
+        snapshot(model),
+        engine.state_rounds,
+        score_fully=score_fully,
+        score_clients=clients,
+    )
 
 
 def _choose_at_sites(engine: FlowerEngine, dataset: Dataset, rule: ThresholdRule) -> ScoreFully:

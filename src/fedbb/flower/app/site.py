@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest, read_arrays
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.methods import Method
 from fedbb.models.base import classifier_name
+from fedbb.personal import PERSONAL
 from fedbb.recipes.check import check_named_code, method_of
 from fedbb.recipes.spec import Recipe
 from fedbb.records import (
@@ -41,10 +43,12 @@ from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.runs.federation import OWN_TEST
 from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import ClientStateStore
-from fedbb.state import flatten_client_state, snapshot, unflatten_client_state
+from fedbb.state import flatten_client_state, select, snapshot, unflatten_client_state
 from fedbb.statistics.base import due, moments_of, statistic_shapes
 from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
+
+log = logging.getLogger("fedbb")
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,26 @@ class Site:
         # The server may discard this round's reply and ask again from the state it named.
         store.keep_only(self.client, {job.round, request.since or job.round})
         return Trained(update, kept=True, lost=lost)
+
+    def own_model(
+        self, state: ModelState, since: int | None, store: ClientStateStore
+    ) -> ModelState:
+        """Return the model of this site's client.
+
+        Args:
+            state: The shared model, or the one that the server has for this client.
+            since: The round of the client's state; None if it took part in none.
+            store: Where the state is.
+        """
+        if self.method.personal is None:
+            return state
+        kept: Tensors = {}
+        if since is not None:
+            try:
+                kept = select(store.load(self.client, since).tensors, PERSONAL)
+            except RunError as error:
+                log.warning("the model of this site is scored without what was lost: %s", error)
+        return self.method.personal.model(state, self._first or state, kept)
 
     def score(self, state: ModelState) -> dict[str, Scores]:
         """Return the scores of a model on test and validation data."""

@@ -97,15 +97,20 @@ class Pool:
         return make_client_infos(self.clients, self.method.weighting)
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[ClientUpdate]:
-        """Train the clients of these jobs in parallel; they all start from one state."""
+        """Train the clients of these jobs in parallel; what is broadcast is one for all."""
         state, broadcast = jobs[0].state, jobs[0].broadcast
         # Broadcasts that are empty need not be the same object.
         sent = broadcast or None
-        if any(job.state is not state or (job.broadcast or None) is not sent for job in jobs):
-            raise ValueError("jobs that are trained together must start from the same state")
+        if any((job.broadcast or None) is not sent for job in jobs):
+            raise ValueError("jobs that are trained together must have the same broadcast")
         tasks = [
             TrainTask(
-                job.client, job.round, job.seed, self.state_rounds.get(job.client), job.measure
+                job.client,
+                job.round,
+                job.seed,
+                self.state_rounds.get(job.client),
+                job.measure,
+                None if job.state is state else pack_state(job.state, NOTHING),
             )
             for job in jobs
         ]
@@ -127,9 +132,11 @@ class Pool:
             for name, logits in self._predict(state, self._scored).items()
         }
 
-    def outputs(self, state: ModelState) -> dict[str, FloatArray]:
-        """Return the logits (N, C) of this state for every set of examples."""
-        return self._predict(state, tuple(self._labels))
+    def outputs(
+        self, state: ModelState, names: Sequence[str] | None = None
+    ) -> dict[str, FloatArray]:
+        """Return the logits (N, C) of this state for every set of examples, or for these."""
+        return self._predict(state, tuple(self._labels) if names is None else names)
 
     def close(self) -> None:
         """End the workers."""

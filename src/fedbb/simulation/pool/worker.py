@@ -270,6 +270,8 @@ class WorkerRuntime:
         state_rounds.clear()
         if task.state_round is not None:
             state_rounds[task.client] = task.state_round
+        if task.start is not None:
+            state, _ = unpack_state(task.start)
         job = TrainJob(
             task.client, task.round, task.seed, state, self.broadcast, measure=task.measure
         )
