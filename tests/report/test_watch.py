@@ -82,10 +82,10 @@ def test_two_servers_have_two_secrets(tmp_path):
         assert ask(one, urlsplit(two).path)[0] == 404
 
 
-def test_a_browser_shows_the_next_round_by_itself(tmp_path, rounds, browser, monkeypatch):
+def test_a_browser_shows_the_next_round_by_itself(tmp_path, rounds, chromium, monkeypatch):
     monkeypatch.setattr("fedbb.report.watch.SECONDS", 1)
     with serve(LivePage([tmp_path / "runs"], "Now")) as address:
-        page = browser.new_page()
+        page = chromium.new_page()
         complaints = []
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(address)
