@@ -19,7 +19,10 @@ LAYERS = (
     ("_util", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
-    ("aggregation", "losses", "models", "penalties", "personal", "sampling", "statistics"),
+    (
+        *("aggregation", "compression", "losses", "models", "penalties"),
+        *("personal", "sampling", "statistics"),
+    ),
     ("classifiers",),
     ("methods",),
     ("analysis", "evaluation", "training"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -129,6 +130,8 @@ class ClientUpdate:
         train_loss: the mean of the training objective over its steps.
         seconds: the duration of the training.
         statistics: what the method's statistics computed, by name.
+        message: the form in which the model is sent if the method compresses, by name; empty if it
+            is sent as it is.
     """
 
     client: int
@@ -138,6 +141,7 @@ class ClientUpdate:
     train_loss: float
     seconds: float = 0.0
     statistics: Tensors = field(default_factory=dict)
+    message: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,7 @@ class ClientReport:
         steps: the number of its optimizer steps.
         train_loss: the mean of the training objective over its steps.
         seconds: the duration of the training.
+        sent_bytes: what it sent of its model, if the method compresses.
     """
 
     client: int
@@ -159,6 +164,7 @@ class ClientReport:
     steps: int | None = None
     train_loss: float | None = None
     seconds: float = 0.0
+    sent_bytes: int | None = None
 
 
 @dataclass(frozen=True)

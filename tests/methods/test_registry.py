@@ -12,6 +12,7 @@ from fedbb.aggregation.server_optimizers import AdaptiveOptimizer, ServerMomentu
 from fedbb.classifiers.ccvr import FeatureMoments, VirtualFeatures
 from fedbb.classifiers.creff import FederatedFeatures, HeadGradients
 from fedbb.classifiers.retraining import Retraining
+from fedbb.compression import Sparse
 from fedbb.errors import RecipeError
 from fedbb.imbalance import count_labels
 from fedbb.losses.class_balanced import ClassBalanced
@@ -112,6 +113,9 @@ SLOTS = {
     "fedrep": Method("FedRep", personal=KeptEntries("head", 1)),
     "fedbn": Method("FedBN", personal=KeptEntries("batch-norms")),
     "ditto": Method("Ditto", personal=OwnModel(1.0, None, "plain")),
+    "fedopt-sca": Method(
+        "FedOpt-SCA", compression=Sparse(0.1, "binary", "largest", "tensor", True)
+    ),
     "clip2fl": Method(
         "CLIP2FL",
         penalties=(Distillation("", 1.0, 3.0),),

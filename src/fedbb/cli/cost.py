@@ -18,7 +18,7 @@ from fedbb.runs.cost_estimate import Work, time_methods
 
 SHOWN = (
     *("fedavg", "fedprox", "moon", "fednova", "fedalign", "scaffold", "feddyn"),
-    *("fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb"),
+    *("fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb", "fedopt-sca"),
 )
 
 
@@ -95,6 +95,7 @@ def _row(name: str, method: Method, work: Work, allow_code: bool) -> dict[str, A
         "sent_bytes": found.sent_bytes,
         "broadcast_bytes": found.broadcast_bytes,
         "statistics_bytes": found.statistics_bytes,
+        "compressed_bytes": found.compressed_bytes,
         "extra_bytes": found.extra_bytes,
         "paper_convention": {"parameters": found.paper_parameters, "macs": found.paper_macs},
         "printed": printed and {"parameters": printed.parameters, "macs": printed.macs},
@@ -104,9 +105,13 @@ def _row(name: str, method: Method, work: Work, allow_code: bool) -> dict[str, A
 
 def _sent(row: dict[str, Any]) -> str:
     """Say what goes down and up in a round: one number if both are the same."""
+    model, compressed = row["sent_bytes"], row["compressed_bytes"]
     down, up = (
-        f"{(row['sent_bytes'] + row[beside]) / 1e6:.2f}"
-        for beside in ("broadcast_bytes", "statistics_bytes")
+        f"{sent / 1e6:.2f}"
+        for sent in (
+            model + row["broadcast_bytes"],
+            (model if compressed is None else compressed) + row["statistics_bytes"],
+        )
     )
     return down if down == up else f"{down} / {up}"
 

@@ -16,6 +16,7 @@ from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.errors import RecipeError
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.methods.heads import HEADS
+from fedbb.methods.registry import check_ambiguous
 from fedbb.penalties.base import Needs
 from fedbb.records import Task, Visibility
 
@@ -25,6 +26,7 @@ GROUPS = {
     "FedBB, its parts, and losses for imbalanced classes": ("balancing",),
     "Further methods against class imbalance": ("imbalance", "climb", "isfl"),
     "Models of each client's own": ("personal", "pfedla", "ripfl"),
+    "Compressed changes": ("compression",),
     "Losses for wrong labels and for uncertainty": ("noisy_labels",),
 }
 """The groups: title, and the modules of `fedbb.methods` that have their builders."""
@@ -42,6 +44,8 @@ def methods(
     quiet: Quiet = False,
 ) -> None:
     """List the methods a recipe may name, or show one with its parts, costs and options."""
+    if name is not None:
+        check_ambiguous(name)
     if name is not None and "+" not in name and name not in {**METHODS, **HEADS}:
         raise RecipeError(f"method {name!r} is unknown{nearest(name, METHODS)}")
     rows = [describe_method(each) for each in (METHODS if name is None else (name,))]
@@ -99,6 +103,7 @@ def describe_method(name: str) -> dict[str, Any]:
         "personal": None if method.personal is None else _name(method.personal),
         "statistics": [_name(statistic) for statistic in method.statistics],
         "server": [_name(step) for step in method.server],
+        "compression": None if method.compression is None else _name(method.compression),
         "server_sees": SEEN[_visibility(method)],
         "tasks": [str(task) for task in Task if method.supports(task)],
         "cost": _cost(method),
@@ -143,6 +148,10 @@ def _cost(method: Method) -> str:
         parts.append("a part of the model kept by every client")
     if method.personal is not None and (more := method.personal.epochs(0)):
         parts.append(f"{counted(more, 'epoch')} more in a round")
+    if method.compression is not None and not method.compression.sends_all:
+        parts.append("less sent to the server")
+    if method.compression is not None and method.compression.keeps:
+        parts.append("what is not sent kept by every client")
     if needs.client_state or any(penalty.needs.keeps for penalty in method.penalties):
         parts.append("a state kept by every client")
     if method.sampling.keeps:
@@ -159,6 +168,7 @@ def _lines(row: dict[str, Any]) -> list[str]:
     slots += [f"sampling {row['sampling']}"] if row["sampling"] != "Sampling" else []
     slots += [f"personal {row['personal']}"] if row["personal"] is not None else []
     slots += [f"{slot} {', '.join(row[slot])}" for slot in _SEVERAL if row[slot]]
+    slots += [f"compression {row['compression']}"] if row["compression"] is not None else []
     facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"
     tables = row["options"] if "+" in row["name"] else {"": row["options"]}
     options = [

@@ -63,7 +63,8 @@ class MethodCost:
     """What training by a method costs a client; MACs are per image of a training step.
 
     `sent_bytes` is one state, per client and round and way; `broadcast_bytes` go down beside it and
-    `statistics_bytes` up, in a round in which all is due. `extra_bytes` are the models held beside
+    `statistics_bytes` up, in a round in which all is due. `compressed_bytes` go up in place of the
+    state if the method compresses. `extra_bytes` are the models held beside
     the trained one, without activations. `paper_...` count as the paper does.
     """
 
@@ -76,6 +77,7 @@ class MethodCost:
     paper_macs: int
     broadcast_bytes: int = 0
     statistics_bytes: int = 0
+    compressed_bytes: int | None = None
 
 
 def price(
@@ -108,7 +110,12 @@ def price(
     if method is None:
         return cost
     down, up = _exchanged(method, network, classes)
-    return replace(cost, broadcast_bytes=down, statistics_bytes=up)
+    cost = replace(cost, broadcast_bytes=down, statistics_bytes=up)
+    if method.compression is None:
+        return cost
+    kept = cost.extra_bytes + (_bytes(network.parameters()) if method.compression.keeps else 0)
+    sent = method.compression.sent_bytes(snapshot(network))
+    return replace(cost, compressed_bytes=sent, extra_bytes=kept)
 
 
 def _exchanged(method: Method, network: nn.Module, classes: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ modules of this package; `registry` has their names.
 
 from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
 from fedbb.aggregation.server_step import ServerStep
+from fedbb.compression import Compression, Sparse
 from fedbb.methods.balancing import (
     cbr,
     class_balanced,
@@ -20,6 +21,7 @@ from fedbb.methods.balancing import (
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
 from fedbb.methods.climb import climb
+from fedbb.methods.compression import fedopt_sca
 from fedbb.methods.feddyn import feddyn
 from fedbb.methods.heads import HEADS, lda_head, means_head, ridge_head
 from fedbb.methods.imbalance import (
@@ -58,6 +60,7 @@ __all__ = [
     "BoundPenalty",
     "BySamples",
     "ClientBalanced",
+    "Compression",
     "Contrastive",
     "KeptEntries",
     "Method",
@@ -67,6 +70,7 @@ __all__ = [
     "Proximal",
     "Sampling",
     "ServerStep",
+    "Sparse",
     "Statistic",
     "average",
     "bsm",
@@ -95,6 +99,7 @@ __all__ = [
     "fedir",
     "fedlc",
     "fednova",
+    "fedopt_sca",
     "fedper",
     "fedprox",
     "fedrep",

@@ -13,6 +13,7 @@ from functools import cached_property
 from fedbb.aggregation.merging import BySamples, Merge, Weighting, average
 from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
 from fedbb.aggregation.server_step import ServerStep
+from fedbb.compression import COMPRESSION, Compression
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss, LossLike, as_loss
 from fedbb.losses.cross_entropy import CrossEntropy
@@ -40,6 +41,7 @@ class Method:
         personal: what of the model, or which second model, stays with each client.
         statistics: what clients compute and send beside their updates.
         server: what the server keeps, broadcasts and does beside weighting and merging.
+        compression: what of a change leaves the client, and in which form.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Method:
     personal: Personal | None
     statistics: tuple[Statistic, ...]
     server: tuple[ServerStep, ...]
+    compression: Compression | None
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Method:
         personal: Personal | None = None,
         statistics: tuple[Statistic, ...] = (),
         server: tuple[ServerStep, ...] = (),
+        compression: Compression | None = None,
     ) -> None:
         """Fill the slots.
 
@@ -78,6 +82,7 @@ class Method:
                 nothing.
             statistics: what clients compute and send beside their updates.
             server: what the server keeps, broadcasts and does, in this order.
+            compression: what of a change leaves the client; None for all of it.
 
         Raises:
             RecipeError: the loss is none of these, two parts have one name, or a part needs the
@@ -93,12 +98,16 @@ class Method:
             "personal": personal,
             "statistics": tuple(statistics),
             "server": tuple(server),
+            "compression": compression,
         }
         for slot, part in slots.items():
             object.__setattr__(self, slot, part)  # the record is frozen
         _check_names(name, [(part.name, part) for part in self.statistics])
         _check_names(name, [(part.name, part) for part in self.server])
+        keeping: list[tuple[str, object]]
         keeping = [(part.needs.keeps, part) for part in self.penalties if part.needs.keeps]
+        if compression is not None and compression.keeps:
+            keeping.append((COMPRESSION, compression))
         _check_names(name, keeping)
         _check_personal(self)
 
@@ -126,6 +135,8 @@ class Method:
     def _kept_names(self) -> list[str]:
         """The names under which a client keeps tensors."""
         names = [penalty.needs.keeps for penalty in self.penalties if penalty.needs.keeps]
+        if self.compression is not None and self.compression.keeps:
+            names.append(COMPRESSION)
         names += [] if self.personal is None else [PERSONAL.removesuffix(".")]
         return [*names, SAMPLING.removesuffix(".")] if self.sampling.keeps else names
 
@@ -174,6 +185,13 @@ def _check_personal(method: Method) -> None:
     """Refuse what is computed from the merged model where clients keep a part of it."""
     if method.shares_model:
         return
+    compression, personal = method.compression, method.personal
+    if personal is not None and compression is not None and not compression.leaves_unchanged:
+        raise RecipeError(
+            f"{method.name}: {type(compression).__name__} would move the part of the model "
+            f"that {type(personal).__name__} leaves with the clients; compress tensor by "
+            'tensor (scope = "tensor")'
+        )
     parts = [s for s in method.statistics if s.moment == "merged"]
     steps = [s for s in method.server if s.sets_classifier]
     for part in (*parts, *steps):
@@ -195,13 +213,19 @@ def harmonize(base: Method, balancing: Method) -> Method:
         balancing: its loss and its weighting are taken.
 
     Raises:
-        RecipeError: `balancing` has penalties, a merge or a personal part, which would be lost;
-            both have a sampling of their own; or two parts that differ have one name.
+        RecipeError: `balancing` has penalties, a merge, a personal part or a compression, which
+            would be lost; both have a sampling of their own; or two parts that differ have one
+            name.
     """
     name = f"{base.name}+{balancing.name}"
-    if balancing.penalties or balancing.merge is not average or balancing.personal is not None:
-        lost = "penalties" if balancing.penalties else "merge"
-        lost = "personal part" if balancing.personal is not None else lost
+    losses = {
+        "personal part": balancing.personal is not None,
+        "penalties": bool(balancing.penalties),
+        "merge": balancing.merge is not average,
+        "compression": balancing.compression is not None,
+    }
+    lost = next((part for part, is_there in losses.items() if is_there), None)
+    if lost is not None:
         raise RecipeError(
             f"{name} would lose the {lost} of {balancing.name}: of the second method the loss, the "
             "weighting, the statistics and the server steps are taken; name it first"

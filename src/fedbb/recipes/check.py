@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fedbb._util.plugins import AllowedCode, check_code
@@ -50,7 +51,15 @@ def check_recipe(recipe: Recipe, *, allow_code: AllowedCode = False) -> Method:
 def method_of(recipe: Recipe, allow_code: AllowedCode = False) -> Method:
     """Return the method that a recipe names, not yet checked against its other settings."""
     section = recipe.method
-    return build_method(section.name, section.options, section.loss, allow_code=allow_code)
+    method = build_method(section.name, section.options, section.loss, allow_code=allow_code)
+    return _with_clip(method, recipe)
+
+
+def _with_clip(method: Method, recipe: Recipe) -> Method:
+    """Return the method, whose compression keeps what differential privacy cuts off."""
+    if recipe.dp is None or method.compression is None:
+        return method
+    return replace(method, compression=replace(method.compression, clip=recipe.dp.clip))
 
 
 def bind_teacher(recipe: Recipe, allow_code: AllowedCode = False) -> Recipe:
@@ -109,11 +118,17 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
         )
     _check_stopping(recipe)
     _check_scores(recipe)
+    if recipe.engine == "central" and method.compression is not None:
+        raise RecipeError(
+            f"{type(method.compression).__name__} of {method.name} has no place in engine = "
+            '"central", where nothing is sent'
+        )
     _check_defense(recipe)
     _check_own_models(recipe, method)
     if recipe.data.partition.clients is not None:
         _check_clients(recipe, recipe.data.partition.clients)
     check_privacy(recipe, method)
+    method = _with_clip(method, recipe)
     return with_robust_merge(method, recipe.defense.rule, recipe.defense.byzantine)
 
 

@@ -89,6 +89,13 @@ def check_dp(recipe: Recipe, method: Method) -> None:
             'dp needs privacy = "masked" or "bfv": the noise of a single client is too small to '
             "hide it, only a sum over the least cohort has enough"
         )
+    compression = method.compression
+    if compression is not None and not compression.hides_positions:
+        raise RecipeError(
+            f"dp is not possible with {type(compression).__name__} of {method.name} as it is: "
+            "positions that are chosen by size tell about the data, whatever noise is on their "
+            'values; method.options.positions = "drawn" chooses them without the data'
+        )
     counts = LabelCounts(np.ones(2), np.ones(2), samples=2)
     if method.merge is not average or method.statistics or measure_counts(method, counts):
         raise RecipeError(

@@ -249,7 +249,13 @@ def describe_method(method: Method) -> dict[str, Any]:
     slots = ("loss", "penalties", "weighting", "merge")
     described = {slot: _plain(getattr(method, slot)) for slot in slots}
     # Left out where they are empty: runs of methods without them have the names they always had.
-    further = {"sampling": ALL_SAMPLES, "personal": None, "statistics": (), "server": ()}
+    further = {
+        "sampling": ALL_SAMPLES,
+        "personal": None,
+        "statistics": (),
+        "server": (),
+        "compression": None,
+    }
     return described | {
         slot: _plain(getattr(method, slot))
         for slot, empty in further.items()

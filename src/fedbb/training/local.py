@@ -13,6 +13,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
+from fedbb.compression import COMPRESSION, Compressed
 from fedbb.data.dataset import Dataset
 from fedbb.data.transforms import Augmentation, apply, draw, normalize
 from fedbb.errors import DivergedError
@@ -241,13 +242,21 @@ def train_client(
         restore(model, personal.model(received, first or received, mine))
         own_model = _train_own(model, client, samples, job, method, local)
         tensors |= add_prefix(PERSONAL, {**own_model.params, **own_model.buffers})
+    leaving = Compressed(sent)
+    if method.compression is not None:
+        rest = select(before, f"{COMPRESSION}.")
+        leaving = method.compression.compress(received, sent, rest, job.seed, number)
+        tensors |= add_prefix(f"{COMPRESSION}.", leaving.kept)
     kept = ClientState(
         model=state if method.needs.client_state else None,
         optimizer=training.optimizer.state() if local.keep_optimizer else {},
         tensors=tensors,
     )
     mean, seconds = math.fsum(losses) / len(losses), time.perf_counter() - began
-    return ClientUpdate(job.client, sent, len(losses), effective, mean, seconds, found), kept
+    update = ClientUpdate(
+        job.client, leaving.state, len(losses), effective, mean, seconds, found, leaving.message
+    )
+    return update, kept
 
 
 def _train_own(

@@ -301,7 +301,8 @@ def pack_update(
         "kept": int(kept),
         "lost": int(lost),
     }
-    content = RecordDict({STATE: pack_state(update.state), FACTS: MetricRecord(facts)})
+    model = pack_record(update.message or state_to_arrays(update.state))
+    content = RecordDict({STATE: model, FACTS: MetricRecord(facts)})
     if update.statistics:
         content[STATISTICS] = pack_tensors(update.statistics)
     return content

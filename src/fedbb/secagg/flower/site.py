@@ -149,7 +149,10 @@ class SecureSite:
             found = None if update is None else update.statistics
             return contributor.measured_vector(statistics, found, shapes, secrets.sums)
         draw_noise = partial(gaussian_noise, secrets.noise, attempt_id.round)
-        return contributor.vector(message.state, update, secrets.sums, shapes, draw_noise)
+        compression, drawn = site.method.compression, None
+        if compression is not None:
+            drawn = compression.drawn(message.state, self.recipe.seed, attempt_id.round)
+        return contributor.vector(message.state, update, secrets.sums, shapes, draw_noise, drawn)
 
     def _train(
         self, site: Site, attempt_id: AttemptId, state: ModelState, message: SiteMessage
