@@ -42,6 +42,7 @@ VERBS = {
     "report": "Write one self-contained HTML page that compares runs.",
     "watch": "Serve the report page of runs to this machine while they train.",
     "compare": "Compare two runs or groups of runs by paired differences.",
+    "verify": "Run a kept result again and say whether the same comes out.",
     "personalize": "Evaluate a run's final model on each client, before and after fine-tuning.",
     "refit": "Set the classifier of finished runs in closed form and score it.",
     "predict": "Predict with a run's model; scores if the data has labels.",
