@@ -20,7 +20,7 @@ LAYERS = (
     ("data", "imbalance", "state"),
     ("partition",),
     (
-        *("aggregation", "compression", "losses", "models", "penalties"),
+        *("aggregation", "compression", "distillation", "losses", "models", "penalties"),
         *("personal", "sampling", "statistics"),
     ),
     ("classifiers",),

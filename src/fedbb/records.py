@@ -83,11 +83,16 @@ class ModelFacts:
         classes: the number of classes.
         classifier: the name of the network's classifier, whose input is the embedding; None if it
             has none that could be found.
+        public: the number of public inputs.
+        norms: the names of its normalization layers that keep running statistics, in its order;
+            known to the server.
     """
 
     task: Task
     classes: int
     classifier: str | None
+    public: int = field(default=0, kw_only=True)
+    norms: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)

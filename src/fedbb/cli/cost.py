@@ -11,7 +11,7 @@ from rich.console import Console
 from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import AllowCode, Json, Quiet, print_json, say
 from fedbb.errors import RecipeError
-from fedbb.evaluation.cost import price
+from fedbb.evaluation.cost import PUBLIC, price
 from fedbb.methods import Method, build_method
 from fedbb.paper.tables import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
 from fedbb.runs.cost_estimate import Work, time_methods
@@ -70,7 +70,8 @@ def cost(
         console.print(
             "M: millions. MACs are per image: of a whole training step, and, as the paper counts, "
             "of forward passes only, parameters without batch norm. Sent: in each direction "
-            "and round, down / up where they differ. Seconds: a client's epoch of "
+            "and round, down / up where they differ; tables of outputs are counted for "
+            f"{PUBLIC} public inputs, training on them is not. Seconds: a client's epoch of "
             f"{images} images, measured here in turns.",
             highlight=False,
         )

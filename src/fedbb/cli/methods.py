@@ -28,6 +28,8 @@ GROUPS = {
     "Models of each client's own": ("personal", "pfedla", "ripfl"),
     "Compressed changes": ("compression",),
     "Losses for wrong labels and for uncertainty": ("noisy_labels",),
+    "Learning from outputs on public inputs": ("distillation", "rhfl"),
+    "Reconstructions of systems whose formulas are not public": ("fedfusion",),
 }
 """The groups: title, and the modules of `fedbb.methods` that have their builders."""
 
@@ -101,6 +103,7 @@ def describe_method(name: str) -> dict[str, Any]:
         "merge": getattr(method.merge, "__name__", _name(method.merge)),
         "sampling": _name(method.sampling),
         "personal": None if method.personal is None else _name(method.personal),
+        "distillation": None if method.distillation is None else _name(method.distillation),
         "statistics": [_name(statistic) for statistic in method.statistics],
         "server": [_name(step) for step in method.server],
         "compression": None if method.compression is None else _name(method.compression),
@@ -148,6 +151,10 @@ def _cost(method: Method) -> str:
         parts.append("a part of the model kept by every client")
     if method.personal is not None and (more := method.personal.epochs(0)):
         parts.append(f"{counted(more, 'epoch')} more in a round")
+    if (lesson := method.distillation) is not None and lesson.taught == "server":
+        parts.append(f"{lesson.steps_over(0)} steps of the server on public inputs")
+    elif lesson is not None:
+        parts.append(f"{counted(lesson.epochs, 'epoch')} of every client on public inputs")
     if method.compression is not None and not method.compression.sends_all:
         parts.append("less sent to the server")
     if method.compression is not None and method.compression.keeps:
@@ -160,13 +167,15 @@ def _cost(method: Method) -> str:
         parts.append("a model of every client held by the server")
     if method.statistics:
         parts.append("statistics sent beside the model")
+    if any(step.sees_updates for step in method.server):
+        parts.append("all models of a round held by the server")
     return ", ".join(parts) or "as FedAvg"
 
 
 def _lines(row: dict[str, Any]) -> list[str]:
     slots = [f"loss {row['loss']}", f"weighting {row['weighting']}", f"merge {row['merge']}"]
     slots += [f"sampling {row['sampling']}"] if row["sampling"] != "Sampling" else []
-    slots += [f"personal {row['personal']}"] if row["personal"] is not None else []
+    slots += [f"{slot} {row[slot]}" for slot in ("personal", "distillation") if row[slot]]
     slots += [f"{slot} {', '.join(row[slot])}" for slot in _SEVERAL if row[slot]]
     slots += [f"compression {row['compression']}"] if row["compression"] is not None else []
     facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"

@@ -20,7 +20,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedbb._util.plugins import AllowedCode
 from fedbb.methods import Method
-from fedbb.models.base import check_tail, classifier_name, leading, run_network, run_tail
+from fedbb.models.base import (
+    check_tail,
+    classifier_name,
+    leading,
+    norm_names,
+    run_network,
+    run_tail,
+)
 from fedbb.models.registry import MODELS, build_model, materialize
 from fedbb.penalties.alignment import top_singular_value, transmitting_matrix
 from fedbb.penalties.base import Needs
@@ -33,6 +40,9 @@ Result = TypeVar("Result")
 
 # The usual estimate: the backward pass finds gradients of inputs and of weights, a MAC each.
 TRAINING = 3
+
+PUBLIC = 1000
+"""Public inputs for which tables of outputs are counted."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,15 @@ def price(
 
 def _exchanged(method: Method, network: nn.Module, classes: int) -> tuple[int, int]:
     """Return the bytes that a client gets and sends beside models in a round."""
-    facts = RunFacts(Task.MULTICLASS, classes, classifier_name(network), clients=1, seed=0)
+    facts = RunFacts(
+        Task.MULTICLASS,
+        classes,
+        classifier_name(network),
+        clients=1,
+        seed=0,
+        public=PUBLIC,
+        norms=norm_names(network),
+    )
     first = snapshot(network)
     even = LabelCounts(np.ones(classes), np.full(classes, classes - 1.0), classes)
     down: list[Tensor] = []

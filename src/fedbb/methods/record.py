@@ -14,6 +14,7 @@ from fedbb.aggregation.merging import BySamples, Merge, Weighting, average
 from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
 from fedbb.aggregation.server_step import ServerStep
 from fedbb.compression import COMPRESSION, Compression
+from fedbb.distillation import DISTILLATION, Distillation
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss, LossLike, as_loss
 from fedbb.losses.cross_entropy import CrossEntropy
@@ -39,6 +40,7 @@ class Method:
         merge: how the models of the clients become the next global model.
         sampling: how clients are chosen, and which of its samples a client trains on.
         personal: what of the model, or which second model, stays with each client.
+        distillation: how the server or the clients learn from outputs on public inputs.
         statistics: what clients compute and send beside their updates.
         server: what the server keeps, broadcasts and does beside weighting and merging.
         compression: what of a change leaves the client, and in which form.
@@ -51,6 +53,7 @@ class Method:
     merge: Merge
     sampling: Sampling
     personal: Personal | None
+    distillation: Distillation | None
     statistics: tuple[Statistic, ...]
     server: tuple[ServerStep, ...]
     compression: Compression | None
@@ -64,6 +67,7 @@ class Method:
         merge: Merge = average,
         sampling: Sampling = ALL_SAMPLES,
         personal: Personal | None = None,
+        distillation: Distillation | None = None,
         statistics: tuple[Statistic, ...] = (),
         server: tuple[ServerStep, ...] = (),
         compression: Compression | None = None,
@@ -80,6 +84,8 @@ class Method:
             sampling: how clients are chosen, and which of its samples a client trains on.
             personal: what of the model, or which second model, stays with each client; None for
                 nothing.
+            distillation: how the server or the clients learn from outputs on public inputs; None
+                for not at all.
             statistics: what clients compute and send beside their updates.
             server: what the server keeps, broadcasts and does, in this order.
             compression: what of a change leaves the client; None for all of it.
@@ -96,6 +102,7 @@ class Method:
             "merge": merge,
             "sampling": sampling,
             "personal": personal,
+            "distillation": distillation,
             "statistics": tuple(statistics),
             "server": tuple(server),
             "compression": compression,
@@ -137,6 +144,8 @@ class Method:
         names = [penalty.needs.keeps for penalty in self.penalties if penalty.needs.keeps]
         if self.compression is not None and self.compression.keeps:
             names.append(COMPRESSION)
+        if self.distillation is not None and self.distillation.keeps:
+            names.append(DISTILLATION.removesuffix("."))
         names += [] if self.personal is None else [PERSONAL.removesuffix(".")]
         return [*names, SAMPLING.removesuffix(".")] if self.sampling.keeps else names
 
@@ -213,13 +222,14 @@ def harmonize(base: Method, balancing: Method) -> Method:
         balancing: its loss and its weighting are taken.
 
     Raises:
-        RecipeError: `balancing` has penalties, a merge, a personal part or a compression, which
-            would be lost; both have a sampling of their own; or two parts that differ have one
-            name.
+        RecipeError: `balancing` has penalties, a merge, a personal part, a distillation or a
+            compression, which would be lost; `base` weighs models itself; both have a sampling of
+            their own; or two parts that differ have one name.
     """
     name = f"{base.name}+{balancing.name}"
     losses = {
         "personal part": balancing.personal is not None,
+        "distillation": balancing.distillation is not None,
         "penalties": bool(balancing.penalties),
         "merge": balancing.merge is not average,
         "compression": balancing.compression is not None,
@@ -230,7 +240,8 @@ def harmonize(base: Method, balancing: Method) -> Method:
             f"{name} would lose the {lost} of {balancing.name}: of the second method the loss, the "
             "weighting, the statistics and the server steps are taken; name it first"
         )
-    if not all(step.shares_model for step in base.server) and balancing.weighting != BY_SAMPLES:
+    weighs = any(step.sets_weights or not step.shares_model for step in base.server)
+    if weighs and balancing.weighting != BY_SAMPLES:
         raise RecipeError(
             f"{name} would lose the weighting of {balancing.name}: {base.name} weighs the "
             "models of clients by itself"
@@ -263,7 +274,7 @@ def with_robust_merge(method: Method, rule: str | None, byzantine: int) -> Metho
     """
     if rule not in ("median", "trimmed-mean"):
         return method
-    if method.merge is not average:
+    if method.merge is not average or any(step.sets_weights for step in method.server):
         raise RecipeError(
             f'defense.rule = "{rule}" replaces the average of models, and {method.name} merges '
             'them in another way; "clip", "krum" and "multi-krum" keep the merge of the method'

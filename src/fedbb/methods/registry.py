@@ -24,7 +24,9 @@ from fedbb.methods.balancing import (
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
 from fedbb.methods.climb import climb
 from fedbb.methods.compression import fedopt_sca
+from fedbb.methods.distillation import feddf, fedmd
 from fedbb.methods.feddyn import feddyn
+from fedbb.methods.fedfusion import fedfusion
 from fedbb.methods.heads import HEADS
 from fedbb.methods.imbalance import (
     bsm,
@@ -42,6 +44,7 @@ from fedbb.methods.noisy_labels import evidential, symmetric
 from fedbb.methods.personal import ditto, fedbn, fedper, fedrep, local
 from fedbb.methods.pfedla import pfedla
 from fedbb.methods.record import Method, harmonize
+from fedbb.methods.rhfl import rhfl
 from fedbb.methods.ripfl import ripfl
 from fedbb.methods.scaffold import scaffold
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, fedyogi
@@ -74,6 +77,10 @@ BASES: dict[str, Callable[..., Method]] = {
     "pfedla": pfedla,
     "ripfl": ripfl,
     "fedopt-sca": fedopt_sca,
+    "feddf": feddf,
+    "fedmd": fedmd,
+    "rhfl": rhfl,
+    "fedfusion": fedfusion,
 }
 
 BALANCING: dict[str, Callable[..., Method]] = {

@@ -45,6 +45,7 @@ def check_recipe(recipe: Recipe, *, allow_code: AllowedCode = False) -> Method:
         _check_task(method, task)
     _check_model(recipe.model, method)
     _check_partition(recipe)
+    _check_public(recipe)
     return check_settings(recipe, method)
 
 
@@ -116,6 +117,11 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
             f"{method.name} needs the logits of a teacher: method.options.teacher names the .npz "
             "file that fedbb.data.save_teacher writes; in Python it may be a network or a function"
         )
+    if method.distillation is not None and recipe.data.public is None:
+        raise RecipeError(
+            f"{method.name} learns from public inputs: the section data.public names them; in "
+            "Python they are public="
+        )
     _check_stopping(recipe)
     _check_scores(recipe)
     if recipe.engine == "central" and method.compression is not None:
@@ -175,6 +181,22 @@ def _check_partition(recipe: Recipe) -> None:
         raise RecipeError(
             'data.partition has no place in engine = "central", which divides nothing'
         )
+
+
+def _check_public(recipe: Recipe) -> None:
+    """Check what a recipe says of public inputs."""
+    public = recipe.data.public
+    if public is None:
+        return
+    if public.name is not None:
+        find_entry(public.name)
+    elif public.images is None:
+        raise RecipeError(
+            "data.public needs the name of a data set, or images: how many are taken out of the "
+            "training data"
+        )
+    elif public.path is not None or public.options:
+        raise RecipeError("data.public.path and data.public.options need data.public.name")
 
 
 def _check_stopping(recipe: Recipe) -> None:

@@ -134,6 +134,11 @@ def exposure_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
             f"{OPEN_RUN} {', '.join(shows)} shows the server which classes each client "
             "holds; a private run shows only sums"
         )
+    if is_open and method.distillation is not None:
+        notes.append(
+            f"{OPEN_RUN} the server sees each client's outputs on public inputs, from which "
+            "something of its data may be inferred"
+        )
     summed = [type(one).__name__ for one in method.statistics if one.join == "sum"]
     if recipe.defense.rule is not None and summed:
         notes.append(

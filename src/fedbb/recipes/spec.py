@@ -68,7 +68,10 @@ TABLE = GetPydanticSchema(_read_table)
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "data": ("normalize", "crop", "flip", "padding", "own_test", "label_noise", "label_noise_kind"),
+    "data": (
+        *("normalize", "crop", "flip", "padding", "own_test", "label_noise", "label_noise_kind"),
+        "public",
+    ),
     "data.partition": ("classes_per_client", "shards_per_client", "options"),
     "model": ("options", "weights", "freeze", "classifier"),
     "method": ("loss", "teacher_sha256"),
@@ -98,6 +101,23 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+class PublicSpec(Section):
+    """Inputs without labels that every client and the server have, to learn from one another.
+
+    Attributes:
+        name: A data set of the registry, of which the training inputs are taken; if None, the
+            inputs are taken out of the training data before it is divided.
+        path: File or folder of the data, for data sets that need one.
+        options: Options of the data set's loader.
+        images: Number of inputs to draw; all if None, which needs a `name`.
+    """
+
+    name: str | None = None
+    path: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    images: Count | None = None
+
+
 class DataSpec(Section):
     """Which data is trained on, what is held out, and how clients share it.
 
@@ -120,6 +140,7 @@ class DataSpec(Section):
         label_noise: Probability that a training label is made wrong on purpose.
         label_noise_kind: Wrong labels are any other class ("symmetric") or the next one ("pair").
         partition: How the training data is divided among clients.
+        public: Public inputs, which methods of distillation learn from; none if None.
     """
 
     name: str
@@ -137,6 +158,7 @@ class DataSpec(Section):
     label_noise: Annotated[float, Ge(0), Lt(1)] = 0.0
     label_noise_kind: Literal["symmetric", "pair"] = "symmetric"
     partition: Annotated[Rule, TABLE] = Rule()
+    public: PublicSpec | None = None
 
 
 class ModelSpec(Section):

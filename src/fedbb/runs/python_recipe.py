@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.mapped import chunk_rows
+from fedbb.data.public import public_digest, with_public
 from fedbb.data.splits import hold_out
 from fedbb.data.teacher_file import with_teacher
 from fedbb.errors import RecipeError
@@ -61,6 +63,7 @@ class Arguments:
 
     data: Dataset
     clients: Partition | Rule
+    public: Dataset | npt.NDArray[Any] | None
     model: ModelSource
     method: str | Method
     local: LocalConfig
@@ -100,6 +103,8 @@ class Arguments:
         )
         teacher = method.needs.teacher
         data = with_teacher(self.data, teacher) if teacher else self.data
+        if self.public is not None:
+            data = with_public(data, self.public)
         federation = divide_data(data, self.clients, spec, self.seed)
         on_cpu = replace(self.local, device="cpu")
         network = make_network(self.model, method, self.data, on_cpu, seed=self.seed)
@@ -133,6 +138,7 @@ class Arguments:
                 "validation_by": self.validation_by,
                 "own_test": self.own_test,
                 "partition": asdict(self._rule(federation.partition)),
+                "public": describe_public(federation.dataset, self.public),
             },
             "model": {"name": describe_model(self.model)},
             "method": described,
@@ -172,6 +178,16 @@ class Arguments:
         if self.participation is None:
             return schedule
         return replace(schedule, participation=self.participation)
+
+
+def describe_public(
+    data: Dataset, public: Dataset | npt.NDArray[Any] | None
+) -> dict[str, Any] | None:
+    """Return what a recipe says of a run's public inputs."""
+    if data.public is None:
+        return None
+    name = public.name if isinstance(public, Dataset) else "array"
+    return {"name": name, "images": len(data.public)}
 
 
 def divide_data(data: Dataset, clients: Partition | Rule, spec: DataSpec, seed: int) -> Federation:
@@ -226,6 +242,8 @@ def fingerprints(federation: Federation, network: nn.Module) -> dict[str, str]:
     for name, examples in (("train", federation.dataset.train), *federation.scored.items(), *own):
         data.update(name.encode())
         _add(data.update, examples)
+    if federation.dataset.public is not None:
+        data.update(f"public {public_digest(federation.dataset.public)}".encode())
     places = hashlib.sha256()
     for held in federation.partition.clients:
         places.update(len(held).to_bytes(8, "little") + held.astype("<i8").tobytes())
@@ -249,9 +267,10 @@ def describe_method(method: Method) -> dict[str, Any]:
     slots = ("loss", "penalties", "weighting", "merge")
     described = {slot: _plain(getattr(method, slot)) for slot in slots}
     # Left out where they are empty: runs of methods without them have the names they always had.
-    further = {
+    further: dict[str, Any] = {
         "sampling": ALL_SAMPLES,
         "personal": None,
+        "distillation": None,
         "statistics": (),
         "server": (),
         "compression": None,

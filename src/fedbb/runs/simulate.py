@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 from torch import Tensor, nn
 
 from fedbb._util.plugins import AllowedCode
@@ -58,6 +59,7 @@ def simulate(
     data: Dataset,
     clients: Partition | Rule,
     *,
+    public: Dataset | npt.NDArray[Any] | None = None,
     model: ModelSource = "small-cnn",
     method: str | Method = "fedavg",
     local: LocalConfig = LOCAL,
@@ -90,6 +92,8 @@ def simulate(
         data: Training and test data.
         clients: Which client has which training examples: a `Partition`, as the functions of
             `fedbb.partition` make it.
+        public: Inputs without labels that every client and the server have, for methods of
+            distillation: an array (N, …), or a data set, of which the training inputs are taken.
         model: The network: a function that returns one, an `nn.Module`, which is copied and keeps
             its weights, or the name of a built-in one.
         method: The algorithm: a name such as "fedbb" or "moon+fedbb", what a function of
@@ -142,6 +146,7 @@ def iter_rounds(
     data: Dataset,
     clients: Partition | Rule,
     *,
+    public: Dataset | npt.NDArray[Any] | None = None,
     model: ModelSource = "small-cnn",
     method: str | Method = "fedavg",
     local: LocalConfig = LOCAL,

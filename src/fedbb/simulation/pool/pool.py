@@ -66,7 +66,7 @@ class Pool:
         workers: int | None = None,
     ) -> None:
         self.method, self.state_rounds = engine.method, engine.state_rounds
-        self.classifier = engine.classifier
+        self.classifier, self.model, self.local = engine.classifier, engine.model, engine.local
         self.batch_size = batch_size
         self.workers = workers or worker_count(engine.local)
         held = {**scored, **(further or {})}
