@@ -98,7 +98,7 @@ app = typer.Typer(
     cls=Verbs,
     help="Federated learning with imbalanced labels.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 
