@@ -1,4 +1,4 @@
-"""What a release consists of: one version, a changelog entry, and a wheel with all that it needs."""
+"""What a release consists of: one version, a changelog entry, a wheel with all that it needs."""
 
 import re
 import subprocess
