@@ -57,6 +57,7 @@ NEIGHBORS = {
 LIBRARY_HOMES = {
     "flwr": ("flower/", "secagg/flower/"),
     "mlflow": ("trackers/registry.py",),
+    "optuna": ("runs/tuning.py",),
     "tensorboard": ("trackers/registry.py",),
     "cryptography": ("secagg/", "flower/"),
     "tenseal": ("secagg/bfv/",),

@@ -50,7 +50,7 @@ def methods(
         check_ambiguous(name)
     if name is not None and "+" not in name and name not in {**METHODS, **HEADS}:
         raise RecipeError(f"method {name!r} is unknown{nearest(name, METHODS)}")
-    rows = [_describe(each) for each in (METHODS if name is None else (name,))]
+    rows = [describe_method(each) for each in (METHODS if name is None else (name,))]
     if as_json:
         print_json(rows if name is None else rows[0])
     elif not quiet:
@@ -80,7 +80,15 @@ def _print_list(console: Console, rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _describe(name: str) -> dict[str, Any]:
+def describe_method(name: str) -> dict[str, Any]:
+    """Return the parts, costs and options of a method or of a combination.
+
+    Args:
+        name: A name of a method, or several joined by plus signs.
+
+    Raises:
+        RecipeError: It is unknown, or its parts do not suit each other.
+    """
     method, parts = build_method(name, {}), name.split("+")
     builders = [{**METHODS, **HEADS}[part] for part in parts]
     abouts = [(inspect.getdoc(builder) or "").partition("\n\nArgs:")[0] for builder in builders]

@@ -6,6 +6,7 @@ configuration records of that part: plain dataclasses whose annotations are chec
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -297,6 +298,14 @@ def _default(section: Any, key: str) -> Any:
     if issubclass(section, BaseModel):
         return section.model_fields[key].get_default(call_default_factory=True)
     return getattr(section(), key)
+
+
+def run_name(recipe: Recipe) -> str:
+    """Return the recipe's own name, or one derived from its settings."""
+    if recipe.name:
+        return recipe.name
+    mark = hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()[:8]
+    return f"{recipe.data.name}-{recipe.method.name}-seed{recipe.seed}-{mark}"
 
 
 class PythonSpec(Section):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rich.text import Text
 from fedbb._util.files import finite_or_none, write_text
 from fedbb._util.table import Table, elide, make_table, to_csv, to_rich, to_terminal
 from fedbb._util.text import counted
+from fedbb._util.toml import toml_key, toml_value
 from fedbb.analysis.advice import Advice, mean_distance
 from fedbb.analysis.inspect import Inspection
 from fedbb.analysis.measures import gini_of, ratio_of
@@ -120,32 +120,6 @@ def write_fragment(advice: Advice, data: Mapping[str, Any] | None = None) -> str
         return "\n".join([*reasons, note, "", *method, ""])
     lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in data.items()]
     return "\n".join([*reasons, "", "[data]", *lines, "", *method, ""])
-
-
-def toml_value(value: Any) -> str:
-    """Return a value as TOML writes it; JSON's texts are TOML's, except for one control sign.
-
-    >>> toml_value({"beta": 0.9, "names": ["a", "b c"]})
-    '{ beta = 0.9, names = ["a", "b c"] }'
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping):
-        inner = (f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items())
-        return f"{{ {', '.join(inner)} }}"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, Sequence):
-        return f"[{', '.join(toml_value(item) for item in value)}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"a recipe holds no {value}")
-    return repr(value)
-
-
-def toml_key(key: str) -> str:
-    """Return a key, in quotes unless it is a plain word."""
-    plain = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
-    return key if plain else toml_value(key)
 
 
 def _one_line(text: str) -> str:

@@ -19,6 +19,7 @@ from fedbb.rounds.loop import StoppedBy
 from fedbb.runs.final_scores import ModelScores, read_scores
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FEDERATION, FederationRecord
+from fedbb.runs.runner import DEFAULT_METRIC
 
 # A run that lost its recipe is reported as damaged, not overlooked.
 RUN_FILES = frozenset({"recipe.json", FEDERATION, "rounds.jsonl"})
@@ -115,6 +116,18 @@ def summary_of(run: RunResult) -> Summary:
     """Return the summary of a run that is known to be finished."""
     assert run.summary is not None
     return run.summary
+
+
+def summary_so_far(run: RunResult) -> Summary:
+    """Return the summary that a run under way would have if it ended at its last round."""
+    metric = run.recipe.evaluation.metric or DEFAULT_METRIC[run.federation.task]
+    chosen_on = "validation" if "validation" in run.rounds[-1].scores else "test"
+
+    def rank(scored: ScoredRound) -> float:
+        value = scored.scores[chosen_on].macro.get(metric, float("nan"))
+        return float("-inf") if np.isnan(value) else value
+
+    return Summary(metric, chosen_on, max(run.rounds, key=rank), run.rounds[-1], sha256="")
 
 
 def score_on_test(scored: ScoredRound, metric: str) -> float:

@@ -112,7 +112,7 @@ def run(
     progress: Progress | None = None,
     workers: int | None = None,
     allow_code: AllowedCode = False,
-) -> Iterator[Record]:
+) -> Generator[Record, None, None]:
     """Run a recipe in a folder and yield the record of each round once it is safely on disk.
 
     A call that fails before round 1 is set up leaves no folder behind.
