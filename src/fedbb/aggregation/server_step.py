@@ -9,6 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedbb.records import (
+    ClientInfo,
     FloatArray,
     IntArray,
     LabelCounts,
@@ -33,6 +34,7 @@ class Turn:
         sums: the sums over these clients of statistics that are summed, in float64, by full name.
         each: the other statistics, by full name and client.
         updates: the trained models of these clients, if a step asks for them.
+        infos: what every client declares, if a step asks for the models.
     """
 
     round: int
@@ -43,6 +45,7 @@ class Turn:
     sums: Tensors = field(default_factory=dict)
     each: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
     updates: Mapping[int, ModelState] = field(default_factory=dict)
+    infos: tuple[ClientInfo, ...] = ()
 
 
 class ServerStep:
@@ -58,12 +61,15 @@ class ServerStep:
         sees_updates: whether it needs the trained model of every client.
         shares_model: whether the merged model can be used as it is; if not, every client has the
             model that `start` returns, and a run is scored by those.
+        has_consensus: whether the clients' models are meant to agree, so that a run records how far
+            they are apart.
     """
 
     name: ClassVar[str]
     sets_classifier: ClassVar[bool] = False
     sees_updates: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True
+    has_consensus: ClassVar[bool] = False
 
     @property
     def visibility(self) -> Visibility:

@@ -149,6 +149,8 @@ class OwnData:
 def _check(recipe: Recipe) -> Method:
     if recipe.engine == "central":
         raise RunError('engine = "central" trains in one place; it has no sites')
+    if recipe.rounds.topology is not None:
+        raise RunError("rounds.topology is for simulations; on Flower there is a server")
     check_named_code(recipe, _allowed_code())
     return check_recipe(recipe, allow_code=_allowed_code())
 
