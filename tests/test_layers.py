@@ -35,7 +35,7 @@ LAYERS = (
     # Runs from Python hand out models to predict with.
     ("runs.result",),
     ("runs.simulate",),
-    ("flower",),
+    ("flower", "nvflare"),
     ("secagg.flower",),
     # The entry points of the Flower app, which serve plain and private runs.
     ("flower.app.client", "flower.app.server"),
@@ -60,6 +60,7 @@ LIBRARY_HOMES = {
     "tensorboard": ("trackers/registry.py",),
     "cryptography": ("secagg/", "flower/"),
     "tenseal": ("secagg/bfv/",),
+    "nvflare": ("nvflare/",),
     "typer": ("cli/",),
     "wandb": ("trackers/registry.py",),
 }
@@ -72,6 +73,7 @@ FILE_HOMES = (
     "data/",
     "flower/",
     "inference/",
+    "nvflare/",
     "paper/",
     "partition/partition.py",
     "recipes/",

@@ -27,6 +27,7 @@ from fedbb.partition.registry import Rule
 from fedbb.rounds.loop import Schedule
 from fedbb.rounds.round import RoundPolicy
 from fedbb.secagg.dp import DifferentialPrivacy
+from fedbb.secagg.neighbours import SecureSums
 from fedbb.training.config import LocalConfig
 
 
@@ -73,7 +74,7 @@ ADDED: Final[Mapping[str, tuple[str, ...]]] = {
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
     "rounds": ("patience", "target", "topology", "degree", "graph_seed"),
     "evaluation": ("min_cases", "bootstrap", "threshold", "logit_adjustment"),
-    "": ("dp",),
+    "": ("dp", "secure"),
 }
 """Keys of sections that are younger than run folders. A recipe is written without them as long as
 they have their defaults: its text, from which folders and runs are named, stays what it was."""
@@ -224,6 +225,7 @@ class Recipe(Section):
             as the machine suggests; "central" trains one model on all data.
         privacy: Secure aggregation: "masked" or "bfv"; "none" for plain aggregation.
         dp: Differential privacy of model changes, under secure aggregation; none if None.
+        secure: With whom clients share masks in secure sums, and what these may reveal.
         data: The data, and its partition.
         model: The network.
         method: The algorithm.
@@ -245,6 +247,7 @@ class Recipe(Section):
     defense: Annotated[RoundPolicy, TABLE] = RoundPolicy()
     evaluation: EvaluationSpec = EvaluationSpec()
     dp: Annotated[DifferentialPrivacy, TABLE] | None = None
+    secure: Annotated[SecureSums, TABLE] = SecureSums()
 
     @property
     def decisive(self) -> Recipe:

@@ -35,6 +35,7 @@ from fedbb.runs.runner import LoadParts, RunParts
 from fedbb.runs.runtime import make_network
 from fedbb.sampling import ALL_SAMPLES
 from fedbb.secagg.dp import DifferentialPrivacy
+from fedbb.secagg.neighbours import SecureSums
 from fedbb.state import at_rest, digest, snapshot
 from fedbb.training.config import LocalConfig
 
@@ -73,6 +74,7 @@ class Arguments:
     defense: RoundPolicy
     privacy: Privacy
     dp: DifferentialPrivacy | None
+    secure: SecureSums
     central: bool
     batch_size: int
     min_cases: int
@@ -124,6 +126,7 @@ class Arguments:
             "engine": "central" if self.central else "inline" if self.workers == 0 else "auto",
             "privacy": self.privacy,
             "dp": None if self.dp is None else asdict(self.dp),
+            "secure": asdict(self.secure),
             "data": {
                 "name": self.data.name,
                 "validation": self.validation,

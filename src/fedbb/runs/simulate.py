@@ -43,11 +43,13 @@ from fedbb.runs.runner import (
     summarize,
 )
 from fedbb.secagg.dp import DifferentialPrivacy
+from fedbb.secagg.neighbours import SecureSums
 from fedbb.state import restore
 from fedbb.training.config import LocalConfig
 
 LOCAL = LocalConfig()
 DEFENSE = RoundPolicy()
+SECURE = SecureSums()
 
 Progress = Callable[[RoundRecord], None]
 
@@ -69,6 +71,7 @@ def simulate(
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
     dp: DifferentialPrivacy | None = None,
+    secure: SecureSums = SECURE,
     central: bool = False,
     batch_size: int = 256,
     min_cases: int = 10,
@@ -105,6 +108,7 @@ def simulate(
         defense: Fault tolerance and Byzantine robustness.
         privacy: Secure aggregation, "masked" or "bfv".
         dp: Differential privacy of model changes, under secure aggregation.
+        secure: With whom clients share masks in secure sums, and what these may reveal.
         central: Whether one client trains on all data without any federation; its optimizer goes
             on from round to round.
         batch_size: Examples that are scored at once.
@@ -151,6 +155,7 @@ def iter_rounds(
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
     dp: DifferentialPrivacy | None = None,
+    secure: SecureSums = SECURE,
     central: bool = False,
     batch_size: int = 256,
     min_cases: int = 10,

@@ -37,6 +37,7 @@ from fedbb.records import (
     Tensors,
 )
 from fedbb.secagg.dp import NoiseTerms, add_noise, clip_change
+from fedbb.secagg.neighbours import Neighbourhood
 from fedbb.state import select
 from fedbb.statistics.base import Statistic
 
@@ -126,6 +127,7 @@ class Agreement:
         recipe: the SHA-256 of the recipe, as far as results depend on it.
         rounds: how many rounds the recipe has; None for any number.
         noise: how changes are clipped and noised; None without differential privacy.
+        graph: how many neighbours share a client's secrets; None if all clients of a sum do.
     """
 
     terms: Terms
@@ -134,6 +136,7 @@ class Agreement:
     recipe: str = ""
     rounds: int | None = None
     noise: NoiseTerms | None = None
+    graph: Neighbourhood | None = None
 
     def __post_init__(self) -> None:
         check_linear(self.merge)

@@ -414,7 +414,7 @@ def _draw_keys(
     least: int,
 ) -> RosterKeys:
     """Return new keys of the server with a roster that the enrolment key signs."""
-    server = Identity.draw()
+    server, graph = Identity.draw(), agreement.graph
     roster = Roster(
         {client: own.identity.public for client, own in enumerate(secrets)},
         server.public,
@@ -424,6 +424,8 @@ def _draw_keys(
         privacy=privacy,
         gamma=agreement.terms.gamma,
         recipe=agreement.recipe,
+        neighbours=0 if graph is None else graph.drawn,
+        neighbours_needed=0 if graph is None else graph.needed,
     )
     return RosterKeys(server, roster, sign_roster(roster, enrolment), enrolment.public)
 

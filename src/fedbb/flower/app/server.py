@@ -30,6 +30,7 @@ from fedbb.imbalance import count_labels
 from fedbb.methods import Method
 from fedbb.models.base import classifier_name
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
+from fedbb.recipes.privacy import SCORES_DIFFER, may_difference
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, LabelCounts, ModelState, RunFacts
 from fedbb.rounds.loop import Score
@@ -100,7 +101,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
         private = _open_private(settings, method, registry) if registry.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
         if own is None:
-            _check_scored_by_sites(recipe)
+            _check_scored_by_sites(recipe, None if private is None else private.clients)
         if own is not None:
             registry.outline = outline_of(own.dataset)
         if folder.is_run():
@@ -155,8 +156,10 @@ def _check(recipe: Recipe) -> Method:
     return check_recipe(recipe, allow_code=_allowed_code())
 
 
-def _check_scored_by_sites(recipe: Recipe) -> None:
-    """Refuse operating points that only a server with data of its own can compute."""
+def _check_scored_by_sites(recipe: Recipe, enrolled: int | None) -> None:
+    """Refuse what only a server with data of its own can compute, or may know."""
+    if enrolled is not None and may_difference(recipe, enrolled):
+        raise RunError(f'score = "sites" in a private run: {SCORES_DIFFER}')
     if recipe.evaluation.logit_adjustment:
         raise RunError(
             'evaluation.logit_adjustment needs test data at the server: score = "server"'
