@@ -211,6 +211,8 @@ UNSUITED = [
         "privacy": "masked",
         "dp": {"clip": 1.0, "noise": 1.0},
     },
+    {"method": {"name": "fedadam"}, "rounds": {"topology": "ring"}},
+    {"rounds": {"topology": "random"}},
     {"method": {"name": "fedlc+moon"}},
 ]
 

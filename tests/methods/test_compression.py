@@ -305,9 +305,9 @@ def test_records_tables_and_commands_tell_the_bytes(runs, monkeypatch):
     (row,) = json.loads(command(*words, monkeypatch=monkeypatch).out)
     assert row["compressed_bytes"] < 0.07 * row["sent_bytes"]
     assert row["extra_bytes"] == 4 * row["parameters"]
-    shown = command("methods", "fedopt-sca", monkeypatch=monkeypatch).out
-    assert "compression Sparse" in shown
-    assert "what is not sent kept by every client" in shown
+    assert "compression Sparse" in command("methods", "fedopt-sca", monkeypatch=monkeypatch).out
+    told = json.loads(command("methods", "fedopt-sca", "--json", monkeypatch=monkeypatch).out)
+    assert told["cost"] == "less sent to the server, what is not sent kept by every client"
 
 
 def test_a_simulation_from_python_has_the_digest_of_any_engine(tmp_path):

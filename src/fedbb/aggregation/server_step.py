@@ -9,6 +9,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from fedbb.records import (
+    ClientInfo,
     FloatArray,
     IntArray,
     LabelCounts,
@@ -35,6 +36,7 @@ class Turn:
         updates: the trained models of these clients, if a step asks for them.
         teach: trains a model on the public inputs towards a table of outputs, (P, C), as the
             method's distillation says, and returns it; None without public inputs.
+        infos: what every client declares, if a step asks for the models.
     """
 
     round: int
@@ -46,6 +48,7 @@ class Turn:
     each: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
     updates: Mapping[int, ModelState] = field(default_factory=dict)
     teach: Callable[[ModelState, Tensor], ModelState] | None = None
+    infos: tuple[ClientInfo, ...] = ()
 
 
 class ServerStep:
@@ -62,6 +65,8 @@ class ServerStep:
         sets_weights: whether it merges these models itself, by weights of its own.
         shares_model: whether the merged model can be used as it is; if not, every client has the
             model that `start` returns, and a run is scored by those.
+        has_consensus: whether the clients' models are meant to agree, so that a run records how far
+            they are apart.
     """
 
     name: ClassVar[str]
@@ -69,6 +74,7 @@ class ServerStep:
     sees_updates: ClassVar[bool] = False
     sets_weights: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True
+    has_consensus: ClassVar[bool] = False
 
     @property
     def visibility(self) -> Visibility:

@@ -163,6 +163,8 @@ def _own_models(record: dict[str, Any], metric: str | None) -> str:
     name = metric or ("balanced_accuracy" if means["balanced_accuracy"] is not None else "auroc")
     never = of["clients"] - of["trained"]
     first = f"; {never} never took part and have the first model" if never else ""
+    if (distance := of.get("consensus_distance")) is not None:
+        first += f"; distance from their mean {distance:.4g}"
     return (
         f"{of['clients']} models of clients, {metric_title(name)}: mean {percent(means[name])}, "
         f"SD {percent(of['std']['test'][name])}, worst {percent(of['worst']['test'][name])}{first}"

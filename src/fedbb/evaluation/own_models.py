@@ -28,6 +28,8 @@ class ClientsScores:
         worst: The lowest value, likewise.
         models: Number of clients that are scored.
         trained: Number of them that took part in a round so far; the others have the first model.
+        distance: Root of the mean squared distance of the clients' models from their mean, over
+            parameters, where models are meant to agree; else None.
     """
 
     mean: Mapping[str, Scores]
@@ -35,6 +37,7 @@ class ClientsScores:
     worst: Mapping[str, Mapping[str, float]]
     models: int
     trained: int
+    distance: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what a record says of its scores, beside the means themselves."""
@@ -42,12 +45,15 @@ class ClientsScores:
             "models": "clients",
             "clients": self.models,
             "trained": self.trained,
+            **({} if self.distance is None else {"consensus_distance": self.distance}),
             "std": {name: finite_or_none(dict(values)) for name, values in self.std.items()},
             "worst": {name: finite_or_none(dict(values)) for name, values in self.worst.items()},
         }
 
 
-def mean_over_clients(found: Sequence[Mapping[str, Scores]], trained: int) -> ClientsScores:
+def mean_over_clients(
+    found: Sequence[Mapping[str, Scores]], trained: int, distance: float | None = None
+) -> ClientsScores:
     """Return the mean and the spread of the scores of each client's own model.
 
     Every client counts alike, and undefined figures stay out.
@@ -55,6 +61,7 @@ def mean_over_clients(found: Sequence[Mapping[str, Scores]], trained: int) -> Cl
     Args:
         found: The scores of each client by the name of the examples, in client order.
         trained: Number of clients that took part in a round so far.
+        distance: How far the models are apart, where they are meant to agree.
     """
     names = list(dict.fromkeys(name for scores in found for name in scores))
     parts = {name: [scores[name] for scores in found if name in scores] for name in names}
@@ -64,6 +71,7 @@ def mean_over_clients(found: Sequence[Mapping[str, Scores]], trained: int) -> Cl
         worst={name: _over(scores, lambda v: float(v.min())) for name, scores in parts.items()},
         models=len(found),
         trained=trained,
+        distance=distance,
     )
 
 

@@ -19,6 +19,8 @@ from fedbb.data.transforms import as_pixels, zero_batch
 from fedbb.errors import DataError, RunError
 from fedbb.evaluation.metrics import one_hot
 from fedbb.evaluation.score_report import predict_by_thresholds, probabilities_of
+from fedbb.methods import fedavg
+from fedbb.methods.topology import with_topology
 from fedbb.models.base import run_network
 from fedbb.models.registry import MODELS, build_model, materialize
 from fedbb.personal import PERSONAL
@@ -257,8 +259,11 @@ def _of_client(folder: Path, final: Checkpoint, client: int) -> Checkpoint:
     recipe = read_run_recipe(run)
     if recipe.privacy != "none":
         raise RunError(f"{folder} is private: the models of its clients are not the server's")
-    if not isinstance(recipe, PythonRecipe) or not recipe.method.options:
-        steps, last = ServerSteps(method_of(recipe).server), run.latest()
+    known = not isinstance(recipe, PythonRecipe) or not recipe.method.options
+    if known or recipe.rounds.topology is not None:
+        # Clients that average with neighbours have their models in the checkpoint in any method.
+        method = method_of(recipe) if known else with_topology(fedavg(), recipe.rounds.topology)
+        steps, last = ServerSteps(method.server), run.latest()
         clients = len(read_federation(run).clients)
         if last is not None and not all(s.shares_model for s in steps.steps) and client < clients:
             return replace(final, state=steps.start(last.server, client, final.state))

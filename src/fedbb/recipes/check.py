@@ -12,6 +12,7 @@ from fedbb.data.download import sha256_of
 from fedbb.data.registry import CATALOGUE, find_entry
 from fedbb.errors import RecipeError
 from fedbb.methods import Method, build_method, with_robust_merge
+from fedbb.methods.topology import make_graph, with_topology
 from fedbb.models.registry import MODELS, check_name
 from fedbb.partition.registry import KINDS, Rule
 from fedbb.recipes.privacy import check_privacy
@@ -53,7 +54,15 @@ def method_of(recipe: Recipe, allow_code: AllowedCode = False) -> Method:
     """Return the method that a recipe names, not yet checked against its other settings."""
     section = recipe.method
     method = build_method(section.name, section.options, section.loss, allow_code=allow_code)
-    return _with_clip(method, recipe)
+    return _with_topology(_with_clip(method, recipe), recipe)
+
+
+def _with_topology(method: Method, recipe: Recipe) -> Method:
+    """Return the method in rounds without a server, if the recipe has no server."""
+    rounds = recipe.rounds
+    return with_topology(
+        method, rounds.topology, rounds.degree, rounds.graph_seed, recipe.defense.max_weight
+    )
 
 
 def _with_clip(method: Method, recipe: Recipe) -> Method:
@@ -111,6 +120,8 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
     Raises:
         RecipeError: Two settings contradict each other, or one does not suit the method.
     """
+    _check_topology(recipe)
+    method = _with_topology(method, recipe)
     check_optimizer(method, recipe.local)
     if method.needs.teacher == "":
         raise RecipeError(
@@ -255,6 +266,32 @@ def _check_own_models(recipe: Recipe, method: Method) -> None:
             )
 
 
+def _check_topology(recipe: Recipe) -> None:
+    """Refuse a topology that is not complete, or that contradicts the rest of the recipe."""
+    rounds = recipe.rounds
+    if rounds.topology != "random":
+        for key in ("degree", "graph_seed"):
+            if getattr(rounds, key) is not None:
+                raise RecipeError(f'rounds.{key} needs rounds.topology = "random"')
+    if rounds.topology is None:
+        return
+    setting = f'rounds.topology = "{rounds.topology}"'
+    if rounds.topology == "random" and rounds.degree is None:
+        raise RecipeError(f"{setting} needs rounds.degree, the number of neighbours of a client")
+    if recipe.engine == "central":
+        raise RecipeError(f'{setting} has no place in engine = "central", which has no clients')
+    if recipe.privacy != "none":
+        raise RecipeError(
+            f'{setting} and privacy = "{recipe.privacy}" exclude each other: secure sums are '
+            "over all clients of a round, for a server"
+        )
+    if recipe.defense.rule is not None:
+        raise RecipeError(
+            f'{setting} and defense.rule = "{recipe.defense.rule}" exclude each other: the rule '
+            "compares models that started alike, at a server"
+        )
+
+
 def _check_defense(recipe: Recipe) -> None:
     """Refuse a defense that contradicts itself, or the rest of the recipe."""
     defense = recipe.defense
@@ -284,8 +321,10 @@ def _check_defense(recipe: Recipe) -> None:
 
 
 def _check_clients(recipe: Recipe, clients: int) -> None:
-    """Refuse a robust rule that cannot hold with this number of clients."""
-    defense = recipe.defense
+    """Refuse a robust rule or a graph that is not possible with this number of clients."""
+    defense, rounds = recipe.defense, recipe.rounds
+    if rounds.topology is not None:
+        make_graph(rounds.topology, clients, rounds.degree, rounds.graph_seed or 0)
     chosen = chosen_number(clients, recipe.rounds.participation)
     if defense.rule is not None and chosen < defense.min_updates:
         raise RecipeError(

@@ -76,7 +76,7 @@ ADDED: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("options", "weights", "freeze", "classifier"),
     "method": ("loss", "teacher_sha256"),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
-    "rounds": ("patience", "target"),
+    "rounds": ("patience", "target", "topology", "degree", "graph_seed"),
     "evaluation": ("min_cases", "bootstrap", "threshold", "logit_adjustment"),
     "": ("dp", "secure"),
 }

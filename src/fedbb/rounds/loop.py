@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
+from annotated_types import Ge
 
-from fedbb._util.constraints import STRICT_TABLE, Count, Fraction
+from fedbb._util.constraints import STRICT_TABLE, Count, Fraction, Seed
 from fedbb.errors import DivergedError
 from fedbb.evaluation.metrics import Scores
 from fedbb.evaluation.own_models import ClientsScores
 from fedbb.evaluation.sites import SiteScores
+from fedbb.methods.topology import Topology
 from fedbb.records import ClientReport, FloatArray, IntArray, ModelState, Tensors
 from fedbb.rng import stream
 from fedbb.rounds.round import FederatedRound, RoundResult
@@ -46,6 +48,9 @@ class Schedule:
         patience: rounds without a better score on validation data after which the run stops; None
             never stops it.
         target: the score on validation data at which the run stops; None never stops it.
+        topology: who exchanges models with whom, in rounds without a server; None for a server.
+        degree: the number of neighbours of each client in a random topology.
+        graph_seed: the seed of a random topology; None for that of the run.
     """
 
     __pydantic_config__: ClassVar = STRICT_TABLE
@@ -54,6 +59,9 @@ class Schedule:
     participation: Fraction = 1.0
     patience: Count | None = None
     target: Fraction | None = None
+    topology: Topology | None = None
+    degree: Annotated[int, Ge(0)] | None = None
+    graph_seed: Seed | None = None
 
     @property
     def stops_early(self) -> bool:

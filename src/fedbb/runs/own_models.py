@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from fedbb.rounds.loop import Score
 from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.federation import OwnTest
 from fedbb.simulation.inline import ClientStateStore
-from fedbb.state import select
+from fedbb.state import digest, select
 
 Outputs = Callable[[ModelState, Sequence[str]], Mapping[str, FloatArray]]
 """Returns the logits (N, C) of a model for sets of examples by name."""
@@ -92,6 +93,8 @@ class OwnModelScorer:
         """Return the scores on the common examples, as means over the clients."""
         found: list[Mapping[str, Scores]] = []
         common: Mapping[str, Scores] | None = None
+        if any(step.has_consensus for step in self.models.steps.steps):
+            return self._score_agreeing(shared, server)
         for _, model in self.models(shared, server):
             if model is not shared:
                 found.append(self.score(model))
@@ -99,6 +102,23 @@ class OwnModelScorer:
             common = common or self.score(model)
             found.append(common)
         return mean_over_clients(found, self.models.trained)
+
+    def _score_agreeing(self, mean: ModelState, server: Tensors) -> ClientsScores:
+        """Return the scores of models that may be equal, and their distance from their mean."""
+        found: list[Mapping[str, Scores]] = []
+        known: dict[str, Mapping[str, Scores]] = {}
+        squares = []
+        for _, model in self.models(mean, server):
+            key = digest(model)
+            if key not in known:
+                known[key] = self.score(model)
+            found.append(known[key])
+            squares += [
+                float((tensor.double() - mean.params[name].double()).abs().square().sum())
+                for name, tensor in sorted(model.params.items())
+            ]
+        distance = math.sqrt(math.fsum(squares) / len(found))
+        return mean_over_clients(found, self.models.trained, distance)
 
     def sites(self, shared: ModelState, server: Tensors) -> tuple[SiteScores, ...]:
         """Return the scores of each client's model on its own test data, where it keeps some."""

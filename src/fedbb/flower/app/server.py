@@ -165,6 +165,8 @@ def _dataset(recipe: Recipe, outline: Outline, own: OwnData | None) -> Dataset:
 def _check(recipe: Recipe) -> Method:
     if recipe.engine == "central":
         raise RunError('engine = "central" trains in one place; it has no sites')
+    if recipe.rounds.topology is not None:
+        raise RunError("rounds.topology is for simulations; on Flower there is a server")
     check_named_code(recipe, _allowed_code())
     return check_recipe(recipe, allow_code=_allowed_code())
 
