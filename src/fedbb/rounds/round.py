@@ -397,7 +397,7 @@ class PlainRound:
             found.sums,
             found.by_name(),
             found.updates,
-            tuple(self.infos) if steps.sees_updates else (),
+            infos=tuple(self.infos) if steps.sees_updates else (),
         )
         server, model = steps.step(result.server, turn)
         measured = due(self.method.statistics, number, "merged")
