@@ -15,6 +15,9 @@ from fedbb.methods import Method, build_method, ditto, fedavg, fedper
 from fedbb.personal import PERSONAL, KeptEntries
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
+from fedbb.report.groups import gather, group
+from fedbb.report.method_comparison import compare_methods
+from fedbb.report.page.tables import report_tables
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.state import replace_entries, select
@@ -295,6 +298,9 @@ def test_the_commands_say_what_the_files_hold(recipe_run, monkeypatch):
     assert "every client has the classifier for itself" in card
     assert "means over the 3 clients' own models" in card
     assert 'load_model("run", client=0)' in card
+    parts = [compare_methods(one) for one in group(gather([run]).runs)]
+    note = report_tables(parts)["final"].note
+    assert "Means over the clients' own models" in note
     summary = json.loads((recipe_run / "run" / "summary.json").read_text())
     assert summary[SCORES_OF]["clients"] == 3
 

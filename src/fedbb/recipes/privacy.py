@@ -31,6 +31,9 @@ FEWEST = 3
 OPEN_RUN = "the run is open:"
 """Begins the note on what the server of an open run learns of a client's classes."""
 
+OWN_MODELS = "all scores are means over the clients' own models:"
+"""Begins the note on a run that has no model for all."""
+
 EXTRAS = {
     "masked": {"cryptography": "private"},
     "bfv": {"cryptography": "private", "tenseal": "he"},
@@ -121,7 +124,7 @@ def own_model_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     if not method.shares_model:
         notes = (
-            f"all scores are means over the clients' own models: under {method.name} every client "
+            f"{OWN_MODELS} under {method.name} every client "
             f"has {method.unshared} for itself, and the merged model alone cannot be used",
         )
     own = None if method.personal is None else method.personal.second
