@@ -27,6 +27,9 @@ from fedbb.losses.symmetric import Symmetric
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.methods.climb import LossBalance, StartLoss
 from fedbb.methods.feddyn import DynamicRegularizer, DynamicShift
+from fedbb.methods.isfl import ClassSampling
+from fedbb.methods.pfedla import LayerMixing
+from fedbb.methods.ripfl import FusedModel, Reliability, ReliableClients, RisingEvidential
 from fedbb.methods.scaffold import ControlChange, ControlVariate, ServerControl
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
@@ -112,6 +115,17 @@ SLOTS = {
     "fedrep": Method("FedRep", personal=KeptEntries("head", 1)),
     "fedbn": Method("FedBN", personal=KeptEntries("batch-norms")),
     "ditto": Method("Ditto", personal=OwnModel(1.0, None, "plain")),
+    "isfl": Method(
+        "ISFL", weighting=Uniform(), sampling=ClassSampling(1.0, 0.02, 1.0, "even", 100, "all")
+    ),
+    "pfedla": Method("pFedLA", server=(LayerMixing(5e-3, 100, "module", 0),)),
+    "ripfl": Method(
+        "RIPFL (reconstruction)",
+        RisingEvidential(1.0),
+        personal=FusedModel(0.0, None, "method"),
+        statistics=(Reliability(),),
+        server=(ReliableClients(0.05),),
+    ),
     "clip2fl": Method(
         "CLIP2FL",
         penalties=(Distillation("", 1.0, 3.0),),
