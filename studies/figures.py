@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -132,42 +132,45 @@ def by_row(stored: StoredGrid, measure: str, title: str) -> Figure:
 
 
 @themed
-def by_setting(chosen: winner.Combination, results: Path = RESULTS) -> Figure:
+def by_setting(chosen: winner.Winner, results: Path = RESULTS) -> Figure:
     """Draw the chosen method below its rivals, a panel for each setting with results."""
-    rows = [*((rival, winner.TRAINED) for rival in winner.RIVALS), chosen]
     scores = {
         setting: [winner.read_scores(setting, measure, results) for measure in winner.MEASURES]
         for setting in winner.SETTINGS
     }
-    found = [setting for setting, (whole, _) in scores.items() if chosen in whole]
+    found = [setting for setting, (whole, _) in scores.items() if chosen.at(setting) in whole]
     keys = [
-        Line2D([], [], color=MUTED, marker="o", linestyle="", markersize=6.0, label="all classes"),
-        Line2D([], [], color=MUTED, marker="o", linestyle="", markersize=6.0, label="worst class"),
+        Line2D([], [], color=MUTED, marker="o", linestyle="", markersize=6.0, label=label, mfc=face)
+        for label, face in (("all classes", MUTED), ("worst class", "none"))
     ]
-    keys[1].set_markerfacecolor("none")
-    seeds = {len(scores[setting][0][chosen]) for setting in found}
+    seeds = {len(scores[setting][0][chosen.at(setting)]) for setting in found}
     number = " or ".join(map(str, sorted(seeds)))
     note = f"test data, {number} seeds; small dots: seeds, large ones: their mean; own scales"
-    titles = [setting.title.replace(", ", "\n", 1) for setting in found]
     heading = Heading("Accuracy (AUROC on X-rays) of all classes and of the worst", note, keys)
+    names = [*winner.RIVALS, winner.NAME]
+    titles = [setting.title.replace(", ", "\n", 1) for setting in found]
     width = WIDTH * (0.55 * len(found) + 0.35)
-    figure, panels = new_panels(heading, 0.24 * len(rows) + 0.6, titles, width)
+    figure, panels = new_panels(heading, 0.24 * len(names) + 0.6, titles, width)
     for place, (axes, setting) in enumerate(zip(panels, found, strict=True)):
-        for height, row in enumerate(rows):
-            marker, color = ("*", VERMILION) if row == chosen else KINDS[_kind(row[0])]
-            for of_measure, face in zip(scores[setting], (color, "none"), strict=True):
-                values = [100 * value for value in of_measure.get(row, {}).values()]
-                if not values:
-                    continue
-                axes.plot(values, [height] * len(values), "o", color=MUTED, markersize=2.0)
-                mean, size = spread_of(values).mean, 9.0 if row == chosen else 6.0
-                axes.plot([mean], [height], marker, color=color, mfc=face, markersize=size)
+        rows = [*((rival, winner.TRAINED) for rival in winner.RIVALS), chosen.at(setting)]
+        for height, (row, name) in enumerate(zip(rows, names, strict=True)):
+            _measures(axes, height, name, [of.get(row, {}) for of in scores[setting]])
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
-        names = [winner.name_of(row) for row in rows]
-        axes.set_yticks(range(len(rows)), names if place == 0 else [""] * len(rows))
-        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_yticks(range(len(names)), names if place == 0 else [""] * len(names))
+        axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlabel("points")
     return figure
+
+
+def _measures(axes: Axes, height: int, name: str, scores: Sequence[Mapping[int, float]]) -> None:
+    """Draw the scores of all classes, filled, and of the worst one, hollow, in a row of a panel."""
+    marker, color = ("*", VERMILION) if name == winner.NAME else KINDS[_kind(name)]
+    for by_seed, face in zip(scores, (color, "none"), strict=True):
+        values = [100 * value for value in by_seed.values()]
+        if values:
+            axes.plot(values, [height] * len(values), "o", color=MUTED, markersize=2.0)
+            mean, size = spread_of(values).mean, 9.0 if name == winner.NAME else 6.0
+            axes.plot([mean], [height], marker, color=color, mfc=face, markersize=size)
 
 
 @themed

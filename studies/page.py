@@ -33,6 +33,7 @@ OURS = (
     (CONTROL, "FedAvg"),
 )
 OURS_SHORT = OURS[:2] + OURS[3:]
+CALIBRATED = (("FedLC", "FedAvg"), ("FedBB", "FedLC"))
 PLUS = (
     ("FedBB-plus", "FedAvg"),
     ("FedBB-plus", "FedBB"),
@@ -175,20 +176,20 @@ SMALL = (
 RECENT = (
     Part("10a", "rates-cifar-features", ("validation accuracy",), choosing=True),
     Part("10b", "rates-chest-features", ("validation auroc",), choosing=True),
-    Part("10c", "cifar-features", ("test accuracy",), (*OURS_SHORT, ("FedLC", "FedAvg"), *PLUS)),
+    Part("10c", "cifar-features", ("test accuracy",), (*OURS_SHORT, *CALIBRATED)),
     Part(
         "10d",
         "chest-features",
         ("test auroc", "test average_precision"),
-        (*OURS_SHORT, ("FedBB, unit mean weight", "FedAvg"), *PLUS),
+        (*OURS_SHORT, *PLUS),
         classes=Classes(("auroc",), {"skew": "sizes, δ = 0.5"}, ("FedAvg", "FedBB", CONTROL)),
     ),
-    Part("11", "fashion", ("test accuracy",), (*OURS_SHORT, ("FedLC", "FedAvg"), *PLUS)),
+    Part("11", "fashion", ("test accuracy",), (*OURS_SHORT, *CALIBRATED)),
     Part(
         "14",
         "paper-schedule-tenth",
         ("test accuracy",),
-        (*OURS_SHORT, ("FedLC", "FedAvg"), ("FedBB", "FedLC"), *PLUS),
+        (*OURS_SHORT, *CALIBRATED, *PLUS),
     ),
 )
 PARTS = (*RECENT, *SMALL)

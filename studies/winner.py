@@ -15,7 +15,7 @@ import numpy as np
 from fedbb.recipes.grid import read_grid
 from fedbb.records import FloatArray
 from fedbb.report.statistics import Verdict, paired_difference, spread_of
-from studies.heads import FILE, FORMS, SHARES, TRAINED
+from studies.heads import FILE, FORMS, SHARES, TRAINED, title_of
 from studies.stored import GRIDS, RESULTS, Row, StoredGrid, read_rows, read_stored
 from studies.tables import MISSING, compare, markdown, score_text
 
@@ -23,11 +23,16 @@ RIVALS = ("FedAvg", "FedLC", "FedBB", "FedAvg-scaled (control)", "FedBB-plus")
 REQUIRED = RIVALS[:4]
 """The rivals that count for a win; `fedbb-plus` is shown beside them."""
 
+CLOSED = [title_of(form, share) for form in FORMS for share in SHARES]
+"""The classifiers in closed form, with their blends."""
+
 TITLES = {
     "whole": "Test accuracy; AUROC on X-rays",
     "worst": "Recall of the worst class; AUROC of the worst finding on X-rays",
 }
 MEASURES = tuple(TITLES)
+NAME = "Balanced classifier"
+SEEDS = 5
 
 
 @dataclass(frozen=True)
@@ -56,22 +61,47 @@ SETTINGS = (
 
 
 BASE = "FedAvg"
-CHOICES = (
-    Setting("Fashion-MNIST, δ = 0.1", "head-candidates", ("data", "δ = 0.1")),
-    Setting("Fashion-MNIST LT, δ = 0.5", "head-candidates", ("data", "LT, δ = 0.5")),
-    Setting("CIFAR-10 features, δ = 0.1", "rates-cifar-features", ("rate", "0.01")),
-    Setting("X-ray features, sizes", "rates-chest-features", ("rate", "0.01"), "auroc", "auroc"),
-)
-"""Where classifier and base are chosen, by validation scores of seeds that no other table has."""
-
-BY_BASE = CHOICES[:2]
-"""Where bases differ: on frozen features a classifier in closed form depends on no base."""
+FASHION, CIFAR, FILMS = "Fashion-MNIST", "CIFAR-10 features", "X-ray features"
+CHOICES = {
+    FASHION: (
+        Setting("Fashion-MNIST, δ = 0.1", "head-candidates", ("data", "δ = 0.1")),
+        Setting("Fashion-MNIST LT, δ = 0.5", "head-candidates", ("data", "LT, δ = 0.5")),
+    ),
+    CIFAR: (Setting("CIFAR-10 features, δ = 0.1", "rates-cifar-features", ("rate", "0.01")),),
+    FILMS: (
+        Setting(
+            "X-ray features, sizes", "rates-chest-features", ("rate", "0.01"), "auroc", "auroc"
+        ),
+    ),
+}
+"""Where a classifier is chosen for each data set, by validation scores of seeds that no other table
+has, on FedAvg at its own rate."""
 
 Combination = tuple[str, str]
 """A method and the classifier on top of it."""
 
 Scores = Mapping[Combination, Mapping[int, float]]
 """Scores by seed."""
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The balanced classifier as chosen: a base for Fashion-MNIST, a closed form for each data set.
+
+    On frozen features a closed form depends on no base, so there it is that of FedAvg.
+    """
+
+    base: str
+    heads: Mapping[str, str]
+
+    def at(self, setting: Setting) -> Combination:
+        """Return the method and the classifier in a setting; without a choice nothing matches."""
+        (data,) = (name for name in CHOICES if setting.title.startswith(name))
+        return self.base if data == FASHION else BASE, self.heads.get(data, "")
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{head} on {data}" for data, head in self.heads.items())
+        return f"{self.base} with {told}"
 
 
 def validation_scores(
@@ -87,43 +117,42 @@ def validation_scores(
     return found
 
 
-def choose(results: Path = RESULTS) -> Combination | None:
-    """Return the method and the classifier of the highest validation scores, None without any.
+def choose(results: Path = RESULTS) -> Winner | None:
+    """Return the combination of the highest validation scores, None without any.
 
-    First the classifier, on FedAvg and over all of `CHOICES`; then the base, with this classifier
-    and over `BY_BASE`. The mean of both measures and all seeds decides.
+    First the classifier of each data set, on FedAvg; then the base, with this classifier on
+    Fashion-MNIST. The mean of both measures, all columns and seeds decides.
     """
-    every = {setting: validation_scores(setting, results) for setting in CHOICES}
-    heads = {head for (method, head) in every[CHOICES[0]] if method == BASE and head != TRAINED}
-    by_head = {head: _mean([every[s].get((BASE, head), []) for s in CHOICES]) for head in heads}
-    if not by_head or np.isnan(max(by_head.values())):
+    heads = {}
+    for data, settings in CHOICES.items():
+        every = [validation_scores(setting, results) for setting in settings]
+        means = {h: _mean([scores.get((BASE, h), []) for scores in every]) for h in CLOSED}
+        known = {head: mean for head, mean in means.items() if not np.isnan(mean)}
+        if known:
+            heads[data] = max(known, key=lambda name: known[name])
+    if not heads:
         return None
-    head = max(by_head, key=lambda name: by_head[name])
-    bases = {method for (method, of) in every[CHOICES[0]] if of == head}
-    by_base = {base: _mean([every[s].get((base, head), []) for s in BY_BASE]) for base in bases}
-    return max(by_base, key=lambda name: by_base[name]), head
+    every = [validation_scores(setting, results) for setting in CHOICES[FASHION]]
+    bases = {method for scores in every for method, _ in scores}
+    by_base = {
+        base: _mean([scores.get((base, heads.get(FASHION, "")), []) for scores in every])
+        for base in bases
+    }
+    known = {base: mean for base, mean in by_base.items() if not np.isnan(mean)}
+    return Winner(max(known, key=lambda name: known[name]) if known else BASE, heads)
 
 
 def candidates(number: str, results: Path = RESULTS) -> str:
     """Return the validation scores that the choice rests on: all classes; the worst class."""
-    every = [validation_scores(setting, results) for setting in CHOICES]
-    bases = list(dict.fromkeys(method for scores in every[:2] for method, _ in scores))
-    rows = [(BASE, head) for head in (TRAINED, *heads_in_order())]
-    rows += [(base, head) for base in bases if base != BASE for head in (TRAINED, *FORMS)]
+    settings = [setting for of_data in CHOICES.values() for setting in of_data]
+    every = [validation_scores(setting, results) for setting in settings]
+    bases = list(dict.fromkeys([BASE, *(method for scores in every[:2] for method, _ in scores)]))
     lines = []
-    for place, row in enumerate(rows, start=1):
+    for row in ((base, head) for base in bases for head in (TRAINED, *CLOSED)):
         cells = [_pair_text(scores.get(row, [])) for scores in every]
-        means = [_mean([scores.get(row, []) for scores in part]) for part in (every[:2], every)]
-        lines.append([f"{number}.{place}", name_of(row), *cells, *map(_points, means)])
-    titles = [setting.title for setting in CHOICES]
-    head = ["row", "candidate", *titles, "mean, Fashion-MNIST", "mean, all"]
-    return markdown(head, lines, words=2)
-
-
-def heads_in_order() -> list[str]:
-    """Return the names of the classifiers in closed form, with their blends."""
-    shares = {share: "" if share == 1.0 else f", {share:g}" for share in SHARES}
-    return [f"{form}{shares[share]}" for form in FORMS for share in SHARES]
+        lines.append([f"{number}.{len(lines) + 1}", name_of(row), *cells])
+    titles = [setting.title for setting in settings]
+    return markdown(["row", "candidate", *titles], lines, words=2)
 
 
 def _mean(found: Sequence[Sequence[FloatArray]]) -> float:
@@ -131,10 +160,6 @@ def _mean(found: Sequence[Sequence[FloatArray]]) -> float:
     if not all(found):
         return float("nan")
     return float(np.mean([np.mean(values) for values in found]))
-
-
-def _points(value: float) -> str:
-    return MISSING if np.isnan(value) else f"{100 * value:.1f}"
 
 
 def _pair_text(values: Sequence[FloatArray]) -> str:
@@ -168,7 +193,7 @@ def _trained_score(stored: StoredGrid | None, row: Row, setting: Setting, measur
     return min(float(line[setting.of_class]) for line in own if line[setting.of_class])
 
 
-def is_won(chosen: Combination, setting: Setting, results: Path = RESULTS) -> bool:
+def is_won(chosen: Winner, setting: Setting, results: Path = RESULTS) -> bool:
     """Return whether the method is ahead of every rival of the setting in both measures.
 
     FedLC is no rival on multi-label data, for which it has no form. A rival without results is one
@@ -179,35 +204,41 @@ def is_won(chosen: Combination, setting: Setting, results: Path = RESULTS) -> bo
     verdicts = []
     for measure in MEASURES:
         scores = read_scores(setting, measure, results)
-        own = scores.get(chosen, {})
+        own = scores.get(chosen.at(setting), {})
         others = [scores.get((rival, TRAINED), {}) for rival in rivals]
         verdicts += [paired_difference(own, other).verdict for other in others]
     return bool(verdicts) and all(verdict is Verdict.AHEAD for verdict in verdicts)
 
 
-def tables(chosen: Combination, number: str, results: Path = RESULTS) -> str:
+def tables(chosen: Winner, number: str, results: Path = RESULTS) -> str:
     """Return scores, differences to the rivals, and the settings that are won.
 
     Args:
-        chosen: the method and the classifier that were chosen on validation data.
+        chosen: the base and the classifiers that were chosen on validation data.
         number: number of the table, which begins the numbers of its rows.
         results: folder of the stored results.
     """
     blocks = []
-    rivals = [(rival, TRAINED) for rival in RIVALS]
     titles = [setting.title for setting in SETTINGS]
     for letter, measure in zip("ab", MEASURES, strict=True):
         every = [read_scores(setting, measure, results) for setting in SETTINGS]
-        lines = [
-            [f"{number}{letter}.{place}", name_of(row), *(_text(s.get(row, {}), s) for s in every)]
-            for place, row in enumerate([*rivals, chosen], start=1)
+        own = [scores.get(chosen.at(s), {}) for s, scores in zip(SETTINGS, every, strict=True)]
+        trained = {r: [scores.get((r, TRAINED), {}) for scores in every] for r in RIVALS}
+        rows = [
+            [f"{number}{letter}.{place}", name, *map(_text, scores)]
+            for place, (name, scores) in enumerate([*trained.items(), (NAME, own)], start=1)
         ]
-        blocks += [f"**{TITLES[measure]}**", markdown(["row", "method", *titles], lines, words=2)]
-        blocks.append(_differences(chosen, rivals, every, titles))
+        blocks += [f"**{TITLES[measure]}**", markdown(["row", "method", *titles], rows, words=2)]
+        gaps = [
+            [f"{NAME} − {name}", *(compare(*pair) for pair in zip(own, scores, strict=True))]
+            for name, scores in trained.items()
+        ]
+        blocks.append(markdown(["difference", *titles], gaps))
     won = [setting.title for setting in SETTINGS if is_won(chosen, setting, results)]
     blocks.append(
-        f"{name_of(chosen)} is ahead of {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]} in both "
-        f"measures in {len(won)} of {len(SETTINGS)} settings{': ' if won else ''}{'; '.join(won)}."
+        f"The {NAME.lower()} ({chosen}) is ahead of {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]} "
+        f"in both measures in {len(won)} of {len(SETTINGS)} settings"
+        f"{': ' if won else ''}{'; '.join(won)}."
     )
     return "\n\n".join(blocks)
 
@@ -215,27 +246,8 @@ def tables(chosen: Combination, number: str, results: Path = RESULTS) -> str:
 def name_of(row: Combination) -> str:
     """Return a method and its classifier as one name."""
     method, head = row
-    return method if head == TRAINED else f"{method} + {head} head"
+    return method if head == TRAINED else f"{method} + {head}"
 
 
-def _text(values: Mapping[int, float], beside: Scores) -> str:
-    seeds = max((len(of_row) for of_row in beside.values()), default=0)
-    return score_text(values, seeds)
-
-
-def _differences(
-    chosen: Combination,
-    rivals: Sequence[Combination],
-    every: Sequence[Scores],
-    titles: Sequence[str],
-) -> str:
-    lines = []
-    for rival in rivals:
-        cells = [
-            compare(scores[chosen], scores[rival])
-            if chosen in scores and rival in scores
-            else MISSING
-            for scores in every
-        ]
-        lines.append([f"{name_of(chosen)} − {name_of(rival)}", *cells])
-    return markdown(["difference", *titles], lines)
+def _text(values: Mapping[int, float]) -> str:
+    return score_text(values, SEEDS)

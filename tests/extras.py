@@ -31,10 +31,21 @@ RECIPE = {
     "rounds": {"number": 1},
 }
 TRACKERS = ("tensorboard", "mlflow", "wandb")
-NOT_PINNED = ("mlflow", "wandb")
+NOT_PINNED = ("mlflow", "nvflare", "wandb")
 """Extras that the development environment lacks: constraints.txt does not hold their versions, and
 mlflow allows only older ones of some packages that it does hold."""
-EXTRAS = ("none", "private", "he", "flower", "onnx", "pandas", "arrow", "dicom", *TRACKERS)
+EXTRAS = (
+    "none",
+    "private",
+    "he",
+    "flower",
+    "nvflare",
+    "onnx",
+    "pandas",
+    "arrow",
+    "dicom",
+    *TRACKERS,
+)
 PRIVACY = {"private": "masked", "he": "bfv"}
 SECONDS = 900
 
@@ -116,6 +127,12 @@ def check(extra: str, python: Path, place: Path) -> None:
         words = ["flower", "up", str(work / "trial"), "--sites", "3", "--run", str(recipe)]
         fedbb(python, work, *words, "--quiet")
         assert list(work.rglob("summary.json")), "the run on Flower left no summary"
+        return
+    if extra == "nvflare":
+        job = ROOT / "examples" / "nvflare" / "job.py"
+        done = run([python, job, "--rounds", "1", "--folder", work / "job"], work)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        assert list(work.rglob("client_weights.csv")), "the job in the simulator left no weights"
         return
     command = ["run", str(recipe), "--out", str(work / "run"), "--quiet"]
     if extra in TRACKERS:

@@ -206,6 +206,12 @@ UNSUITED = [
     {"local": {"betas": [0.5, 0.9]}},
     {"local": {"optimizer": "adam"}, "method": {"name": "fednova"}},
     {"rounds": {"patience": 3}},
+    {"method": {"name": "fedopt"}},
+    {
+        "method": {"name": "fedopt-sca"},
+        "privacy": "masked",
+        "dp": {"clip": 1.0, "noise": 1.0},
+    },
     {"method": {"name": "fedlc+moon"}},
 ]
 

@@ -19,7 +19,10 @@ LAYERS = (
     ("_util", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
-    ("aggregation", "losses", "models", "penalties", "personal", "sampling", "statistics"),
+    (
+        *("aggregation", "compression", "distillation", "losses", "models", "penalties"),
+        *("personal", "sampling", "statistics"),
+    ),
     ("classifiers",),
     ("methods",),
     ("analysis", "evaluation", "training"),
@@ -32,7 +35,7 @@ LAYERS = (
     # Runs from Python hand out models to predict with.
     ("runs.result",),
     ("runs.simulate",),
-    ("flower",),
+    ("flower", "nvflare"),
     ("secagg.flower",),
     # The entry points of the Flower app, which serve plain and private runs.
     ("flower.app.client", "flower.app.server"),
@@ -57,6 +60,7 @@ LIBRARY_HOMES = {
     "tensorboard": ("trackers/registry.py",),
     "cryptography": ("secagg/", "flower/"),
     "tenseal": ("secagg/bfv/",),
+    "nvflare": ("nvflare/",),
     "typer": ("cli/",),
     "wandb": ("trackers/registry.py",),
 }
@@ -69,6 +73,7 @@ FILE_HOMES = (
     "data/",
     "flower/",
     "inference/",
+    "nvflare/",
     "paper/",
     "partition/partition.py",
     "recipes/",

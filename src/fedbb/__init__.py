@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from fedbb.runs.simulate import run as run
     from fedbb.runs.simulate import simulate as simulate
     from fedbb.secagg.dp import DifferentialPrivacy as DifferentialPrivacy
+    from fedbb.secagg.neighbours import SecureSums as SecureSums
     from fedbb.training.config import LocalConfig as LocalConfig
     from fedbb.training.config import LRSchedule as LRSchedule
 
@@ -106,6 +107,7 @@ _EXPORTS = {
     "fedbb.runs.result": ("Result", "RoundRecord"),
     "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
     "fedbb.secagg.dp": ("DifferentialPrivacy",),
+    "fedbb.secagg.neighbours": ("SecureSums",),
     "fedbb.training.config": ("LRSchedule", "LocalConfig"),
 }
 """The public names by the module that defines them; docs/api.md documents each."""

@@ -130,6 +130,9 @@ def test_the_balanced_app_weighs_as_cbr_says(load):
     arrays, _ = strategy.aggregate_train(1, grid.send_and_receive(messages))
     weights = client_weights(label_table(app))
     assert strategy.shares == pytest.approx(dict(zip(NODES, weights, strict=True)))
+    assert [row.weight for row in strategy.weights] == list(strategy.shares.values())
+    sizes = label_table(app).sum(axis=1)
+    assert [row.by_samples for row in strategy.weights] == pytest.approx(sizes / sizes.sum())
     assert max(weights) > 1.2 * min(weights)
     assert arrays.keys() == start.keys()
 

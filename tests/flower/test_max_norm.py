@@ -11,11 +11,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp.strategy import FedAvg
 
 from fedbb.errors import ReplyError
-from fedbb.flower.mods import SAMPLES, dispersion_key
-from fedbb.flower.strategy import ClientBalancedStrategy, split_arrays
+from fedbb.flower.strategy import ClientBalancedStrategy
 from fedbb.models.registry import MODELS, build_model
 from fedbb.records import ClientInfo, ClientUpdate, ModelState
 from fedbb.rng import torch_stream
+from fedbb.rounds.label_report import SAMPLES, dispersion_key, split_arrays
 from fedbb.rounds.replies import Expected, Reply, check_reply
 from fedbb.rounds.round import RoundReplies, ValidUpdates
 from fedbb.state import snapshot, state_to_arrays

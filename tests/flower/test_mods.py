@@ -10,7 +10,8 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedbb import client_weights, count_labels, dispersion
-from fedbb.flower.mods import SAMPLES, dispersion_key, report_label_statistics
+from fedbb.flower.mods import report_label_statistics
+from fedbb.rounds.label_report import SAMPLES, dispersion_key
 from helpers.flower_grid import take_identity
 
 LABELS = [0, 0, 0, 1, 2, 2]

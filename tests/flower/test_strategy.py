@@ -31,9 +31,9 @@ from flwr.serverapp.strategy import (
 from fedbb import client_weights
 from fedbb.aggregation.merging import ClientBalanced
 from fedbb.errors import DivergedError
-from fedbb.flower.mods import SAMPLES, dispersion_key
 from fedbb.flower.strategy import ClientBalancedStrategy, weight_key
 from fedbb.imbalance import dispersion
+from fedbb.rounds.label_report import SAMPLES, dispersion_key
 from helpers.flower_grid import OwnGrid, take_identity
 
 

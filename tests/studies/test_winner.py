@@ -32,29 +32,32 @@ def test_the_trained_classifier_has_the_scores_of_the_run(finished):
     collect(path, folder / "runs", folder / "results" / "small")
     (stored,) = read_rows(folder / "results" / "small" / "cells.csv")
     rows = rows_of(folder)
-    assert [row["head"] for row in rows] == [heads.TRAINED, *winner.heads_in_order()]
+    assert [row["head"] for row in rows] == [heads.TRAINED, *winner.CLOSED]
     assert float(rows[0]["test accuracy"]) == float(stored["test accuracy"])
     classes = read_rows(folder / "results" / "small" / "classes.csv")
     assert float(rows[0]["test worst class"]) == min(float(row["recall"]) for row in classes)
 
 
-@pytest.mark.parametrize(("head", "method"), [("LDA", "lda-head"), ("ridge", "ridge-head")])
-def test_a_closed_form_has_the_scores_of_a_run_that_serves_it(finished, tmp_path, head, method):
+@pytest.mark.parametrize(("head", "options"), [("LDA", {}), ("LDA, s = 0.9", {"shrinkage": 0.9})])
+def test_a_closed_form_has_the_scores_of_a_run_that_serves_it(finished, tmp_path, head, options):
     folder, _, cell = finished
-    served = cell.recipe.method.model_copy(update={"name": f"fedavg+{method}"})
+    served = cell.recipe.method.model_copy(
+        update={"name": "fedavg+lda-head", "options": {"lda-head": options}}
+    )
     summary, _ = finish(cell.recipe.model_copy(update={"method": served}), tmp_path / "run")
     (row,) = [row for row in rows_of(folder) if row["head"] == head]
     expected = summary["final"]["scores"]["test"]["macro"]["accuracy"]
     assert float(row["test accuracy"]) == pytest.approx(expected, abs=1e-5)
 
 
-def test_only_the_methods_asked_for_are_scored(finished, tmp_path):
+@pytest.mark.parametrize(
+    ("labels", "scored"),
+    [(["FedAvg"], True), (["FedBB"], False), (["FedAvg", "FedBB", "η = 0.1"], False)],
+)
+def test_only_cells_with_the_labels_asked_for_are_scored(finished, tmp_path, labels, scored):
     folder, path, _ = finished
-    words = [str(path), str(folder / "runs"), "--results", str(tmp_path), "--methods"]
-    heads.main([*words, "FedBB"])
-    assert not (tmp_path / "small" / heads.FILE).exists()
-    heads.main([*words, "FedBB", "FedAvg"])
-    assert read_rows(tmp_path / "small" / heads.FILE) == rows_of(folder)
+    heads.main([str(path), str(folder / "runs"), "--results", str(tmp_path), "--only", *labels])
+    assert (tmp_path / "small" / heads.FILE).exists() == scored
 
 
 def test_stored_cells_are_not_scored_again(finished, capsys):
@@ -63,37 +66,40 @@ def test_stored_cells_are_not_scored_again(finished, capsys):
     assert capsys.readouterr().out == ""
 
 
-def write_validation(folder, scores):
+def write_validation(folder, data, scores):
     """Write validation scores of method and classifier, the same in every column and measure."""
-    for setting in winner.CHOICES:
+    for setting in winner.CHOICES[data]:
         axis, label = setting.at
         rows = [
             {axis: label, "method": method, "head": head, "seed": seed}
             | {f"validation {name}": score for name in (setting.whole, "worst class")}
             for (method, head), score in scores.items()
             for seed in (100, 101)
-            if method == winner.BASE or setting in winner.BY_BASE
         ]
         path = folder / setting.grid / heads.FILE
         path.parent.mkdir(exist_ok=True)
         write_rows(path, [*read_rows(path), *rows])
 
 
-def test_the_classifier_is_chosen_on_fedavg_and_the_base_with_it(tmp_path):
+def test_a_classifier_is_chosen_for_each_data_set_and_the_base_with_it(tmp_path):
     scores = {
         ("FedAvg", heads.TRAINED): 0.9,
         ("FedAvg", "LDA"): 0.6,
-        ("FedAvg", "ridge"): 0.5,
+        ("FedAvg", "LDA, s = 0.9"): 0.5,
         ("FedLC", "LDA"): 0.7,
-        ("FedLC", "ridge"): 0.8,
+        ("FedLC", "LDA, s = 0.9"): 0.8,
     }
-    write_validation(tmp_path, scores)
-    assert winner.choose(tmp_path) == ("FedLC", "LDA")
+    write_validation(tmp_path, winner.FASHION, scores)
+    films = {("FedAvg", "LDA"): 0.6, ("FedAvg", "LDA, s = 0.9"): 0.65, ("FedBB", "LDA"): 0.7}
+    write_validation(tmp_path, winner.FILMS, films)
+    chosen = winner.choose(tmp_path)
+    assert chosen == winner.Winner("FedLC", {winner.FASHION: "LDA", winner.FILMS: "LDA, s = 0.9"})
+    assert chosen.at(winner.SETTINGS[0]) == ("FedLC", "LDA")
+    assert chosen.at(winner.SETTINGS[-1]) == ("FedAvg", "LDA, s = 0.9")
     lines = winner.candidates("9", tmp_path).splitlines()
-    assert "| 9.2 | FedAvg + LDA, 0.25 head | – | – | – | – | – | – |" in lines
-    both = "60.0; 60.0 | " * 4
-    assert f"| 9.5 | FedAvg + LDA head | {both}60.0 | 60.0 |" in lines
-    assert "| 9.11 | FedLC + LDA head | 70.0; 70.0 | 70.0; 70.0 | – | – | 70.0 | – |" in lines
+    assert "| 9.2 | FedAvg + LDA, blend 0.5 | – | – | – | – |" in lines
+    assert "| 9.3 | FedAvg + LDA | 60.0; 60.0 | 60.0; 60.0 | – | 60.0; 60.0 |" in lines
+    assert "| 9.10 | FedLC + LDA | 70.0; 70.0 | 70.0; 70.0 | – | – |" in lines
 
 
 def test_nothing_is_chosen_without_validation_scores(tmp_path):
@@ -128,7 +134,7 @@ def write_test(folder, setting, trained, fitted, left_out=()):
 
 
 def test_a_setting_is_won_only_ahead_of_every_rival_in_both_measures(tmp_path):
-    setting, chosen = winner.SETTINGS[0], ("FedAvg", "LDA")
+    setting, chosen = winner.SETTINGS[0], winner.Winner("FedAvg", {winner.FASHION: "LDA"})
     cases = {"won": (0.7, ()), "behind": (0.45, ()), "missing": (0.7, ("FedBB",))}
     for name, (fitted, left_out) in cases.items():
         (tmp_path / name).mkdir()
@@ -138,10 +144,13 @@ def test_a_setting_is_won_only_ahead_of_every_rival_in_both_measures(tmp_path):
     assert won == {"won": True, "behind": False, "missing": False}
     text = winner.tables(chosen, "9", tmp_path / "won")
     assert text.endswith("in both measures in 1 of 6 settings: Fashion-MNIST, δ = 0.1.")
-    assert "| 9a.6 | FedAvg + LDA head | 70.2 ± 0.2 |" in text
+    assert "| 9a.6 | Balanced classifier | 70.2 ± 0.2 (3 of 5 seeds) |" in text
 
 
-@pytest.mark.parametrize("setting", [*winner.SETTINGS, *winner.CHOICES], ids=lambda s: s.title)
+CHOICES = [setting for settings in winner.CHOICES.values() for setting in settings]
+
+
+@pytest.mark.parametrize("setting", [*winner.SETTINGS, *CHOICES], ids=lambda s: s.title)
 def test_every_setting_is_a_column_of_its_grid_with_rivals(setting):
     grid = read_grid(GRIDS / f"{setting.grid}.toml")
     axis, label = setting.at
@@ -149,4 +158,4 @@ def test_every_setting_is_a_column_of_its_grid_with_rivals(setting):
     assert winner.BASE in grid.axes["method"]
     if setting in winner.SETTINGS:
         lacking = {"FedLC"} if setting.whole == "auroc" else set()
-        assert set(winner.RIVALS) - set(grid.axes["method"]) == lacking
+        assert set(winner.REQUIRED) - set(grid.axes["method"]) == lacking

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedbb.records import (
     FloatArray,
@@ -33,6 +33,8 @@ class Turn:
         sums: the sums over these clients of statistics that are summed, in float64, by full name.
         each: the other statistics, by full name and client.
         updates: the trained models of these clients, if a step asks for them.
+        teach: trains a model on the public inputs towards a table of outputs, (P, C), as the
+            method's distillation says, and returns it; None without public inputs.
     """
 
     round: int
@@ -43,6 +45,7 @@ class Turn:
     sums: Tensors = field(default_factory=dict)
     each: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
     updates: Mapping[int, ModelState] = field(default_factory=dict)
+    teach: Callable[[ModelState, Tensor], ModelState] | None = None
 
 
 class ServerStep:
@@ -56,6 +59,7 @@ class ServerStep:
         name: tells the steps of a method apart, and begins the names of what a step broadcasts.
         sets_classifier: whether the served model has another classifier than the trained one.
         sees_updates: whether it needs the trained model of every client.
+        sets_weights: whether it merges these models itself, by weights of its own.
         shares_model: whether the merged model can be used as it is; if not, every client has the
             model that `start` returns, and a run is scored by those.
     """
@@ -63,6 +67,7 @@ class ServerStep:
     name: ClassVar[str]
     sets_classifier: ClassVar[bool] = False
     sees_updates: ClassVar[bool] = False
+    sets_weights: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True
 
     @property
@@ -84,6 +89,13 @@ class ServerStep:
         Args:
             classes: the number of classes.
             width: the width of the embedding, if the classifier is a linear layer.
+
+        Raises:
+            ValueError: why the step cannot work with it.
+        """
+
+    def check_network(self, network: nn.Module) -> None:
+        """Refuse a network without what the step reads of clients' models.
 
         Raises:
             ValueError: why the step cannot work with it.

@@ -60,6 +60,8 @@ def show(
         if records and "lr" in records[-1]:
             rates = f"{records[0]['lr']:.4g} in round 1, {records[-1]['lr']:.4g} in the last"
             say(console, f"learning rate: {rates}")
+        if checked.sent_bytes is not None:
+            say(console, f"{_megabytes(checked.sent_bytes)} of compressed changes sent by clients")
         if records:
             console.print(to_rich(_classes(federation, records[-1])))
         if records and SCORES_OF in records[-1]:
@@ -76,6 +78,10 @@ def show(
             say(console, ending(summary, path))
         else:
             say(console, f"unfinished; go on with: fedbb run --resume {path}")
+
+
+def _megabytes(sent: int) -> str:
+    return f"{sent / 1e6:.2f} MB" if sent >= 10_000 else f"{sent:,} bytes"
 
 
 def _dp(path: Path) -> dict[str, Any]:
@@ -157,9 +163,10 @@ def _own_models(record: dict[str, Any], metric: str | None) -> str:
     name = metric or ("balanced_accuracy" if means["balanced_accuracy"] is not None else "auroc")
     never = of["clients"] - of["trained"]
     first = f"; {never} never took part and have the first model" if never else ""
+    worst = f", worst {percent(of['worst']['test'][name])}" if "worst" in of else ""
     return (
         f"{of['clients']} models of clients, {metric_title(name)}: mean {percent(means[name])}, "
-        f"SD {percent(of['std']['test'][name])}, worst {percent(of['worst']['test'][name])}{first}"
+        f"SD {percent(of['std']['test'][name])}{worst}{first}"
     )
 
 

@@ -55,6 +55,8 @@ class Dataset:
         features: names of the entries of an input that is a vector; empty if they have none.
         scaled: which of these entries `normalized` changes; empty for all of them.
         table: how the rows of a raw table become inputs, for a data set of named columns.
+        public: inputs without labels that every client and the server have, if a method learns
+            from them.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Dataset:
     features: tuple[str, ...] = ()
     scaled: tuple[bool, ...] = ()
     table: TableFormat | None = None
+    public: Inputs | None = None
 
     def __repr__(self) -> str:
         shape = "×".join(str(size) for size in self.input_shape)

@@ -209,7 +209,14 @@ def load_dataset(
     entry = find_entry(source.name)
     if source.path is not None and entry.origin == "embedded":
         raise DataError(f"{source.name} is embedded and takes no path; got {source.path}")
-    return entry.load(source)
+    try:
+        return entry.load(source)
+    except DataError as error:
+        # Checks of the loaded data know its name and the row, not the file.
+        own = source.path is None or f"{source.name} data: " in str(error)
+        if own or str(source.path) in str(error):
+            raise
+        raise DataError(f"{source.path}: {error}") from error
 
 
 def cache_status(name: str, root: Path | None = None) -> CacheStatus:

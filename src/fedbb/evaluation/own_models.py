@@ -28,6 +28,7 @@ class ClientsScores:
         worst: The lowest value, likewise.
         models: Number of clients that are scored.
         trained: Number of them that took part in a round so far; the others have the first model.
+        hidden: Whether the run is private: the record then has no figure of a single client.
     """
 
     mean: Mapping[str, Scores]
@@ -35,15 +36,19 @@ class ClientsScores:
     worst: Mapping[str, Mapping[str, float]]
     models: int
     trained: int
+    hidden: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return what a record says of its scores, beside the means themselves."""
+        spread = {"std": self.std} if self.hidden else {"std": self.std, "worst": self.worst}
         return {
             "models": "clients",
             "clients": self.models,
             "trained": self.trained,
-            "std": {name: finite_or_none(dict(values)) for name, values in self.std.items()},
-            "worst": {name: finite_or_none(dict(values)) for name, values in self.worst.items()},
+            **{
+                figure: {name: finite_or_none(dict(values)) for name, values in found.items()}
+                for figure, found in spread.items()
+            },
         }
 
 

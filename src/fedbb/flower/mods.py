@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 from flwr.app import Context, Message, MessageType, MetricRecord
 from flwr.clientapp.typing import ClientAppCallable, Mod
-from torch import Tensor
 
 from fedbb.aggregation.merging import ClientBalanced
-from fedbb.imbalance import Reading, Values, count_labels
-from fedbb.records import LabelCounts, Task
-
-SAMPLES = "fedbb-samples"
-"""The metric that holds the number of samples a client trains on."""
+from fedbb.imbalance import Reading, Values
+from fedbb.records import LabelCounts
+from fedbb.rounds.label_report import describe_labels
 
 Counting = Callable[[Context], LabelCounts | Values]
 """A function from a node's context to the labels it trains on, or to their counts."""
@@ -41,41 +37,19 @@ def report_label_statistics(
     Raises:
         ValueError: at the first training, if class numbers come without `classes`.
     """
-    weighting = ClientBalanced(reading=reading)
+    ClientBalanced(reading=reading)  # refuses an unknown reading now, not after the training
 
     def add_statistics(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         reply = call_next(message, context)
         if reply.has_content() and _asks_to_train(message):
-            counted = _count(counts(context), classes)
-            metrics = _metrics_of(reply)
-            metrics[SAMPLES] = counted.samples
-            metrics[dispersion_key(reading)] = weighting.measure(counted)
+            _metrics_of(reply).update(describe_labels(counts(context), classes, reading))
         return reply
 
     return add_statistics
 
 
-def dispersion_key(reading: Reading) -> str:
-    """Return the name of the dispersion metric, which includes the reading."""
-    return f"fedbb-{reading}"
-
-
 def _asks_to_train(message: Message) -> bool:
     return message.metadata.message_type.partition(".")[0] == MessageType.TRAIN
-
-
-def _count(labels: LabelCounts | Values, classes: int | None) -> LabelCounts:
-    if isinstance(labels, LabelCounts):
-        return labels
-    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if array.ndim == 2:
-        return count_labels(array, Task.MULTILABEL, array.shape[1])
-    if classes is None:
-        raise ValueError(
-            "report_label_statistics needs classes=…: class numbers alone do not say how many "
-            "classes there are"
-        )
-    return count_labels(array, Task.MULTICLASS, classes)
 
 
 def _metrics_of(reply: Message) -> MetricRecord:

@@ -10,30 +10,28 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedbb._util.text import quote
-from fedbb.aggregation.merging import ClientBalanced, renormalize
+from fedbb.aggregation.merging import ClientBalanced
 from fedbb.errors import DivergedError, ReplyError
 from fedbb.flower.app.serde import read_arrays
-from fedbb.flower.mods import SAMPLES, dispersion_key
 from fedbb.imbalance import Reading
-from fedbb.records import ClientInfo, FloatArray, ModelState
-from fedbb.rounds.replies import (
-    EXACT_INTEGERS,
-    FARTHEST,
-    check_arrays,
-    check_client_info,
-    check_update,
+from fedbb.records import ClientInfo, ModelState
+from fedbb.rounds.label_report import (
+    ClientWeight,
+    check_limits,
+    compare_weights,
+    split_arrays,
+    take_client_info,
 )
+from fedbb.rounds.replies import EXACT_INTEGERS, FARTHEST, check_arrays, check_update
 from fedbb.state import Arrays
 
-BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
-"""Last parts of the names that torch gives to the buffers of normalization layers."""
+REMEDY = "its ClientApp needs the mod report_label_statistics"
 
 Metrics = Mapping[str, MetricRecordValues]
 Record = TypeVar("Record", ArrayRecord, MetricRecord)
@@ -74,32 +72,13 @@ def check_train(message: Message, sent: Sent) -> TrainReply:
     """
     content = _content(message)
     metrics = dict(_only(content.metric_records, "MetricRecord"))
-    info = _take_client_info(message.metadata.src_node_id, metrics, sent.reading)
+    info = take_client_info(message.metadata.src_node_id, metrics, sent.reading, REMEDY)
     record = _only(content.array_records, "ArrayRecord")
     arrays = check_arrays(read_arrays(record), sent.arrays, "arrays")
     check_update(sent.state, split_arrays(arrays), sent.max_norm, "arrays")
     integers = {name: array for name, array in arrays.items() if array.dtype.kind in "biu"}
     ordered = ArrayRecord({name: record[name] for name in sent.arrays})
     return TrainReply(message, info, ordered, integers, metrics)
-
-
-def split_arrays(arrays: Arrays) -> ModelState:
-    """Return floating-point arrays as the parameters and buffers of a model, in float64.
-
-    An app sends one list of arrays. Those with the names of `BUFFERS` are taken for buffers and
-    the others for parameters, as in a torch state dict; `max_norm` then means what it means in a
-    recipe. Integers are left out.
-    """
-    floats = {
-        name: torch.from_numpy(array.astype(np.float64))
-        for name, array in arrays.items()
-        if array.dtype.kind == "f"
-    }
-    buffers = {name for name in floats if name.rpartition(".")[2] in BUFFERS}
-    return ModelState(
-        {name: tensor for name, tensor in floats.items() if name not in buffers},
-        {name: tensor for name, tensor in floats.items() if name in buffers},
-    )
 
 
 def check_evaluation(message: Message, key: str) -> Metrics:
@@ -138,23 +117,6 @@ def _only(records: Mapping[str, Record], kind: str) -> Record:
     return next(iter(records.values()))
 
 
-def _take_client_info(
-    node: int, metrics: dict[str, MetricRecordValues], reading: Reading
-) -> ClientInfo:
-    """Remove the client info from the metrics, which are averaged, and return it."""
-    spread = dispersion_key(reading)
-    for key in (SAMPLES, spread):
-        if key not in metrics:
-            raise ReplyError(
-                f"it sends no {key}; its ClientApp needs the mod report_label_statistics, "
-                f"reading {reading}"
-            )
-    info = check_client_info(node, metrics.pop(SAMPLES), metrics.pop(spread), measured=True)
-    if info.samples == 0:
-        raise ReplyError("it has no samples")
-    return info
-
-
 def _length(value: MetricRecordValues) -> int | None:
     return len(value) if isinstance(value, list) else None
 
@@ -187,6 +149,8 @@ class ClientBalancedStrategy(Strategy):
 
     Attributes:
         shares: the weight of each node in the last round.
+        weights: the same as rows, with each node's report and the weights that it would have
+            under equal weights, by samples, and under CBR without `max_weight`.
 
     Example:
         `ClientBalancedStrategy(FedAvg(fraction_train=0.5), max_weight=0.3)`
@@ -198,17 +162,13 @@ class ClientBalancedStrategy(Strategy):
     max_weight: float = 1.0
     max_norm: float = FARTHEST
     shares: Mapping[int, float] = field(default_factory=dict, init=False)
+    weights: tuple[ClientWeight, ...] = field(default=(), init=False)
     _sent: Sent | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, Strategy):
             raise TypeError(f"strategy must be a Flower strategy, not {self.strategy!r}")
-        if not 0 <= self.quorum <= 1:
-            raise ValueError(f"quorum must be in [0, 1], not {self.quorum}")
-        if not 0 < self.max_weight <= 1:
-            raise ValueError(f"max_weight must be above 0 and at most 1, not {self.max_weight}")
-        if not self.max_norm > 0:
-            raise ValueError(f"max_norm must be above 0, not {self.max_norm}")
+        check_limits(self.quorum, self.max_weight, self.max_norm)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -227,17 +187,18 @@ class ClientBalancedStrategy(Strategy):
         sent = self._sent
         if sent is None or sent.round != server_round:
             raise RuntimeError("aggregate_train needs the configure_train of the same round")
-        self.shares = {}
+        self.shares, self.weights = {}, ()
         valid = sorted(self._validate(replies, sent), key=lambda reply: reply.info.client)
         least = max(1, math.ceil(self.quorum * len(sent.nodes)))
         if len(valid) < least:
             _log_missed_quorum(sent, len(valid), least)
             return None, None
-        weights = renormalize(self.weighting([reply.info for reply in valid]), self.max_weight)
-        self.shares = {r.info.client: w for r, w in zip(valid, weights.tolist(), strict=True)}
+        infos = [reply.info for reply in valid]
+        self.weights = tuple(compare_weights(infos, self.weighting, self.max_weight))
+        self.shares = {row.client: row.weight for row in self.weights}
         LOG.info("round %d: %s", server_round, _describe_shares(self.shares))
         arrays, metrics = self.strategy.aggregate_train(
-            server_round, self._weighted(valid, weights)
+            server_round, self._weighted(valid, list(self.shares.values()))
         )
         return None if arrays is None else _keep_types(arrays, valid, sent), metrics
 
@@ -288,7 +249,7 @@ class ClientBalancedStrategy(Strategy):
         for node in sorted(waiting):
             _leave_out(sent.round, node, "no reply")
 
-    def _weighted(self, replies: Sequence[TrainReply], weights: FloatArray) -> list[Message]:
+    def _weighted(self, replies: Sequence[TrainReply], weights: Sequence[float]) -> list[Message]:
         key = weight_key(self.strategy)
         metrics = share_metrics([reply.metrics for reply in replies])
         return [
@@ -296,7 +257,7 @@ class ClientBalancedStrategy(Strategy):
                 reply.message,
                 {"arrays": reply.arrays, "metrics": MetricRecord({**known, key: weight})},
             )
-            for reply, known, weight in zip(replies, metrics, weights.tolist(), strict=True)
+            for reply, known, weight in zip(replies, metrics, weights, strict=True)
         ]
 
 

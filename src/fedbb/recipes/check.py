@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fedbb._util.plugins import AllowedCode, check_code
@@ -44,13 +45,22 @@ def check_recipe(recipe: Recipe, *, allow_code: AllowedCode = False) -> Method:
         _check_task(method, task)
     _check_model(recipe.model, method)
     _check_partition(recipe)
+    _check_public(recipe)
     return check_settings(recipe, method)
 
 
 def method_of(recipe: Recipe, allow_code: AllowedCode = False) -> Method:
     """Return the method that a recipe names, not yet checked against its other settings."""
     section = recipe.method
-    return build_method(section.name, section.options, section.loss, allow_code=allow_code)
+    method = build_method(section.name, section.options, section.loss, allow_code=allow_code)
+    return _with_clip(method, recipe)
+
+
+def _with_clip(method: Method, recipe: Recipe) -> Method:
+    """Return the method, whose compression keeps what differential privacy cuts off."""
+    if recipe.dp is None or method.compression is None:
+        return method
+    return replace(method, compression=replace(method.compression, clip=recipe.dp.clip))
 
 
 def bind_teacher(recipe: Recipe, allow_code: AllowedCode = False) -> Recipe:
@@ -107,13 +117,24 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
             f"{method.name} needs the logits of a teacher: method.options.teacher names the .npz "
             "file that fedbb.data.save_teacher writes; in Python it may be a network or a function"
         )
+    if method.distillation is not None and recipe.data.public is None:
+        raise RecipeError(
+            f"{method.name} learns from public inputs: the section data.public names them; in "
+            "Python they are public="
+        )
     _check_stopping(recipe)
     _check_scores(recipe)
+    if recipe.engine == "central" and method.compression is not None:
+        raise RecipeError(
+            f"{type(method.compression).__name__} of {method.name} has no place in engine = "
+            '"central", where nothing is sent'
+        )
     _check_defense(recipe)
     _check_own_models(recipe, method)
     if recipe.data.partition.clients is not None:
         _check_clients(recipe, recipe.data.partition.clients)
     check_privacy(recipe, method)
+    method = _with_clip(method, recipe)
     return with_robust_merge(method, recipe.defense.rule, recipe.defense.byzantine)
 
 
@@ -160,6 +181,22 @@ def _check_partition(recipe: Recipe) -> None:
         raise RecipeError(
             'data.partition has no place in engine = "central", which divides nothing'
         )
+
+
+def _check_public(recipe: Recipe) -> None:
+    """Check what a recipe says of public inputs."""
+    public = recipe.data.public
+    if public is None:
+        return
+    if public.name is not None:
+        find_entry(public.name)
+    elif public.images is None:
+        raise RecipeError(
+            "data.public needs the name of a data set, or images: how many are taken out of the "
+            "training data"
+        )
+    elif public.path is not None or public.options:
+        raise RecipeError("data.public.path and data.public.options need data.public.name")
 
 
 def _check_stopping(recipe: Recipe) -> None:

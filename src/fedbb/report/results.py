@@ -26,11 +26,15 @@ RUN_FILES = frozenset({"recipe.json", FEDERATION, "rounds.jsonl"})
 
 @dataclass(frozen=True, eq=False)
 class ScoredRound:
-    """The scores after one round, by set of examples, and how long the round took."""
+    """The scores after one round, by set of examples, and how long the round took.
+
+    `sent_bytes` is what all clients sent of their models, if the method compresses.
+    """
 
     number: int
     scores: Mapping[str, Scores]
     seconds: float = 0.0
+    sent_bytes: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +68,12 @@ class RunResult:
     def seconds(self) -> float:
         """Time spent in all rounds."""
         return sum(finished.seconds for finished in self.rounds)
+
+    @property
+    def sent_bytes(self) -> int | None:
+        """What clients sent of their models in all rounds; None if the method does not compress."""
+        known = [one.sent_bytes for one in self.rounds if one.sent_bytes is not None]
+        return sum(known) if known else None
 
 
 def find_runs(path: Path) -> Iterator[Path]:
@@ -151,7 +161,10 @@ def _round(plain: Mapping[str, Any]) -> ScoredRound:
     if "lr" in plain and not isinstance(plain["lr"], float | int):
         raise ValueError(f"lr is {plain['lr']!r}")
     seconds = sum(float(value) for value in plain.get("seconds", {}).values())
-    return ScoredRound(int(plain["round"]), scores, seconds)
+    sent = [one["sent_bytes"] for one in plain.get("clients", ()) if "sent_bytes" in one]
+    if any(type(number) is not int or number < 0 for number in sent):
+        raise ValueError(f"sent_bytes are {sent!r}")
+    return ScoredRound(int(plain["round"]), scores, seconds, sum(sent) if sent else None)
 
 
 def _summary(plain: Mapping[str, Any]) -> Summary:

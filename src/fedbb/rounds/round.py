@@ -366,7 +366,10 @@ class PlainRound:
         reports: list[ClientReport] = []
         wanted = due(self.method.statistics, number, "start", "end")
         found = StatisticsCollector(wanted, hold=self.server_steps.sees_updates)
-        updates = found.watch(_report(replies.updates, weights, reports))
+        sent = None
+        if self.method.compression is not None:
+            sent = self.method.compression.sent_bytes(state)
+        updates = found.watch(_report(replies.updates, weights, reports, sent))
         merged = self.method.merge(state, updates, weights)
         reports.sort(key=lambda report: report.client)
         failures = sorted((*empty, *replies.failures), key=lambda failure: failure.client)
@@ -467,11 +470,13 @@ def longest_first(chosen: IntArray, infos: Sequence[ClientInfo]) -> IntArray:
 
 
 def _report(
-    updates: Iterable[ClientUpdate], weights: FloatArray, reports: list[ClientReport]
+    updates: Iterable[ClientUpdate],
+    weights: FloatArray,
+    reports: list[ClientReport],
+    sent: int | None,
 ) -> Iterator[ClientUpdate]:
     """Pass updates on to the merge, and keep of each what a record needs, which is no model."""
     for update, weight in zip(updates, weights.tolist(), strict=True):
-        reports.append(
-            ClientReport(update.client, weight, update.steps, update.train_loss, update.seconds)
-        )
+        facts = (update.steps, update.train_loss, update.seconds)
+        reports.append(ClientReport(update.client, weight, *facts, sent))
         yield update

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.aggregation.server_step import ServerStep, Turn
+from fedbb.data.dataset import Dataset
 from fedbb.errors import DivergedError
 from fedbb.methods import Method
+from fedbb.models.base import norm_names
 from fedbb.records import (
     ClientUpdate,
     FloatArray,
@@ -25,6 +28,8 @@ from fedbb.records import (
 from fedbb.simulation.inline import SimulationEngine
 from fedbb.state import add_prefix, find_difference, is_finite, select
 from fedbb.statistics.base import Statistic
+from fedbb.training.config import LocalConfig
+from fedbb.training.distill import ServerDistiller
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +42,13 @@ class ServerSteps:
         steps: the steps, in order.
         facts: the run.
         measured: the sum over all clients of what each step measures, by its name.
+        distiller: trains the server's model on public inputs, where the method does so.
     """
 
     steps: tuple[ServerStep, ...] = ()
     facts: RunFacts | None = None
     measured: Mapping[str, IntArray] = field(default_factory=dict)
+    distiller: ServerDistiller | None = None
 
     def begin(self, first: ModelState) -> dict[str, Tensor]:
         """Return the server state before round 1."""
@@ -82,11 +89,6 @@ class ServerSteps:
             model = step.start(select(state, _prefix(step)), client, model)
         return model
 
-    @property
-    def sees_updates(self) -> bool:
-        """Whether a step needs the trained model of every client."""
-        return any(step.sees_updates for step in self.steps)
-
     def step(self, state: Tensors, turn: Turn) -> tuple[dict[str, Tensor], ModelState]:
         """Return the server state and the model after a round.
 
@@ -106,6 +108,11 @@ class ServerSteps:
         return model
 
     @property
+    def sees_updates(self) -> bool:
+        """Whether a step needs the trained model of every client."""
+        return any(step.sees_updates for step in self.steps)
+
+    @property
     def run(self) -> RunFacts:
         """The facts of the run, which steps need."""
         assert self.facts is not None
@@ -118,6 +125,8 @@ class ServerSteps:
         choose: Callable[[ServerStep], Callable[[Tensors, Turn], tuple[Tensors, ModelState]]],
     ) -> tuple[dict[str, Tensor], ModelState]:
         after: dict[str, Tensor] = {}
+        if self.distiller is not None:
+            turn = replace(turn, teach=partial(self.distiller, turn.round))
         for step in self.steps:
             own = select(state, _prefix(step))
             kept, model = choose(step)(own, turn)
@@ -150,11 +159,34 @@ def open_server_steps(
     if not (method.server or label_counts):
         return NO_SERVER_STEPS
     dataset = clients[0].dataset
-    facts = RunFacts(dataset.task, len(dataset.classes), engine.classifier, len(clients), seed)
+    facts = RunFacts(
+        dataset.task,
+        len(dataset.classes),
+        engine.classifier,
+        len(clients),
+        seed,
+        public=0 if dataset.public is None else len(dataset.public),
+        norms=norm_names(engine.model),
+    )
     measured = sum_measured(
         measure_counts(method, client.counts, label_counts=label_counts) for client in clients
     )
-    return ServerSteps(method.server, facts, measured)
+    return ServerSteps(
+        method.server,
+        facts,
+        measured,
+        open_distiller(method, engine.model, dataset, engine.local, seed),
+    )
+
+
+def open_distiller(
+    method: Method, network: nn.Module, dataset: Dataset, local: LocalConfig, seed: int
+) -> ServerDistiller | None:
+    """Return what trains the server's model on public inputs; None if the method does not."""
+    spec = method.distillation
+    if spec is None or spec.taught != "server" or dataset.public is None:
+        return None
+    return ServerDistiller(network, dataset, spec, local, seed)
 
 
 def _prefix(step: ServerStep) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,6 +80,7 @@ class OwnModelScorer:
         outputs: the logits of one model for a client's own test data, by its name.
         tests: the labels of each client's own test data, by its name.
         task: what a label is.
+        hidden: whether the run is private.
     """
 
     models: OwnModels
@@ -87,6 +88,7 @@ class OwnModelScorer:
     outputs: Outputs
     tests: Mapping[str, FloatArray]
     task: Task
+    hidden: bool = False
 
     def __call__(self, shared: ModelState, server: Tensors) -> ClientsScores:
         """Return the scores on the common examples, as means over the clients."""
@@ -98,7 +100,7 @@ class OwnModelScorer:
                 continue
             common = common or self.score(model)
             found.append(common)
-        return mean_over_clients(found, self.models.trained)
+        return replace(mean_over_clients(found, self.models.trained), hidden=self.hidden)
 
     def sites(self, shared: ModelState, server: Tensors) -> tuple[SiteScores, ...]:
         """Return the scores of each client's model on its own test data, where it keeps some."""

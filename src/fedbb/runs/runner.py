@@ -355,6 +355,7 @@ def _record(finished: Round, workers: int, lr: Mapping[str, float]) -> Record:
             "weight": report.weight,
             "steps": report.steps,
             "train_loss": report.train_loss,
+            **({} if report.sent_bytes is None else {"sent_bytes": report.sent_bytes}),
         }
         for report in finished.reports
     ]

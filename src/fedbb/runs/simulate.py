@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 from torch import Tensor, nn
 
 from fedbb._util.plugins import AllowedCode
@@ -43,11 +44,13 @@ from fedbb.runs.runner import (
     summarize,
 )
 from fedbb.secagg.dp import DifferentialPrivacy
+from fedbb.secagg.neighbours import SecureSums
 from fedbb.state import restore
 from fedbb.training.config import LocalConfig
 
 LOCAL = LocalConfig()
 DEFENSE = RoundPolicy()
+SECURE = SecureSums()
 
 Progress = Callable[[RoundRecord], None]
 
@@ -56,6 +59,7 @@ def simulate(
     data: Dataset,
     clients: Partition | Rule,
     *,
+    public: Dataset | npt.NDArray[Any] | None = None,
     model: ModelSource = "small-cnn",
     method: str | Method = "fedavg",
     local: LocalConfig = LOCAL,
@@ -69,6 +73,7 @@ def simulate(
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
     dp: DifferentialPrivacy | None = None,
+    secure: SecureSums = SECURE,
     central: bool = False,
     batch_size: int = 256,
     min_cases: int = 10,
@@ -87,6 +92,8 @@ def simulate(
         data: Training and test data.
         clients: Which client has which training examples: a `Partition`, as the functions of
             `fedbb.partition` make it.
+        public: Inputs without labels that every client and the server have, for methods of
+            distillation: an array (N, …), or a data set, of which the training inputs are taken.
         model: The network: a function that returns one, an `nn.Module`, which is copied and keeps
             its weights, or the name of a built-in one.
         method: The algorithm: a name such as "fedbb" or "moon+fedbb", what a function of
@@ -105,6 +112,7 @@ def simulate(
         defense: Fault tolerance and Byzantine robustness.
         privacy: Secure aggregation, "masked" or "bfv".
         dp: Differential privacy of model changes, under secure aggregation.
+        secure: With whom clients share masks in secure sums, and what these may reveal.
         central: Whether one client trains on all data without any federation; its optimizer goes
             on from round to round.
         batch_size: Examples that are scored at once.
@@ -138,6 +146,7 @@ def iter_rounds(
     data: Dataset,
     clients: Partition | Rule,
     *,
+    public: Dataset | npt.NDArray[Any] | None = None,
     model: ModelSource = "small-cnn",
     method: str | Method = "fedavg",
     local: LocalConfig = LOCAL,
@@ -151,6 +160,7 @@ def iter_rounds(
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
     dp: DifferentialPrivacy | None = None,
+    secure: SecureSums = SECURE,
     central: bool = False,
     batch_size: int = 256,
     min_cases: int = 10,

@@ -111,12 +111,15 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
         check_personal(method, network)
         _check_sampling(method, len(dataset.classes))
         for step in method.server:
-            _check_step(step, len(dataset.classes), width, follows)
+            _check_step(step, network, len(dataset.classes), width, follows)
 
 
-def _check_step(step: ServerStep, classes: int, width: int | None, follows: str) -> None:
+def _check_step(
+    step: ServerStep, network: nn.Module, classes: int, width: int | None, follows: str
+) -> None:
     try:
         step.check(classes, width)
+        step.check_network(network)
     except ValueError as error:
         raise RecipeError(f"{follows}: {error}") from error
 

@@ -13,8 +13,10 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
+from fedbb.compression import COMPRESSION, Compressed
 from fedbb.data.dataset import Dataset
 from fedbb.data.transforms import Augmentation, apply, draw, normalize
+from fedbb.distillation import DISTILLATION
 from fedbb.errors import DivergedError
 from fedbb.imbalance import count_groups, count_labels
 from fedbb.methods import Method
@@ -47,6 +49,7 @@ from fedbb.state import (
 )
 from fedbb.statistics.base import ClientView, Statistic, due, statistic_shapes
 from fedbb.training.config import LocalConfig, TrainJob, check_optimizer
+from fedbb.training.distill import learn, place, public_batches
 from fedbb.training.optimizer import LocalOptimizer, effective_steps
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
@@ -212,6 +215,7 @@ def train_client(
     restore(model, job.state)
     starting = due(method.statistics, number, "start")
     found = _compute_statistics(starting, model, client, job, local, (before, before))
+    _distill(model, client, job, method, local, before)
     view = _sample_view(client, job, before)
     samples = draw_samples(client, job, method.sampling, view)
     training = _Training(model, client, job, method, local, client_state)
@@ -232,6 +236,8 @@ def train_client(
         sent = replace_entries(state, {name: given[name] for name in names})
     ending = due(method.statistics, number, "end")
     found |= _compute_statistics(ending, model, client, job, local, (before, tensors))
+    if method.distillation is not None:
+        tensors |= add_prefix(DISTILLATION, method.distillation.keep(found))
     tensors |= _keep_sampling(model, client, job, method, local, view)
     if personal is not None and personal.second is not None:
         restore(model, received)
@@ -241,13 +247,38 @@ def train_client(
         restore(model, personal.model(received, first or received, mine))
         own_model = _train_own(model, client, samples, job, method, local)
         tensors |= add_prefix(PERSONAL, {**own_model.params, **own_model.buffers})
+    leaving = Compressed(sent)
+    if method.compression is not None:
+        rest = select(before, f"{COMPRESSION}.")
+        leaving = method.compression.compress(received, sent, rest, job.seed, number)
+        tensors |= add_prefix(f"{COMPRESSION}.", leaving.kept)
     kept = ClientState(
         model=state if method.needs.client_state else None,
         optimizer=training.optimizer.state() if local.keep_optimizer else {},
         tensors=tensors,
     )
     mean, seconds = math.fsum(losses) / len(losses), time.perf_counter() - began
-    return ClientUpdate(job.client, sent, len(losses), effective, mean, seconds, found), kept
+    update = ClientUpdate(
+        job.client, leaving.state, len(losses), effective, mean, seconds, found, leaving.message
+    )
+    return update, kept
+
+
+def _distill(
+    model: nn.Module,
+    client: ClientDataset,
+    job: TrainJob,
+    method: Method,
+    local: LocalConfig,
+    kept: Tensors,
+) -> None:
+    """Train the network on public inputs towards what the server broadcasts, if it does."""
+    spec = method.distillation
+    if spec is None or client.dataset.public is None:
+        return
+    target = spec.target(job.broadcast, select(kept, DISTILLATION), job.client)
+    if target is not None:
+        learn(model, client.dataset, target, spec, local, job.seed, job.round, job.client)
 
 
 def _train_own(
@@ -381,6 +412,7 @@ def _compute_statistics(
         job.round,
         job.broadcast,
         *kept,
+        lambda: public_batches(client.dataset, local),
     )
     found: dict[str, Tensor] = {}
     for statistic in statistics:
@@ -393,14 +425,8 @@ def _compute_statistics(
 def _facts(model: nn.Module, client: ClientDataset) -> ModelFacts:
     """Return what a client knows about the task and its network."""
     dataset = client.dataset
-    return ModelFacts(dataset.task, len(dataset.classes), classifier_name(model))
-
-
-def _place(inputs: Tensor, local: LocalConfig) -> Tensor:
-    """Return a batch on the device and in the memory format of local training."""
-    if local.channels_last and inputs.ndim == 4 and inputs.is_floating_point():
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
-    return inputs.to(local.device)
+    public = 0 if dataset.public is None else len(dataset.public)
+    return ModelFacts(dataset.task, len(dataset.classes), classifier_name(model), public=public)
 
 
 def _checked(
@@ -429,7 +455,7 @@ def _take(client: ClientDataset, rows: IntArray, local: LocalConfig) -> tuple[Te
     dataset = client.dataset
     inputs = normalize(torch.from_numpy(dataset.train.inputs[rows]), dataset.mean, dataset.std)
     targets = torch.from_numpy(dataset.train.labels[rows])
-    return _place(inputs, local), targets.to(local.device)
+    return place(inputs, local), targets.to(local.device)
 
 
 class _Objective:
@@ -504,7 +530,7 @@ class _Objective:
     def _value(
         self, images: Tensor, targets: Tensor, teacher: Tensor | None, step: int
     ) -> tuple[Tensor, float]:
-        images, targets = _place(images, self.local), targets.to(self.local.device)
+        images, targets = place(images, self.local), targets.to(self.local.device)
         outputs = self._outputs(images)
         objective = self.loss(outputs.logits, targets)
         loss = _finite(objective, self.method, self.job, step)

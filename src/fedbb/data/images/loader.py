@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -170,13 +170,17 @@ class NamedExamples:
 
 @dataclass(frozen=True, eq=False)
 class NamedSplit:
-    """Training and test examples by file name, and notes for the log of a run."""
+    """Training and test examples by file name, and notes for the log of a run.
+
+    `place` returns, for messages, where the user named a file.
+    """
 
     task: Task
     classes: tuple[str, ...]
     train: NamedExamples
     test: NamedExamples
     notes: tuple[str, ...] = ()
+    place: Callable[[str], str] | None = None
 
 
 def name_examples(
@@ -199,8 +203,8 @@ def load_split(
     split: NamedSplit, images: ImageSource, source: Source, augmentation: Augmentation | None = None
 ) -> Dataset:
     """Return the data set with its images decoded, and the statistics of the training ones."""
-    train, trained = _load_part(split.train, images, source, "training")
-    test, tested = _load_part(split.test, images, source, "test")
+    train, trained = _load_part(split, "training", images, source)
+    test, tested = _load_part(split, "test", images, source)
     dataset = Dataset(
         source.name,
         split.task,
@@ -216,11 +220,14 @@ def load_split(
 
 
 def _load_part(
-    examples: NamedExamples, images: ImageSource, source: Source, part: str
+    split: NamedSplit, part: str, images: ImageSource, source: Source
 ) -> tuple[Examples, CachedImages]:
+    examples = split.train if part == "training" else split.test
     if len(examples) == 0:
         raise DataError(f"{source.name} data: {images.archive.path} has no {part} images")
-    request = Request(images, tuple(examples.names.tolist()), progress=source.progress)
+    names, place = tuple(examples.names.tolist()), split.place
+    find = None if place is None else lambda row: place(names[row])
+    request = Request(images, names, find, source.progress)
     decoded = decode_once(request, source.image_cache)
     if len(decoded.rows) < len(examples):
         examples = examples.take(decoded.rows)

@@ -35,6 +35,7 @@ from fedbb.records import FloatArray
 Window = Literal["file", "full"] | tuple[float, float]
 """The values that become black to white: those that the file names, all, or (center, width)."""
 
+_DEFLATED = b"1.2.840.10008.1.2.1.99"
 _COLOR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 
@@ -58,8 +59,8 @@ class DicomFormat:
         """Return a file, or the content of one, as (channels, height, width)."""
         pydicom = import_pydicom()
         try:
-            file = BytesIO(content) if isinstance(content, bytes) else content
-            image = Image.fromarray(read_pixels(pydicom.dcmread(file), self.window))
+            file = _parse(pydicom, content)
+            image = Image.fromarray(read_pixels(file, self.window))
         except pydicom.errors.InvalidDicomError as error:
             raise DataError(f"image {name} is no DICOM file") from error
         except _faults(pydicom) as error:
@@ -80,6 +81,9 @@ def read_pixels(file: Any, window: Window) -> Pixels:
         raise ValueError(
             f"it has {file.NumberOfFrames} frames, and an image is one; extract a frame first"
         )
+    number = int(file.Rows) * int(file.Columns)
+    if number > (Image.MAX_IMAGE_PIXELS or number):
+        raise ValueError(f"it has {number:,} pixels; allowed are {Image.MAX_IMAGE_PIXELS:,}")
     kind = str(file.PhotometricInterpretation)
     if kind in _COLOR:
         pixels = np.asarray(pixel_array(file))
@@ -89,6 +93,8 @@ def read_pixels(file: Any, window: Window) -> Pixels:
     if kind not in ("MONOCHROME1", "MONOCHROME2"):
         raise ValueError(f"its pixels are {kind}; MONOCHROME1, MONOCHROME2 and RGB are read")
     values = np.asarray(apply_modality_lut(pixel_array(file), file), dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError("its rescaled pixels are NaN or infinite")
     shares = apply_window(values, *_window(file, window, values))
     if kind == "MONOCHROME1":
         shares = 1.0 - shares
@@ -151,11 +157,21 @@ def read_header(path: Path, keys: Sequence[str]) -> list[str]:
     """Return elements of a file's header as texts, without its pixels; a missing one is empty."""
     pydicom = import_pydicom()
     try:
-        file = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(keys))
+        file = _parse(pydicom, path, stop_before_pixels=True, specific_tags=list(keys))
         # Elements are converted, and may fail, only here.
         return [str(file.get(key) or "").strip() for key in keys]
     except _faults(pydicom) as error:
         raise DataError(f"image {path} cannot be read as DICOM: {error}") from error
+
+
+def _parse(pydicom: Any, content: Path | bytes, **how: Any) -> Any:
+    """Return a parsed file, whose pixels are still to be decoded."""
+    with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
+        # pydicom would inflate such a file whole, whatever its size.
+        if _DEFLATED in file.read(1024):
+            raise ValueError("it is deflated as a whole; save it in another transfer syntax")
+        file.seek(0)
+        return pydicom.dcmread(file, **how)
 
 
 def _faults(pydicom: Any) -> tuple[type[Exception], ...]:
@@ -221,4 +237,4 @@ def load(source: Source) -> Dataset:
                 )
         return dict(zip(HEADER, np.array(found, dtype=np.str_).T, strict=True))
 
-    return load_rows(source, table, options, request, header_columns)
+    return load_rows(source, table, options, request, header_columns, HEADER)

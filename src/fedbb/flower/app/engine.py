@@ -222,6 +222,8 @@ class FlowerEngine:
             due(self.method.statistics, job.round, *moments),
             self.facts,
             job.measure,
+            self.method.compression,
+            job.seed,
         )
 
     def _send(

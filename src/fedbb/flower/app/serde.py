@@ -75,6 +75,7 @@ class Outline:
         mean: Mean per channel by which the site normalizes inputs, empty if it does not; None if
             the site does not say.
         std: Standard deviation per channel, likewise.
+        public: SHA-256 of the public inputs; empty without any.
     """
 
     data: str
@@ -86,6 +87,7 @@ class Outline:
     dtype: str = ""
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    public: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, as a record of Flower and the run folder hold them."""
@@ -100,6 +102,8 @@ class Outline:
         }
         if self.mean is not None and self.std is not None:
             form |= {"mean": list(self.mean), "std": list(self.std)}
+        if self.public:
+            form["public"] = self.public
         return form
 
     @classmethod
@@ -130,6 +134,7 @@ class Outline:
             dtype=dtype,
             mean=mean,
             std=std,
+            public=str(form.get("public", "")),
         )
 
 
@@ -301,7 +306,8 @@ def pack_update(
         "kept": int(kept),
         "lost": int(lost),
     }
-    content = RecordDict({STATE: pack_state(update.state), FACTS: MetricRecord(facts)})
+    model = pack_record(update.message or state_to_arrays(update.state))
+    content = RecordDict({STATE: model, FACTS: MetricRecord(facts)})
     if update.statistics:
         content[STATISTICS] = pack_tensors(update.statistics)
     return content

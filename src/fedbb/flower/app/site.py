@@ -17,6 +17,7 @@ from torch import nn
 from fedbb._util.files import remove_leftovers
 from fedbb._util.text import quote
 from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.public import public_digest
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer, Scores, score_logits
 from fedbb.evaluation.operating_point import count_by_odds
@@ -120,7 +121,8 @@ class Site:
         if not wanted:
             return {}
         classifier = classifier_name(self._network)
-        facts = ModelFacts(self.dataset.task, len(self.dataset.classes), classifier)
+        public = 0 if self.dataset.public is None else len(self.dataset.public)
+        facts = ModelFacts(self.dataset.task, len(self.dataset.classes), classifier, public=public)
         return statistic_shapes(wanted, state, facts)
 
     def outline(self) -> Outline:
@@ -263,12 +265,19 @@ def open_site(recipe: Recipe, settings: SiteSettings, run: str | None = None) ->
 
 def _open_site(recipe: Recipe, settings: SiteSettings) -> Site:
     if settings.data is not None:
-        own = recipe.data.model_copy(update={"path": settings.data})
-        recipe = recipe.model_copy(update={"data": own})
+        recipe = _with_data(recipe, path=settings.data)
+    if settings.public is not None and recipe.data.public is not None:
+        public = recipe.data.public.model_copy(update={"path": settings.public})
+        recipe = _with_data(recipe, public=public)
     check_named_code(recipe, settings.allowed_code)
     data = open_client_data(recipe, settings)
     method = method_of(recipe, settings.allowed_code)
     return Site(settings.client, recipe, method, data, settings.allowed_code)
+
+
+def _with_data(recipe: Recipe, **changes: object) -> Recipe:
+    """Return a recipe with other values in its data section."""
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=changes)})
 
 
 def outline_of(dataset: Dataset) -> Outline:
@@ -284,6 +293,7 @@ def outline_of(dataset: Dataset) -> Outline:
         str(dataset.train.inputs.dtype),
         dataset.mean,
         dataset.std,
+        public_digest(dataset.public),
     )
 
 

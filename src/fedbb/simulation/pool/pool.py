@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from threading import Thread
 from typing import Self
 
 import numpy as np
@@ -13,7 +12,6 @@ import torch
 
 from fedbb.data.dataset import Examples
 from fedbb.errors import RunError
-from fedbb.evaluation import metrics
 from fedbb.evaluation.metrics import Scores, score_logits
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Tensors
 from fedbb.simulation.inline import Inline, make_client_infos
@@ -68,7 +66,7 @@ class Pool:
         workers: int | None = None,
     ) -> None:
         self.method, self.state_rounds = engine.method, engine.state_rounds
-        self.classifier = engine.classifier
+        self.classifier, self.model, self.local = engine.classifier, engine.model, engine.local
         self.batch_size = batch_size
         self.workers = workers or worker_count(engine.local)
         held = {**scored, **(further or {})}
@@ -86,11 +84,7 @@ class Pool:
         )
         # Over the shared arrays, so that the caller can free its own.
         self.clients = setup.clients(self._block.arrays())
-        # The first scores need imports that take as long as torch's.
-        importing = Thread(target=metrics.prepare, name="scoring")
-        self._pool = WorkerPool(
-            setup, self.workers, handle=self._block.handle, when_busy=importing.start
-        )
+        self._pool = WorkerPool(setup, self.workers, handle=self._block.handle)
 
     def client_infos(self) -> list[ClientInfo]:
         """Return the information about every client."""
