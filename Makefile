@@ -7,9 +7,9 @@ TOOLS  := $(VENV)/.tools
 # Processes that cannot keep bytecode compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-faults mutants fuzz audit test-extras coverage test-flower test-flower-slow lint format bench bench-full bench-peers bench-flower bench-growth clean help
+.PHONY: demo test test-slow test-faults mutants fuzz audit test-extras test-pythons coverage test-flower test-flower-slow docs lint format bench bench-full bench-peers bench-flower bench-growth clean help
 
-demo: $(READY) ## train FedAvg, its control and FedBB on embedded data; write demo/index.html
+demo: $(READY) ## train four methods on embedded data; write demo/index.html
 	$(BIN)/fedbb demo --out demo
 
 test: $(TOOLS) ## run the tests (a few minutes on two cores)
@@ -34,6 +34,9 @@ audit: $(TOOLS) ## ask the live databases for known holes in the pinned versions
 test-extras: $(READY) ## build the wheel and run a recipe with each extra installed alone (some minutes)
 	$(PYTHON) tests/extras.py $(EXTRAS)
 
+test-pythons: ## run the fast tests on Python 3.12 and 3.13 where installed, and say what was skipped
+	$(PYTHON) tests/pythons.py $(VERSIONS)
+
 coverage: $(TOOLS) ## run the tests and print the lines of the package that none of them reaches
 	$(BIN)/python -m pytest --cov=fedbb --cov-report=term:skip-covered
 
@@ -43,9 +46,16 @@ test-flower: $(TOOLS) ## run the tests on a real Flower server and three nodes (
 test-flower-slow: $(TOOLS) ## those with slow and deaf lines, wrong clocks and stragglers on real nodes
 	timeout 1800 $(BIN)/python -m pytest -m "flower and slow" -n 0 --durations=0 tests/flower tests/secagg/flower tests/cli/test_flower.py
 
+docs: $(TOOLS) demo/index.html ## build the documentation site; warnings and broken links fail
+	PYTHONPATH=src $(BIN)/python -m mkdocs build --quiet
+
+demo/index.html: $(READY)
+	$(BIN)/fedbb demo --out demo
+
 lint: $(TOOLS) ## check format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 format: $(TOOLS) ## write the format and fix what ruff can fix
@@ -81,7 +91,7 @@ bench-growth: $(READY) ## time and memory by clients and by samples
 	$(BIN)/python -m benchmarks.page
 
 clean: ## remove the environment, caches and the demo's output
-	rm -rf $(VENV) .bench-envs demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) .bench-envs .pythons demo site tuning .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets

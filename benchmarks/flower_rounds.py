@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", nargs="+", default=CASES, help="network:sites:images")
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=4, help="of a run; the first is told apart")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds; the first is shown apart")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
     results.expect_quiet(options.out)

@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=5, help="of a run; the first is told apart")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds; the first is shown apart")
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--images", type=int, default=500, help="of each client")
     parser.add_argument("--out", type=Path, default=results.FOLDER)

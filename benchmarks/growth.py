@@ -29,7 +29,7 @@ CHOSEN = 50
 
 @dataclass(frozen=True)
 class Case:
-    """A federation: so many clients and samples, images of this size, rounds to run."""
+    """A federation: numbers of clients and samples, size of the images, rounds to run."""
 
     clients: int
     samples: int

@@ -108,7 +108,7 @@ class MeasuredTransport:
 
 
 def measure(clients: int, numbers: int, repeats: int) -> dict[str, Any]:
-    """Return the figures of every kind of sum over so many clients, taken in turns."""
+    """Return the figures of every kind of sum over this number of clients, taken in turns."""
     identities = {client: Identity.draw() for client in range(clients)}
     server = Identity.draw()
     roster = Roster({c: identity.public for c, identity in identities.items()}, server.public)
@@ -200,7 +200,7 @@ NAMES = {
 
 
 def report(case: Mapping[str, Any]) -> None:
-    """Print the figures of so many clients."""
+    """Print the figures for one number of clients."""
     for kind, name in NAMES.items():
         figures = case[kind]
         told = {

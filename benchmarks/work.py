@@ -1,4 +1,4 @@
-"""The work that all variants do in a round: so many clients, each an epoch of made-up images."""
+"""The work that all variants do in a round: clients that each train an epoch of made-up images."""
 
 from __future__ import annotations
 

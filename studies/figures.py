@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from fedbb.report.plots.canvas import (
     themed,
 )
 from fedbb.report.statistics import spread_of
+from studies import winner
 from studies.convergence import curves_by_seed, read_curves
 from studies.stored import RESULTS, ROOT, StoredGrid, read_stored
 from studies.tables import measure_title
@@ -48,6 +49,7 @@ BY_ROW = {
     "ablations": ("test accuracy", "Parts and settings of FedBB, CIFAR-10, δ = 0.1"),
     "plus-candidates": ("validation accuracy", "Candidates for a better FedBB"),
 }
+WINNER = "study-winner.png"
 BY_ROUND = {
     "natural-images": ("test accuracy", "CIFAR-10: accuracy by round"),
     "chest-xrays": ("test auroc", "Chest X-rays: AUROC by round"),
@@ -81,6 +83,10 @@ def main() -> None:
                 path = options.out / f"{kind}-{name}.png"
                 save_png(draw(stored, measure, title), path)
                 print("written to", path)
+    chosen = winner.choose(options.results)
+    if chosen is not None:
+        save_png(by_setting(chosen, options.results), options.out / WINNER)
+        print("written to", options.out / WINNER)
 
 
 @themed
@@ -123,6 +129,48 @@ def by_row(stored: StoredGrid, measure: str, title: str) -> Figure:
         axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_xlabel(_axis(measure))
     return figure
+
+
+@themed
+def by_setting(chosen: winner.Winner, results: Path = RESULTS) -> Figure:
+    """Draw the chosen method below its rivals, a panel for each setting with results."""
+    scores = {
+        setting: [winner.read_scores(setting, measure, results) for measure in winner.MEASURES]
+        for setting in winner.SETTINGS
+    }
+    found = [setting for setting, (whole, _) in scores.items() if chosen.at(setting) in whole]
+    keys = [
+        Line2D([], [], color=MUTED, marker="o", linestyle="", markersize=6.0, label=label, mfc=face)
+        for label, face in (("all classes", MUTED), ("worst class", "none"))
+    ]
+    seeds = {len(scores[setting][0][chosen.at(setting)]) for setting in found}
+    number = " or ".join(map(str, sorted(seeds)))
+    note = f"test data, {number} seeds; small dots: seeds, large ones: their mean; own scales"
+    heading = Heading("Accuracy (AUROC on X-rays) of all classes and of the worst", note, keys)
+    names = [*winner.RIVALS, winner.NAME]
+    titles = [setting.title.replace(", ", "\n", 1) for setting in found]
+    width = WIDTH * (0.55 * len(found) + 0.35)
+    figure, panels = new_panels(heading, 0.24 * len(names) + 0.6, titles, width)
+    for place, (axes, setting) in enumerate(zip(panels, found, strict=True)):
+        rows = [*((rival, winner.TRAINED) for rival in winner.RIVALS), chosen.at(setting)]
+        for height, (row, name) in enumerate(zip(rows, names, strict=True)):
+            _measures(axes, height, name, [of.get(row, {}) for of in scores[setting]])
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        axes.set_yticks(range(len(names)), names if place == 0 else [""] * len(names))
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_xlabel("points")
+    return figure
+
+
+def _measures(axes: Axes, height: int, name: str, scores: Sequence[Mapping[int, float]]) -> None:
+    """Draw the scores of all classes, filled, and of the worst one, hollow, in a row of a panel."""
+    marker, color = ("*", VERMILION) if name == winner.NAME else KINDS[_kind(name)]
+    for by_seed, face in zip(scores, (color, "none"), strict=True):
+        values = [100 * value for value in by_seed.values()]
+        if values:
+            axes.plot(values, [height] * len(values), "o", color=MUTED, markersize=2.0)
+            mean, size = spread_of(values).mean, 9.0 if name == winner.NAME else 6.0
+            axes.plot([mean], [height], marker, color=color, mfc=face, markersize=size)
 
 
 @themed

@@ -22,7 +22,7 @@ from fedbb.data.transforms import normalize
 from fedbb.evaluation.metrics import score_logits
 from fedbb.methods import build_method
 from fedbb.models.base import linear_classifier
-from fedbb.recipes.grid import Cell, read_grid
+from fedbb.recipes.grid import Cell, Grid, read_grid
 from fedbb.records import IntArray, Task
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.federation import prepare
@@ -34,8 +34,14 @@ from studies.stored import RESULTS, Row, read_rows
 
 FILE = "heads.csv"
 TRAINED = "as trained"
-FORMS = {"LDA": ClosedForm("lda"), "ridge": ClosedForm("ridge")}
-SHARES = (0.25, 0.5, 0.75, 1.0)
+FORMS = {
+    "LDA": ClosedForm(),
+    "LDA, s = 0.3": ClosedForm(shrinkage=0.3),
+    "LDA, s = 0.9": ClosedForm(shrinkage=0.9),
+}
+"""Linear discriminant analysis with the shrinkage that its rule gives, and with larger ones."""
+
+SHARES = (0.5, 1.0)
 BATCH = 250
 
 MEASURES = {Task.MULTICLASS: ("accuracy", "recall"), Task.MULTILABEL: ("auroc", "auroc")}
@@ -48,17 +54,27 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("grid", type=Path)
     parser.add_argument("runs", type=Path, help="where the cells' folders lie")
     parser.add_argument("--seeds", type=int, nargs="+", help="instead of those of the grid")
+    parser.add_argument("--only", nargs="+", default=[], help="only these labels of their axes")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(words)
     path = options.results / options.grid.stem / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = read_rows(path)
-    for cell in read_grid(options.grid, seeds=options.seeds).cells:
+    grid = read_grid(options.grid, seeds=options.seeds)
+    for cell in grid.cells:
         run = options.runs / cell.name
+        if not _is_wanted(cell, grid, {*options.only}):
+            continue
         if (run / "summary.json").exists() and all(row["cell"] != cell.name for row in rows):
             rows += measure(cell, run)
             write_rows(path, rows)
             print(f"{cell.title}: stored", flush=True)
+
+
+def _is_wanted(cell: Cell, grid: Grid, labels: set[str]) -> bool:
+    """Return whether the cell has one of the labels on every axis that they name."""
+    named = {axis: labels & {*grid.axes[axis]} for axis in cell.at}
+    return all(label in named[axis] for axis, label in cell.at.items() if named[axis])
 
 
 def measure(cell: Cell, run: Path) -> list[Row]:
@@ -92,9 +108,13 @@ def heads_of(trained: Head, sums: EmbeddingSums, task: Task) -> dict[str, Head]:
     for name, form in FORMS.items():
         fitted = form.fit(sums, task)
         for share in SHARES:
-            title = name if share == 1.0 else f"{name}, {share:g}"
-            heads[title] = blend_heads(trained, fitted, sums, share, task)
+            heads[title_of(name, share)] = blend_heads(trained, fitted, sums, share, task)
     return heads
+
+
+def title_of(form: str, share: float) -> str:
+    """Return the name of a closed form, or of its blend with the trained classifier."""
+    return form if share == 1.0 else f"{form}, blend {share:g}"
 
 
 def sums_over(network: nn.Module, data: Dataset, clients: Sequence[IntArray]) -> EmbeddingSums:

@@ -32,12 +32,14 @@ def main() -> None:
     parser.add_argument("--path", type=Path, help="the images, if the data set needs a path")
     parser.add_argument("--split", type=Path, help="the table of parts of nih-cxr14")
     parser.add_argument("--images", type=int, help="only this many training images, the first")
+    parser.add_argument("--test-images", type=int, help="only this many test images, the first")
     options = parser.parse_args()
     settings = {} if options.split is None else {"split": str(options.split)}
     data = load_dataset(options.data, path=options.path, options=settings)
     network = pretrained()
     train = data.train.take(np.arange(len(data.train))[: options.images])
-    parts = {"train": train, "test": data.test}
+    test = data.test.take(np.arange(len(data.test))[: options.test_images])
+    parts = {"train": train, "test": test}
     columns = [columns_of(part, name, data.task, data.classes) for name, part in parts.items()]
     made = {key: np.concatenate([part[key] for part in columns]) for key in columns[0]}
     features = [features_of(network, part, SIZES[options.data]) for part in parts.values()]

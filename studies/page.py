@@ -1,15 +1,24 @@
-"""Puts the study's tables into docs/results.md, between their markers."""
+"""Puts the study's tables into docs/results.md and docs/results-small.md, between their markers."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.page import fill
 
-from studies import convergence, logit_adjustment, personal, tables, thresholds
+from studies import (
+    against_paper,
+    convergence,
+    gradient_variance,
+    logit_adjustment,
+    personal,
+    tables,
+    thresholds,
+    winner,
+)
 from studies.stored import RESULTS, ROOT, StoredGrid, read_rows, read_stored
 
 LETTERS = "abcdefgh"
@@ -23,6 +32,8 @@ OURS = (
     ("FedBB as printed", CONTROL),
     (CONTROL, "FedAvg"),
 )
+OURS_SHORT = OURS[:2] + OURS[3:]
+CALIBRATED = (("FedLC", "FedAvg"), ("FedBB", "FedLC"))
 PLUS = (
     ("FedBB-plus", "FedAvg"),
     ("FedBB-plus", "FedBB"),
@@ -56,7 +67,7 @@ class Part:
     classes: Classes | None = None
 
 
-PARTS = (
+SMALL = (
     Part(
         "1",
         "natural-images",
@@ -79,11 +90,6 @@ PARTS = (
             ("FedBB, unit mean weight", "FedAvg"),
             ("FedBB, unit mean weight", "FedBB"),
             *PLUS,
-        ),
-        classes=Classes(
-            ("auroc", "average_precision"),
-            {"skew": "sizes, δ = 0.5"},
-            ("FedAvg", "FedBB as printed", "FedBB", CONTROL),
         ),
     ),
     Part("6a", "rates-small-cnn", ("validation accuracy",), choosing=True),
@@ -167,28 +173,76 @@ PARTS = (
 )
 
 
+RECENT = (
+    Part("10a", "rates-cifar-features", ("validation accuracy",), choosing=True),
+    Part("10b", "rates-chest-features", ("validation auroc",), choosing=True),
+    Part("10c", "cifar-features", ("test accuracy",), (*OURS_SHORT, *CALIBRATED)),
+    Part(
+        "10d",
+        "chest-features",
+        ("test auroc", "test average_precision"),
+        (*OURS_SHORT, *PLUS),
+        classes=Classes(("auroc",), {"skew": "sizes, δ = 0.5"}, ("FedAvg", "FedBB", CONTROL)),
+    ),
+    Part("11", "fashion", ("test accuracy",), (*OURS_SHORT, *CALIBRATED)),
+    Part(
+        "14",
+        "paper-schedule-tenth",
+        ("test accuracy",),
+        (*OURS_SHORT, *CALIBRATED, *PLUS),
+    ),
+)
+PARTS = (*RECENT, *SMALL)
+
+PAGES = {"results.md": RECENT, "results-small.md": SMALL}
+
+
 def main() -> None:
-    """Fill every place of the page."""
+    """Fill every place of both pages."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     options = parser.parse_args()
-    text = fill(options.page.read_text(encoding="utf-8"), "cost", cost(options.results))
-    for part in PARTS:
-        stored = read_stored(part.grid, options.results)
-        text = fill(text, part.grid, NOT_RUN if stored is None else shown(part, stored))
+    beside = {
+        "results.md": recent_tables(options.results),
+        "results-small.md": small_tables(options.results),
+    }
+    for name, parts in PAGES.items():
+        page = options.docs / name
+        text = fill(page.read_text(encoding="utf-8"), "cost", cost(parts, options.results))
+        for part in parts:
+            stored = read_stored(part.grid, options.results)
+            text = fill(text, part.grid, NOT_RUN if stored is None else shown(part, stored))
+        for place, table in beside[name].items():
+            text = fill(text, place, table)
+        page.write_text(text, encoding="utf-8")
+        print("written to", page)
+
+
+def small_tables(results: Path = RESULTS) -> dict[str, str]:
+    """Return the tables of the small study that no grid has, by their markers."""
+    made = {"convergence": convergence.tables(results)}
     for beside in (personal, logit_adjustment, thresholds):
-        rows = read_rows(options.results / beside.FILE)
-        table = beside.table(rows) if rows else NOT_RUN
-        text = fill(text, beside.FILE.removesuffix(".csv"), table)
-    text = fill(text, "convergence", convergence.tables(options.results))
-    options.page.write_text(text, encoding="utf-8")
-    print("written to", options.page)
+        rows = read_rows(results / beside.FILE)
+        made[beside.FILE.removesuffix(".csv")] = beside.table(rows) if rows else NOT_RUN
+    return made
 
 
-def cost(results: Path = RESULTS) -> str:
-    """Return how many cells all grids have finished, and in which time."""
-    found = [stored for part in PARTS if (stored := read_stored(part.grid, results)) is not None]
+def recent_tables(results: Path = RESULTS) -> dict[str, str]:
+    """Return the tables of the other page that no grid has, by their markers."""
+    rows = read_rows(results / gradient_variance.FILE)
+    chosen = winner.choose(results)
+    return {
+        "candidates": NOT_RUN if chosen is None else winner.candidates("12", results),
+        "winner": NOT_RUN if chosen is None else winner.tables(chosen, "13", results),
+        "gradient-variance": gradient_variance.table(rows, "15") if rows else NOT_RUN,
+        "against-paper": against_paper.table("16", results),
+    }
+
+
+def cost(parts: Sequence[Part], results: Path = RESULTS) -> str:
+    """Return how many cells these parts have finished, and in which time."""
+    found = [stored for part in parts if (stored := read_stored(part.grid, results)) is not None]
     cells = sum(len(stored.cells) + len(stored.diverged) for stored in found)
     hours = sum(stored.about["core hours"] for stored in found)
     return (

@@ -1,4 +1,4 @@
-"""The balanced classifier against the methods it was meant to beat, setting by setting.
+"""The balanced classifier: chosen on validation data, then set beside the methods it should beat.
 
 A setting is won where the method is ahead of every rival in the score of all classes and in that
 of the worst class, by the study's one rule: a 95 % interval of the paired difference above zero.
@@ -10,16 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbb.report.statistics import Verdict, paired_difference
-from studies.heads import FILE, TRAINED
-from studies.stored import RESULTS, Row, StoredGrid, read_rows, read_stored
+import numpy as np
+
+from fedbb.recipes.grid import read_grid
+from fedbb.records import FloatArray
+from fedbb.report.statistics import Verdict, paired_difference, spread_of
+from studies.heads import FILE, FORMS, SHARES, TRAINED, title_of
+from studies.stored import GRIDS, RESULTS, Row, StoredGrid, read_rows, read_stored
 from studies.tables import MISSING, compare, markdown, score_text
 
 RIVALS = ("FedAvg", "FedLC", "FedBB", "FedAvg-scaled (control)", "FedBB-plus")
 REQUIRED = RIVALS[:4]
 """The rivals that count for a win; `fedbb-plus` is shown beside them."""
 
-MEASURES = ("whole", "worst")
+CLOSED = [title_of(form, share) for form in FORMS for share in SHARES]
+"""The classifiers in closed form, with their blends."""
+
+TITLES = {
+    "whole": "Test accuracy; AUROC on X-rays",
+    "worst": "Recall of the worst class; AUROC of the worst finding on X-rays",
+}
+MEASURES = tuple(TITLES)
+NAME = "Balanced classifier"
+ALONE = "the same, not blended with the trained one (not chosen)"
+SEEDS = 5
 
 
 @dataclass(frozen=True)
@@ -47,13 +61,122 @@ SETTINGS = (
 )
 
 
-Scores = Mapping[tuple[str, str], Mapping[int, float]]
-"""Scores by seed, of a method with a classifier."""
+BASE = "FedAvg"
+FASHION, CIFAR, FILMS = "Fashion-MNIST", "CIFAR-10 features", "X-ray features"
+CHOICES = {
+    FASHION: (
+        Setting("Fashion-MNIST, δ = 0.1", "head-candidates", ("data", "δ = 0.1")),
+        Setting("Fashion-MNIST LT, δ = 0.5", "head-candidates", ("data", "LT, δ = 0.5")),
+    ),
+    CIFAR: (Setting("CIFAR-10 features, δ = 0.1", "rates-cifar-features", ("rate", "0.01")),),
+    FILMS: (
+        Setting(
+            "X-ray features, sizes", "rates-chest-features", ("rate", "0.01"), "auroc", "auroc"
+        ),
+    ),
+}
+"""Where a classifier is chosen for each data set, by validation scores of seeds that no other table
+has, on FedAvg at its own rate."""
+
+Combination = tuple[str, str]
+"""A method and the classifier on top of it."""
+
+Scores = Mapping[Combination, Mapping[int, float]]
+"""Scores by seed."""
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The balanced classifier as chosen: a base for Fashion-MNIST, a closed form for each data set.
+
+    On frozen features a closed form depends on no base, so there it is that of FedAvg.
+    """
+
+    base: str
+    heads: Mapping[str, str]
+
+    def at(self, setting: Setting) -> Combination:
+        """Return the method and the classifier in a setting; without a choice nothing matches."""
+        (data,) = (name for name in CHOICES if setting.title.startswith(name))
+        return self.base if data == FASHION else BASE, self.heads.get(data, "")
+
+    def unblended(self) -> Winner:
+        """Return the same closed forms without a share of the trained classifier."""
+        return Winner(self.base, {d: head.split(", blend")[0] for d, head in self.heads.items()})
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{head} on {data}" for data, head in self.heads.items())
+        return f"{self.base} with {told}"
+
+
+def validation_scores(
+    setting: Setting, results: Path = RESULTS
+) -> dict[Combination, list[FloatArray]]:
+    """Return the validation scores of all classes and of the worst one, an entry for each seed."""
+    found: dict[Combination, list[FloatArray]] = {}
+    axis, label = setting.at
+    for row in read_rows(results / setting.grid / FILE):
+        if row[axis] == label:
+            pair = [float(row[f"validation {name}"]) for name in (setting.whole, "worst class")]
+            found.setdefault((row["method"], row["head"]), []).append(np.array(pair))
+    return found
+
+
+def choose(results: Path = RESULTS) -> Winner | None:
+    """Return the combination of the highest validation scores, None without any.
+
+    First the classifier of each data set, on FedAvg; then the base, with this classifier on
+    Fashion-MNIST. The mean of both measures, all columns and seeds decides.
+    """
+    heads = {}
+    for data, settings in CHOICES.items():
+        every = [validation_scores(setting, results) for setting in settings]
+        means = {h: _mean([scores.get((BASE, h), []) for scores in every]) for h in CLOSED}
+        known = {head: mean for head, mean in means.items() if not np.isnan(mean)}
+        if known:
+            heads[data] = max(known, key=lambda name: known[name])
+    if not heads:
+        return None
+    every = [validation_scores(setting, results) for setting in CHOICES[FASHION]]
+    bases = {method for scores in every for method, _ in scores}
+    by_base = {
+        base: _mean([scores.get((base, heads.get(FASHION, "")), []) for scores in every])
+        for base in bases
+    }
+    known = {base: mean for base, mean in by_base.items() if not np.isnan(mean)}
+    return Winner(max(known, key=lambda name: known[name]) if known else BASE, heads)
+
+
+def candidates(number: str, results: Path = RESULTS) -> str:
+    """Return the validation scores that the choice rests on: all classes; the worst class."""
+    settings = [setting for of_data in CHOICES.values() for setting in of_data]
+    every = [validation_scores(setting, results) for setting in settings]
+    bases = list(dict.fromkeys([BASE, *(method for scores in every[:2] for method, _ in scores)]))
+    lines = []
+    for row in ((base, head) for base in bases for head in (TRAINED, *CLOSED)):
+        cells = [_pair_text(scores.get(row, [])) for scores in every]
+        lines.append([f"{number}.{len(lines) + 1}", name_of(row), *cells])
+    titles = [setting.title for setting in settings]
+    return markdown(["row", "candidate", *titles], lines, words=2)
+
+
+def _mean(found: Sequence[Sequence[FloatArray]]) -> float:
+    """Return the mean over columns, measures and seeds, NaN if a column has none."""
+    if not all(found):
+        return float("nan")
+    return float(np.mean([np.mean(values) for values in found]))
+
+
+def _pair_text(values: Sequence[FloatArray]) -> str:
+    if not values:
+        return MISSING
+    whole, worst = (spread_of([v[k] for v in values]).mean for k in (0, 1))
+    return f"{100 * whole:.1f}; {100 * worst:.1f}"
 
 
 def read_scores(setting: Setting, measure: str, results: Path = RESULTS) -> Scores:
     """Return the test scores of a setting, of all classes or of the worst one."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    found: dict[Combination, dict[int, float]] = {}
     axis, label = setting.at
     stored = read_stored(setting.grid, results)
     for row in [] if stored is None else stored.cells:
@@ -75,74 +198,70 @@ def _trained_score(stored: StoredGrid | None, row: Row, setting: Setting, measur
     return min(float(line[setting.of_class]) for line in own if line[setting.of_class])
 
 
-def is_won(chosen: tuple[str, str], setting: Setting, results: Path = RESULTS) -> bool:
-    """Return whether the method is ahead of every rival of the setting in both measures."""
+def is_won(chosen: Winner, setting: Setting, results: Path = RESULTS) -> bool:
+    """Return whether the method is ahead of every rival of the setting in both measures.
+
+    FedLC is no rival on multi-label data, for which it has no form. A rival without results is one
+    that the method is not ahead of.
+    """
+    labels = read_grid(GRIDS / f"{setting.grid}.toml").axes["method"]
+    rivals = [rival for rival in REQUIRED if rival in labels]
     verdicts = []
     for measure in MEASURES:
         scores = read_scores(setting, measure, results)
-        rivals = [scores[rival, TRAINED] for rival in REQUIRED if (rival, TRAINED) in scores]
-        own = scores.get(chosen, {})
-        verdicts += [paired_difference(own, rival).verdict for rival in rivals]
+        own = scores.get(chosen.at(setting), {})
+        others = [scores.get((rival, TRAINED), {}) for rival in rivals]
+        verdicts += [paired_difference(own, other).verdict for other in others]
     return bool(verdicts) and all(verdict is Verdict.AHEAD for verdict in verdicts)
 
 
-def tables(
-    chosen: tuple[str, str], shown: Sequence[tuple[str, str]], number: str, results: Path = RESULTS
-) -> str:
+def tables(chosen: Winner, number: str, results: Path = RESULTS) -> str:
     """Return scores, differences to the rivals, and the settings that are won.
 
     Args:
-        chosen: the method and the classifier that were chosen on validation data.
-        shown: further methods and classifiers to show.
+        chosen: the base and the classifiers that were chosen on validation data.
         number: number of the table, which begins the numbers of its rows.
         results: folder of the stored results.
     """
     blocks = []
-    rows = [*((rival, TRAINED) for rival in RIVALS), *shown, chosen]
-    titles = [setting.title for setting in SETTINGS]
+    settings = [setting for setting in SETTINGS if read_scores(setting, "whole", results)]
+    titles = [setting.title for setting in settings]
     for letter, measure in zip("ab", MEASURES, strict=True):
-        every = [read_scores(setting, measure, results) for setting in SETTINGS]
-        lines = [
-            [f"{number}{letter}.{place}", name_of(row), *(_text(s.get(row, {}), s) for s in every)]
-            for place, row in enumerate(rows, start=1)
+        every = [read_scores(setting, measure, results) for setting in settings]
+        own, alone = (
+            [scores.get(of.at(s), {}) for s, scores in zip(settings, every, strict=True)]
+            for of in (chosen, chosen.unblended())
+        )
+        trained = {r: [scores.get((r, TRAINED), {}) for scores in every] for r in RIVALS}
+        rows = [
+            [f"{number}{letter}.{place}", name, *map(_text, scores)]
+            for place, (name, scores) in enumerate(
+                [*trained.items(), (NAME, own), (ALONE, alone)], start=1
+            )
         ]
-        name = "Test accuracy, or AUROC" if measure == "whole" else "Recall, or AUROC, of the worst"
-        blocks.append(f"**{name}**" if measure == "whole" else f"**{name} class**")
-        blocks.append(markdown(["row", "method", *titles], lines, words=2))
-        pairs = [(rival, TRAINED) for rival in RIVALS]
-        blocks.append(_differences(chosen, pairs, every, titles))
+        blocks += [f"**{TITLES[measure]}**", markdown(["row", "method", *titles], rows, words=2)]
+        gaps = [
+            [f"{NAME} − {name}", *(compare(*pair) for pair in zip(own, scores, strict=True))]
+            for name, scores in trained.items()
+        ]
+        blocks.append(markdown(["difference", *titles], gaps))
     won = [setting.title for setting in SETTINGS if is_won(chosen, setting, results)]
     blocks.append(
-        f"{name_of(chosen)} is ahead of {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]} in both "
-        f"measures in {len(won)} of {len(SETTINGS)} settings{': ' if won else ''}{'; '.join(won)}."
+        f"The {NAME.lower()} ({chosen}) is ahead of {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]} "
+        f"in both measures in {len(won)} of {len(SETTINGS)} settings"
+        f"{': ' if won else ''}{'; '.join(won)}."
     )
+    left = [setting.title for setting in SETTINGS if setting not in settings]
+    if left:
+        blocks.append(f"Not run: {'; '.join(left)}.")
     return "\n\n".join(blocks)
 
 
-def name_of(row: tuple[str, str]) -> str:
+def name_of(row: Combination) -> str:
     """Return a method and its classifier as one name."""
     method, head = row
-    return method if head == TRAINED else f"{method} + {head} head"
+    return method if head == TRAINED else f"{method} + {head}"
 
 
-def _text(values: Mapping[int, float], beside: Scores) -> str:
-    seeds = max((len(of_row) for of_row in beside.values()), default=0)
-    return score_text(values, seeds)
-
-
-def _differences(
-    chosen: tuple[str, str],
-    rivals: Sequence[tuple[str, str]],
-    every: Sequence[Scores],
-    titles: Sequence[str],
-) -> str:
-    lines = []
-    for rival in rivals:
-        cells = [
-            compare(scores[chosen], scores[rival])
-            if chosen in scores and rival in scores
-            else MISSING
-            for scores in every
-        ]
-        lines.append([f"{name_of(chosen)} − {name_of(rival)}", *cells])
-    return markdown(["difference", *titles], lines)
+def _text(values: Mapping[int, float]) -> str:
+    return score_text(values, SEEDS)

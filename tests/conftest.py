@@ -1,9 +1,11 @@
 import os
+from contextlib import contextmanager
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from helpers.browser import ARGUMENTS, Visit, find_chromium, require_browser, what_is_missing
 from helpers.tally import Tally
 
 # A busy machine must not fail a law; a failing example must come back on the next try.
@@ -42,3 +44,32 @@ def flower_place(number):
 def tally(record_property):
     """Counts lost rounds and wrong results for `make test-faults`."""
     return Tally(record_property)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Yield Chromium from the PATH, driven by Playwright."""
+    require_browser(what_is_missing())
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium):
+    """Return a function that opens a page, and afterwards see that it never complained."""
+
+    @contextmanager
+    def opening(path, width=1280, **context):
+        scene = chromium.new_context(viewport={"width": width, "height": 900}, **context)
+        try:
+            seen = Visit(scene.new_page(), path)
+            yield seen
+            assert seen.complaints == []
+        finally:
+            scene.close()
+
+    return opening

@@ -44,6 +44,7 @@ EXTRAS = (
     "pandas",
     "arrow",
     "dicom",
+    "tune",
     *TRACKERS,
 )
 PRIVACY = {"private": "masked", "he": "bfv"}
@@ -149,6 +150,10 @@ def check(extra: str, python: Path, place: Path) -> None:
         execute(python, work, "import fedbb; assert len(fedbb.read_run('run').to_frame()) == 1")
     if extra in ("arrow", "dicom"):
         check_data(extra, python, work)
+    if extra == "tune":
+        words = ["--set", "data.validation=0.2", "--search", "local.lr=0.01,0.1", "--out", "tuning"]
+        fedbb(python, work, "tune", str(recipe), *words)
+        assert list(work.glob("tuning/*/recipe.toml"))
     if extra == "onnx":
         fedbb(python, work, "export", str(work / "run"), "--to", "onnx", "--out", "model.onnx")
     if extra in TRACKERS:

@@ -19,13 +19,12 @@ from pydantic import BaseModel
 from sklearn.datasets import load_digits
 from torch.utils.data import Subset, TensorDataset
 
-from fedbb.cli.run import run_name
+from fedbb.data.examples import tail_sizes
 from fedbb.data.label_policy import Policy
-from fedbb.data.longtail import tail_sizes
 from fedbb.data.registry import CATALOGUE, load_dataset
 from fedbb.data.sets.chexpert import CheXpertOptions
 from fedbb.data.sets.dicom import DicomOptions
-from fedbb.data.sets.digit_mosaic import MosaicOptions
+from fedbb.data.sets.embedded import MosaicOptions
 from fedbb.data.sets.features import FeatureOptions
 from fedbb.data.sets.folder import FolderOptions
 from fedbb.data.sets.hugging_face import HuggingFaceOptions
@@ -44,7 +43,7 @@ from fedbb.models.registry import MODELS, build_model
 from fedbb.partition.registry import KINDS
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
-from fedbb.recipes.spec import EvaluationSpec, Recipe
+from fedbb.recipes.spec import EvaluationSpec, Recipe, run_name
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import FILES
 from fedbb.training.config import OptimizerName, Precision, ScheduleKind
@@ -206,6 +205,14 @@ UNSUITED = [
     {"local": {"betas": [0.5, 0.9]}},
     {"local": {"optimizer": "adam"}, "method": {"name": "fednova"}},
     {"rounds": {"patience": 3}},
+    {"method": {"name": "fedopt"}},
+    {
+        "method": {"name": "fedopt-sca"},
+        "privacy": "masked",
+        "dp": {"clip": 1.0, "noise": 1.0},
+    },
+    {"method": {"name": "fedadam"}, "rounds": {"topology": "ring"}},
+    {"rounds": {"topology": "random"}},
     {"method": {"name": "fedlc+moon"}},
 ]
 
@@ -389,6 +396,19 @@ def test_what_the_page_on_trained_models_shows_is_what_happens(tmp_path, monkeyp
     page = (ROOT / "docs" / "trained-models.md").read_text("utf-8")
     walk(page, {}, monkeypatch)
     assert len(Path("predictions.csv").read_text("utf-8").splitlines()) == 1 + 359
+
+
+def test_what_the_page_on_tuning_shows_is_what_happens(tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    walk((ROOT / "docs" / "tuning.md").read_text("utf-8"), names, monkeypatch)
+    assert len(names["tuned"].trials) == 3
+    files = {
+        code(row[0])[0].strip("/")
+        for row in rows((ROOT / "docs" / "tuning.md").read_text("utf-8"), "file")
+    }
+    assert files == {path.name for path in Path("tuning/digits").iterdir() if path.name[0] != "."}
 
 
 class Rows(list):

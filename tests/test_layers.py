@@ -19,7 +19,10 @@ LAYERS = (
     ("_util", "records", "rng"),
     ("data", "imbalance", "state"),
     ("partition",),
-    ("aggregation", "losses", "models", "penalties", "personal", "sampling", "statistics"),
+    (
+        *("aggregation", "compression", "distillation", "losses", "models", "penalties"),
+        *("personal", "sampling", "statistics"),
+    ),
     ("classifiers",),
     ("methods",),
     ("analysis", "evaluation", "training"),
@@ -54,6 +57,7 @@ NEIGHBORS = {
 LIBRARY_HOMES = {
     "flwr": ("flower/", "secagg/flower/"),
     "mlflow": ("trackers/registry.py",),
+    "optuna": ("runs/tuning.py",),
     "tensorboard": ("trackers/registry.py",),
     "cryptography": ("secagg/", "flower/"),
     "tenseal": ("secagg/bfv/",),

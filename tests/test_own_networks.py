@@ -15,6 +15,7 @@ import fedbb
 from fedbb.errors import RecipeError
 from fedbb.runs.checkpoint import load_checkpoint
 from helpers.commands import fedbb as command
+from helpers.cover import cover
 from helpers.digest_runs import CLIENTS, recipe_of
 from helpers.flower_loopback import flower_run, open_loopback, take_identity
 from helpers.own_networks import NETWORKS, install_tokens, own_recipe
@@ -42,25 +43,27 @@ def installed(tmp_path, monkeypatch):
     return check
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_pool_and_flower_give_the_bits_of_one_process(network, installed, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("network", "workers"), cover(NETWORKS, [1, 2, 3]))
+def test_the_pool_gives_the_bits_of_one_process(network, workers, installed, tmp_path):
+    if network != "mlp":
+        installed(network)
+    recipe = own_recipe(tmp_path, network, engine="pool")
+    ended = finish(recipe, tmp_path / "pool", workers=workers, allow_code=True)[0]
+    assert ended["sha256"] == inline(tmp_path, network)
+
+
+@pytest.mark.parametrize(("network", "score"), cover(NETWORKS, ["server", "sites"]))
+def test_flower_gives_the_bits_of_one_process(network, score, installed, tmp_path, monkeypatch):
     name = NETWORKS[network]["name"]
     if network != "mlp":
         installed(network)
     expected = inline(tmp_path, network)
-    for workers in (1, 2, 3):
-        recipe = own_recipe(tmp_path, network, engine="pool")
-        folder = tmp_path / f"pool-{workers}"
-        ended = finish(recipe, folder, workers=workers, allow_code=True)[0]
-        assert ended["sha256"] == expected
     take_identity(monkeypatch)
     recipe = own_recipe(tmp_path, network)
     monkeypatch.setenv("FEDBB_ALLOWED_CODE", name)
     config = {"state": str(tmp_path / "state"), "allowed-code": f"other:build, {name}"}
-    for score in ("server", "sites"):
-        grid = open_loopback(recipe, CLIENTS, **config)
-        ended = flower_run(recipe, tmp_path / f"flower-{score}", grid, score=score)[0]
-        assert ended["sha256"] == expected
+    grid = open_loopback(recipe, CLIENTS, **config)
+    assert flower_run(recipe, tmp_path / "flower", grid, score=score)[0]["sha256"] == expected
 
 
 @pytest.mark.parametrize(

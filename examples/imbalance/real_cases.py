@@ -15,7 +15,7 @@ from fedbb._util.table import make_table, to_markdown
 from fedbb.analysis.advice import middle_value
 from fedbb.analysis.label_files import Layout, read_label_table
 from fedbb.analysis.measures import Settings, gini_of, ratio_of
-from fedbb.data.longtail import tail_sizes
+from fedbb.data.examples import tail_sizes
 from fedbb.partition.registry import Rule
 
 XRAY = Settings(beta=0.9999999, tau=10.0, mu=4.0)

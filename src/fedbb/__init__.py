@@ -60,7 +60,10 @@ if TYPE_CHECKING:
     from fedbb.runs.simulate import iter_rounds as iter_rounds
     from fedbb.runs.simulate import run as run
     from fedbb.runs.simulate import simulate as simulate
+    from fedbb.runs.tuning import Tuned as Tuned
+    from fedbb.runs.tuning import tune as tune
     from fedbb.secagg.dp import DifferentialPrivacy as DifferentialPrivacy
+    from fedbb.secagg.neighbours import SecureSums as SecureSums
     from fedbb.training.config import LocalConfig as LocalConfig
     from fedbb.training.config import LRSchedule as LRSchedule
 
@@ -105,7 +108,9 @@ _EXPORTS = {
     "fedbb.runs.personal": ("ClientAccuracies", "personalize"),
     "fedbb.runs.result": ("Result", "RoundRecord"),
     "fedbb.runs.simulate": ("iter_rounds", "run", "simulate"),
+    "fedbb.runs.tuning": ("Tuned", "tune"),
     "fedbb.secagg.dp": ("DifferentialPrivacy",),
+    "fedbb.secagg.neighbours": ("SecureSums",),
     "fedbb.training.config": ("LRSchedule", "LocalConfig"),
 }
 """The public names by the module that defines them; docs/api.md documents each."""

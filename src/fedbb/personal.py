@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from fedbb.models.base import classifier_name, name_of
-from fedbb.records import ModelState, Tensors
+from fedbb.records import FloatArray, ModelState, Tensors
 from fedbb.state import replace_entries
 
 PERSONAL = "personal."
@@ -18,6 +18,14 @@ PERSONAL = "personal."
 
 Part = Literal["all", "head", "batch-norms", "norms"]
 """A part of a network: all of it, its classifier, its batch normalization, all normalization."""
+
+PARTS: dict[Part, str] = {
+    "all": "the whole model",
+    "head": "the classifier",
+    "batch-norms": "the batch normalization",
+    "norms": "the normalization",
+}
+"""The parts in words."""
 
 BATCH_NORMS = (_NormBase,)
 NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
@@ -55,6 +63,11 @@ class Personal:
     shares_model: ClassVar[bool] = True
 
     @property
+    def title(self) -> str:
+        """What stays with the client, in words."""
+        return "nothing"
+
+    @property
     def second(self) -> OwnModel | None:
         """The model of its own that a client trains beside the shared one, if it does."""
         return None
@@ -77,6 +90,27 @@ class Personal:
     def epochs(self, epochs: int) -> int:
         """Return the epochs of all stages, given those of the settings."""
         return epochs
+
+    def received(
+        self, network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]
+    ) -> dict[str, Tensor]:
+        """Return what a client keeps of how the model that it received does on its samples.
+
+        Args:
+            network: the network with that model, in evaluation mode.
+            batches: all samples of the client, in the order of its rows.
+        """
+        return {}
+
+    def fuse(self, own: FloatArray, shared: FloatArray, kept: Tensors) -> FloatArray | None:
+        """Return logits (N, C) of the client's and the shared model together; None if apart.
+
+        Args:
+            own: logits of the client's model.
+            shared: logits of the shared model.
+            kept: what the client keeps for this part.
+        """
+        return None
 
     def model(self, shared: ModelState, first: ModelState, kept: Tensors) -> ModelState:
         """Return the model that serves a client.
@@ -112,22 +146,24 @@ class KeptEntries(Personal):
         if self.head_epochs is not None and (self.head_epochs < 0 or self.part == "all"):
             raise ValueError("head_epochs must be at least 0, for a part of the network")
 
+    @property
+    def title(self) -> str:
+        """What stays with the client, in words."""
+        return PARTS[self.part]
+
     def check(self, network: nn.Module) -> None:
         """Refuse a network without the part, or without anything else."""
         if self.part == "all":
             return
         kept = self.entries(network)
-        what = "classifier" if self.part == "head" else "normalization layer"
-        if self.part == "batch-norms":
-            what = "batch normalization layer"
         if not kept:
             raise ValueError(
-                f"the {what}s of a network stay with its clients, and {name_of(network)} has none"
+                f"{self.title} stays with the clients, and {name_of(network)} has none"
             )
         if not any(p.requires_grad for name, p in network.named_parameters() if name not in kept):
             raise ValueError(
                 f"nothing that is trained would be shared: {name_of(network)} has no trained "
-                f"parameter outside its {what}s"
+                f"parameter besides {self.title}"
             )
 
     def entries(self, network: nn.Module) -> frozenset[str]:
@@ -158,6 +194,29 @@ class KeptEntries(Personal):
 
 
 @dataclass(frozen=True)
+class TrainedPart(Personal):
+    """Nothing stays with the client, and only a part of the network is trained.
+
+    Args:
+        part: the part that is trained.
+    """
+
+    part: Part = "all"
+
+    def check(self, network: nn.Module) -> None:
+        """Refuse a network of which nothing would be trained."""
+        part = KeptEntries(self.part).entries(network)
+        if not any(p.requires_grad for name, p in network.named_parameters() if name in part):
+            raise ValueError(f"{PARTS[self.part]} has no trained parameter in {name_of(network)}")
+
+    def stages(self, network: nn.Module, epochs: int) -> tuple[Stage, ...]:
+        """Return the one stage in which all but the part is frozen."""
+        part = KeptEntries(self.part).entries(network)
+        every = {name for name, _ in network.named_parameters()}
+        return (Stage(epochs, frozenset(every - part)),)
+
+
+@dataclass(frozen=True)
 class OwnModel(Personal):
     """Ditto (Li et al. 2021): a second model of the client's own, pulled towards the shared one.
 
@@ -185,6 +244,11 @@ class OwnModel(Personal):
             raise ValueError(f"own_epochs must be at least 1, not {self.own_epochs}")
         if self.own_loss not in get_args(OwnLoss):
             raise ValueError(f"own_loss must be one of {', '.join(get_args(OwnLoss))}")
+
+    @property
+    def title(self) -> str:
+        """What stays with the client, in words."""
+        return "a second model"
 
     @property
     def second(self) -> OwnModel:

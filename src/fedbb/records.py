@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -82,11 +83,16 @@ class ModelFacts:
         classes: the number of classes.
         classifier: the name of the network's classifier, whose input is the embedding; None if it
             has none that could be found.
+        public: the number of public inputs.
+        norms: the names of its normalization layers that keep running statistics, in its order;
+            known to the server.
     """
 
     task: Task
     classes: int
     classifier: str | None
+    public: int = field(default=0, kw_only=True)
+    norms: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,8 @@ class ClientUpdate:
         train_loss: the mean of the training objective over its steps.
         seconds: the duration of the training.
         statistics: what the method's statistics computed, by name.
+        message: the form in which the model is sent if the method compresses, by name; empty if it
+            is sent as it is.
     """
 
     client: int
@@ -138,6 +146,7 @@ class ClientUpdate:
     train_loss: float
     seconds: float = 0.0
     statistics: Tensors = field(default_factory=dict)
+    message: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,6 +161,7 @@ class ClientReport:
         steps: the number of its optimizer steps.
         train_loss: the mean of the training objective over its steps.
         seconds: the duration of the training.
+        sent_bytes: what it sent of its model, if the method compresses.
     """
 
     client: int
@@ -159,6 +169,7 @@ class ClientReport:
     steps: int | None = None
     train_loss: float | None = None
     seconds: float = 0.0
+    sent_bytes: int | None = None
 
 
 @dataclass(frozen=True)

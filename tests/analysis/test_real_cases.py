@@ -1,4 +1,4 @@
-"""The page on imbalance shows what its script makes; the real tables, for whoever has them."""
+"""The page on imbalance shows what its script makes; and the real tables, if they are there."""
 
 import importlib.util
 import os

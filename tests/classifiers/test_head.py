@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedbb.classifiers.head import Head, blend_heads, place_head, read_head
+from fedbb.classifiers.head import Head, blend_heads, limit_norm, place_head, read_head
 from fedbb.classifiers.sums import sum_embeddings
 from fedbb.errors import RecipeError
 from fedbb.models.base import linear_classifier, run_network
@@ -90,6 +90,19 @@ def test_a_trained_head_of_zeros_takes_the_fitted_one_as_it_is():
     zeros = Head(torch.zeros_like(trained.weight), torch.zeros_like(trained.bias))
     blended = blend_heads(zeros, fitted, sums, 1.0, MULTICLASS)
     torch.testing.assert_close(blended.weight, fitted.weight - fitted.weight.mean(dim=0))
+
+
+def test_a_head_to_train_on_from_is_no_larger_than_the_trained_one():
+    embeddings, sums, trained, fitted = setting()
+    blended = blend_heads(trained, fitted, sums, 1.0, MULTICLASS)
+    for factor in (0.1, 1.0, 10.0):
+        given = blended.scaled(torch.tensor(factor, dtype=torch.float64))
+        limited = limit_norm(given, trained)
+        norm, most = given.weight.norm(), trained.weight.norm()
+        torch.testing.assert_close(limited.weight.norm(), torch.minimum(norm, most))
+        assert torch.equal(limited(embeddings).argmax(dim=1), given(embeddings).argmax(dim=1))
+    small = trained.scaled(torch.tensor(0.5, dtype=torch.float64))
+    assert limit_norm(small, trained) is small
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -11,6 +11,7 @@ from fedbb.recipes.reader import make_recipe
 from fedbb.runs.checkpoint import load_checksummed, save_checksummed
 from fedbb.runs.runner import run
 from helpers.commands import fedbb
+from helpers.cover import cover
 from helpers.small_run import small_values, write_npz
 
 VERBS = {
@@ -69,8 +70,7 @@ def copy_run(place, verb):
     return place / "run"
 
 
-@pytest.mark.parametrize("damage", ["half", *TEXTS])
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(("name", "damage"), cover(READERS, ["half", *TEXTS], always=["half"]))
 def test_a_damaged_file_ends_every_verb_with_a_message(place, monkeypatch, name, damage):
     monkeypatch.chdir(place)
     # Versions that are missing matter to a resume only.
@@ -90,9 +90,7 @@ def put(values, key, new):
     values[last] = new
 
 
-@pytest.mark.parametrize("new", ["x", None, {}, [[]], 10**400], ids=lambda new: str(new)[:4])
-@pytest.mark.parametrize(
-    ("name", "key"),
+VALUES = cover(
     [
         ("recipe.json", "seed"),
         ("recipe.json", "data"),
@@ -108,7 +106,12 @@ def put(values, key, new):
         ("summary.json", "metric"),
         ("summary.json", "final.scores.test.per_class.recall"),
     ],
+    ["x", None, {}, [[]], 10**400],
+    always=["x"],
 )
+
+
+@pytest.mark.parametrize(("name", "key", "new"), VALUES, ids=lambda value: str(value)[:40])
 def test_a_value_of_another_type_ends_every_verb_with_a_message(place, monkeypatch, name, key, new):
     monkeypatch.chdir(place)
     for verb in READERS[name]:

@@ -165,7 +165,7 @@ def test_a_federation_from_nothing_to_a_finished_run_that_leaves_nothing(tmp_pat
     words = ("flower", "up", "hospitals", "--sites", 1, "--port", port)
     with started(*words, cwd=tmp_path) as process:
         assert "1 site online" in wait_for_line(process, "ready at")
-        # The server's programs have the mark of whoever started them.
+        # The server's programs have the mark of the process that started them.
         marks = {
             entry.split(b"=")[1].split(b"/")[0].decode()
             for path in Path("/proc").glob("[0-9]*/environ")

@@ -3,7 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedbb.data.dataset import Dataset, Examples, check_dataset
+from fedbb.data.checks import check_dataset
+from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.transforms import Augmentation
 from fedbb.errors import DataError
 from fedbb.records import Task

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from sklearn.metrics import accuracy_score, f1_score, recall_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    f1_score,
+    recall_score,
+    roc_auc_score,
+)
 
 from fedbb.evaluation.metrics import (
     Scorer,
@@ -17,6 +23,7 @@ from fedbb.evaluation.metrics import (
     is_collapsed,
     log_odds,
     own_accuracy,
+    rank_areas,
     score_multiclass,
     score_multilabel,
 )
@@ -140,6 +147,18 @@ def test_multiclass_ranks_agree_with_brute_force(case: tuple[FloatArray, np.ndar
     logits, labels = case
     truth = labels[:, None] == np.arange(logits.shape[1])
     check_ranks(score_multiclass(*case), truth, np.ones_like(truth), log_odds(logits))
+
+
+@pytest.mark.parametrize("size", [2, 3, 10, 100, 3000])
+@pytest.mark.parametrize("values", [1, 2, 20, None])
+def test_areas_of_ranks_have_the_bits_of_scikit_learn(size: int, values: int | None) -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        truth = rng.random(size) < rng.random()
+        truth[:2] = True, False
+        ranking = rng.normal(size=size) if values is None else rng.integers(values, size=size) / 10
+        expected = roc_auc_score(truth, ranking), average_precision_score(truth, ranking)
+        assert rank_areas(truth, ranking) == expected
 
 
 @given(multilabel())

@@ -176,7 +176,7 @@ def changing(change):
 
 
 def open_loopback(recipe, sites=3, **config):
-    """Return a grid of so many sites that follow a recipe."""
+    """Return a grid of this number of sites that follow a recipe."""
     nodes = {FIRST_NODE + k: Node({"client": k, **config}) for k in range(sites)}
     return Loopback(nodes, {"recipe": recipe.model_dump_json()})
 

@@ -295,7 +295,7 @@ def secure_readers():
 
 def dicom_readers():
     """Return the readers of DICOM files: pixels, and the header alone."""
-    from fedbb.data.images.dicom import DicomFormat, read_header
+    from fedbb.data.sets.dicom import DicomFormat, read_header
     from helpers.dicom_files import write
 
     def make(folder):

@@ -52,7 +52,7 @@ def forward_passes(work):
 
 
 def kill_at(passes):
-    """Let this process be killed by SIGKILL after so many calls of layers."""
+    """Let this process be killed by SIGKILL after this number of calls of layers."""
     calls = []
 
     def count(*_):

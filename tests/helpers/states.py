@@ -39,7 +39,7 @@ def floats(model):
 
 
 def models(number, elements=moderate, size=3):
-    """Draw the parameters of so many clients; `number` may be a strategy."""
+    """Draw the parameters of `number` clients, which may be a strategy."""
     numbers = number if isinstance(number, st.SearchStrategy) else st.just(number)
     drawn = numbers.flatmap(
         lambda clients: hnp.arrays(np.float32, (clients, size), elements=elements)

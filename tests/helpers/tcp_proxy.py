@@ -11,7 +11,7 @@ AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Passes bytes between whoever connects and one address, in threads of its own.
+    """Passes bytes between every connection and one address, in threads of its own.
 
     `delay` seconds are added to every piece, `rate` bounds bytes a second each way; a connection
     that has brought `cut_after` bytes from the caller is reset, once; while `deaf` is set nothing

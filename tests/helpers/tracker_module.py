@@ -1,4 +1,4 @@
-"""A tracker that keeps what it is told, and a run folder that grows as a run's does."""
+"""A tracker that keeps all its calls, and a run folder that grows as a run's does."""
 
 import json
 
@@ -19,7 +19,7 @@ HOSTILE = (
 
 
 class Memory:
-    """Keeps all that it is told."""
+    """Keeps all calls."""
 
     def __init__(self, held=0):
         self.held = held

@@ -22,6 +22,7 @@ from helpers.batches import (
     holey_batch,
     value_and_slope,
 )
+from helpers.cover import cover
 from reference import class_balanced as reference
 
 quick = settings(deadline=None, max_examples=40)
@@ -184,8 +185,7 @@ def test_unknown_labels_count_nowhere(task, form):
     assert make(task, form=form)(logits, nothing).item() == 0
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("form", "task"), cover(FORMS, TASKS))
 def test_it_fits_into_ordinary_code(task, form):
     check_drop_in(make(task, form=form), task)
 

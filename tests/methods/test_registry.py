@@ -12,6 +12,8 @@ from fedbb.aggregation.server_optimizers import AdaptiveOptimizer, ServerMomentu
 from fedbb.classifiers.ccvr import FeatureMoments, VirtualFeatures
 from fedbb.classifiers.creff import FederatedFeatures, HeadGradients
 from fedbb.classifiers.retraining import Retraining
+from fedbb.compression import Sparse
+from fedbb.distillation import Distillation as Public
 from fedbb.errors import RecipeError
 from fedbb.imbalance import count_labels
 from fedbb.losses.class_balanced import ClassBalanced
@@ -26,7 +28,10 @@ from fedbb.losses.restricted_softmax import RestrictedSoftmax
 from fedbb.losses.symmetric import Symmetric
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.methods.climb import LossBalance, StartLoss
+from fedbb.methods.distillation import Consensus, EnsembleDistillation, PublicTable
 from fedbb.methods.feddyn import DynamicRegularizer, DynamicShift
+from fedbb.methods.fedfusion import Components
+from fedbb.methods.rhfl import ClientConfidence, PeerDistillation, PrivateLoss, SingleTable
 from fedbb.methods.scaffold import ControlChange, ControlVariate, ServerControl
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
@@ -45,6 +50,9 @@ LOGITS = torch.linspace(-2, 2, 30).reshape(10, 3)
 OF_PNB = {"beta": 0.9999, "tau": 1.0, "mu": 4.0, "class_factor": "alpha", "alpha_min": 0.0}
 OF_CBR = {"gamma": 1.0, "reading": "share-std", "floor": 1e-3}
 OF_PLUS = {"beta": 0.0, "mu": "unit", "gamma": 0.5, "margin": 10.0, "label_margin": 0.0}
+FEDDF = Public("server", steps=500, batch_size=128, lr=1e-3, cosine=True, clip=5.0)
+FEDMD = Public("clients", distance="mae", epochs=1, batch_size=256, lr=1e-3)
+RHFL = PeerDistillation("clients", "probabilities", "kl", epochs=1, batch_size=256, lr=1e-3)
 
 
 def client(task: Task) -> tuple[LabelCounts, torch.Tensor]:
@@ -112,6 +120,35 @@ SLOTS = {
     "fedrep": Method("FedRep", personal=KeptEntries("head", 1)),
     "fedbn": Method("FedBN", personal=KeptEntries("batch-norms")),
     "ditto": Method("Ditto", personal=OwnModel(1.0, None, "plain")),
+    "feddf": Method(
+        "FedDF",
+        distillation=FEDDF,
+        statistics=(PublicTable(FEDDF),),
+        server=(EnsembleDistillation(),),
+    ),
+    "fedmd": Method(
+        "FedMD",
+        personal=KeptEntries("all"),
+        distillation=FEDMD,
+        statistics=(PublicTable(FEDMD, 0),),
+        server=(Consensus(),),
+    ),
+    "rhfl": Method(
+        "RHFL",
+        Symmetric(0.1, 1.0),
+        personal=KeptEntries("all"),
+        distillation=RHFL,
+        statistics=(SingleTable(RHFL, 0), PrivateLoss(Symmetric(0.1, 1.0), 0)),
+        server=(ClientConfidence(0.5),),
+    ),
+    "fedfusion": Method(
+        "FedFusion (reconstruction)",
+        weighting=Uniform(),
+        server=(Components(15, 30, 0.0, "alike"),),
+    ),
+    "fedopt-sca": Method(
+        "FedOpt-SCA", compression=Sparse(0.1, "binary", "largest", "tensor", True)
+    ),
     "clip2fl": Method(
         "CLIP2FL",
         penalties=(Distillation("", 1.0, 3.0),),

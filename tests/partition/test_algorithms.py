@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
 from fedbb.partition.algorithms import (
-    deal_shards,
+    assign_shards,
     dominant_label,
     label_skew,
     limit_classes,
@@ -365,14 +365,14 @@ def test_a_class_with_fewer_samples_than_holders_is_refused() -> None:
         limit_classes(labels, 3, 2, seed=0)
 
 
-@pytest.mark.parametrize("divide", [limit_classes, deal_shards])
+@pytest.mark.parametrize("divide", [limit_classes, assign_shards])
 def test_the_seed_decides(divide) -> None:
     labels = np.arange(200) % 10
     first, again, other = (divide(labels, 10, 2, seed).tolist() for seed in (0, 0, 1))
     assert first == again != other
 
 
-@pytest.mark.parametrize("divide", [limit_classes, deal_shards])
+@pytest.mark.parametrize("divide", [limit_classes, assign_shards])
 @pytest.mark.parametrize(("clients", "number"), [(0, 2), (5, 0), (-1, -1)])
 def test_no_clients_and_nothing_for_them_are_refused(divide, clients, number) -> None:
     with pytest.raises(DataError, match=r"at least|allowed are 1 to"):
@@ -386,9 +386,9 @@ def test_every_client_gets_equal_shards_of_the_sorted_data(samples, clients, num
     labels = np.random.default_rng(seed).integers(0, 4, samples)
     if clients * number > samples:
         with pytest.raises(DataError, match=f"there are {samples} samples"):
-            deal_shards(labels, clients, number, seed)
+            assign_shards(labels, clients, number, seed)
         return
-    owners = deal_shards(labels, clients, number, seed)
+    owners = assign_shards(labels, clients, number, seed)
     sizes = np.bincount(owners, minlength=clients)
     assert len(sizes) == clients
     assert np.ptp(sizes) <= number
@@ -398,6 +398,6 @@ def test_every_client_gets_equal_shards_of_the_sorted_data(samples, clients, num
 
 def test_mcmahans_split_gives_a_client_two_digits() -> None:
     labels = np.repeat(np.arange(10), 600)  # 200 shards of 30, none across two digits
-    owners = deal_shards(labels, 100, 2, seed=0)
+    owners = assign_shards(labels, 100, 2, seed=0)
     assert set(np.bincount(owners)) == {60}
     assert {len(own) for own in held_classes(labels, owners)} <= {1, 2}

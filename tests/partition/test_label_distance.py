@@ -7,7 +7,7 @@ from scipy.spatial.distance import jensenshannon
 
 from fedbb.data.registry import load_dataset
 from fedbb.errors import DataError
-from fedbb.partition.algorithms import even_parts
+from fedbb.partition.algorithms import iid_parts
 from fedbb.partition.functions import dirichlet
 from fedbb.partition.label_distance import measure_skew, skew
 
@@ -54,7 +54,7 @@ def test_clients_of_one_class_each_are_as_far_apart_as_can_be() -> None:
 
 def test_large_clients_drawn_at_random_are_nearly_alike() -> None:
     labels = np.arange(20_000) % 10
-    assert measure_skew(labels, clients_of(even_parts(20_000, 4, seed=0))) < 0.02
+    assert measure_skew(labels, clients_of(iid_parts(20_000, 4, seed=0))) < 0.02
 
 
 @given(st.integers(0, 2**32 - 1))

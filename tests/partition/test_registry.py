@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError
-from fedbb.partition.algorithms import assign_groups, by_value, even_parts
+from fedbb.partition.algorithms import assign_groups, by_value, iid_parts
 from fedbb.partition.label_distance import measure_skew
 from fedbb.partition.registry import KINDS, Rule, divide
 from fedbb.records import Task
@@ -131,25 +131,25 @@ def test_no_samples_are_refused_by_every_kind() -> None:
 def test_sizes_differ_by_one_at_most(samples, clients, seed) -> None:
     if clients > samples:
         with pytest.raises(DataError, match=f"allowed are 1 to {samples}"):
-            even_parts(samples, clients, seed)
+            iid_parts(samples, clients, seed)
         return
-    owners = even_parts(samples, clients, seed)
+    owners = iid_parts(samples, clients, seed)
     sizes = np.bincount(owners, minlength=clients)
     assert len(owners) == samples
     assert len(sizes) == clients
     assert np.ptp(sizes) <= 1
-    assert np.array_equal(owners, even_parts(samples, clients, seed))
+    assert np.array_equal(owners, iid_parts(samples, clients, seed))
 
 
 def test_samples_are_shuffled_by_the_seed() -> None:
-    first, second = even_parts(100, 2, 0), even_parts(100, 2, 1)
+    first, second = iid_parts(100, 2, 0), iid_parts(100, 2, 1)
     assert not np.array_equal(first, np.arange(100) % 2)
     assert not np.array_equal(first, second)
 
 
 def test_no_clients_are_refused() -> None:
     with pytest.raises(DataError, match="clients is 0"):
-        even_parts(10, 0, 0)
+        iid_parts(10, 0, 0)
 
 
 SITES = np.array(["north", "south", "north", "east", "south", "north"])

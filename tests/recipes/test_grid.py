@@ -1,4 +1,4 @@
-"""Grid files: what they expand to, what overlays change, and how each mistake is told."""
+"""Grid files: what they expand to, what overlays change, and the message for each mistake."""
 
 import copy
 import re

@@ -171,3 +171,71 @@ def test_notes_tell_what_an_open_run_shows_and_a_rule_does_not_cover(changes, wo
     assert len(notes) == len(words)
     for note, part in zip(notes, words, strict=True):
         assert part in note
+
+
+BY_CLASS = {"method": {"name": "fedavg+lda-head"}}
+
+
+@pytest.mark.parametrize("method", ["ccvr", "creff", "fedavg+lda-head"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"defense": {"quorum": 0.8}}, {"rounds": {"number": 1, "participation": 0.8}}]
+)
+def test_sums_by_class_over_changing_groups_are_refused_by_name(method, changes):
+    with pytest.raises(RecipeError, match=r"reveals a client's class counts.*reveal_class_counts"):
+        check_recipe(recipe_of(method={"name": method}, **changes))
+
+
+@pytest.mark.parametrize(
+    ("clients", "changes"),
+    [
+        (5, {"defense": {"quorum": 1.0}}),
+        (3, {}),
+        (5, {"secure": {"reveal_class_counts": True}}),
+        (5, {"privacy": "none"}),
+    ],
+)
+def test_sums_by_class_over_one_group_or_with_consent_are_allowed(clients, changes):
+    check_recipe(recipe_of(clients, **BY_CLASS, **changes))
+
+
+def test_consent_to_reveal_class_counts_is_part_of_what_sites_sign():
+    safe, open_ = recipe_of(), recipe_of(secure={"reveal_class_counts": True})
+    method = check_recipe(safe)
+    terms = [roster_terms(recipe, method, 5)["recipe"] for recipe in (safe, open_)]
+    assert terms[0] != terms[1]
+    roster = make_roster(5, **roster_terms(safe, method, 5))
+    with pytest.raises(RunError, match="the roster was signed with other terms: recipe is"):
+        agree(roster, open_, method)
+
+
+def test_a_sparse_graph_is_part_of_what_sites_sign():
+    complete, sparse = recipe_of(60), recipe_of(60, secure={"graph": "sparse"})
+    method = check_recipe(sparse)
+    roster = make_roster(60, **roster_terms(sparse, method, 60))
+    assert (roster.neighbours, roster.neighbours_needed) == (14, 11)
+    assert agree(roster, sparse, method).graph is not None
+    with pytest.raises(RunError, match="neighbours is 14 in the roster and 0 in the recipe"):
+        agree(roster, complete, method)
+    fewer = recipe_of(60, secure={"graph": "sparse", "colluders": 0.0})
+    with pytest.raises(RunError, match="neighbours_needed is 11 in the roster and"):
+        agree(roster, fewer, method)
+
+
+def test_options_of_secure_sums_need_a_private_run():
+    with pytest.raises(RecipeError, match='secure needs privacy = "masked" or "bfv"'):
+        check_recipe(recipe_of(privacy="none", secure={"graph": "sparse"}))
+
+
+def test_recipes_without_options_of_secure_sums_are_written_as_before():
+    assert "secure" not in recipe_of().model_dump(mode="json")
+
+
+@pytest.mark.parametrize("sha256", ["0" * 64, "own"])
+def test_the_digest_of_a_teacher_is_part_of_the_view_and_of_what_sites_sign(sha256):
+    options = {"teacher": "teacher.npz", "prototypes": "teacher.npz"}
+    named = {"name": "clip2fl", "options": options}
+    without, bound = (
+        recipe_of(method=method) for method in (named, {**named, "teacher_sha256": sha256})
+    )
+    assert checks.recipe_digest(without) != checks.recipe_digest(bound)
+    assert checks.agreed_digest(without) != checks.agreed_digest(bound)

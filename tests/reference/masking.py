@@ -52,7 +52,7 @@ def purpose(
 
 
 def stream(key: bytes, numbers: int) -> list[int]:
-    """Return so many numbers of the ring: AES of 0, 1, 2, …, each block two numbers."""
+    """Return this number of elements of the ring: AES of 0, 1, 2, …, each block two numbers."""
     cipher = AES.new(key, AES.MODE_ECB)
     blocks = b"".join(cipher.encrypt(n.to_bytes(16, "big")) for n in range(numbers // 2 + 1))
     return [int.from_bytes(blocks[8 * n : 8 * n + 8], "little") for n in range(numbers)]

@@ -7,7 +7,7 @@ from torch import nn
 
 
 def narrowed(layer: nn.Module, inputs: int, outputs: int) -> nn.Module:
-    """Return a convolution or a normalization of its own, of so many channels."""
+    """Return a convolution or a normalization of its own, with this number of channels."""
     if isinstance(layer, nn.Conv2d):
         return _convolution(layer, inputs, outputs)
     assert isinstance(layer, nn.BatchNorm2d)

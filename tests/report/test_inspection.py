@@ -3,12 +3,9 @@
 import csv
 import io
 import json
-import tomllib
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from fedbb.analysis.inspect import inspect
@@ -20,8 +17,6 @@ from fedbb.records import LabelCounts, Task
 from fedbb.report.inspection import (
     page_data,
     print_summary,
-    toml_key,
-    toml_value,
     write_inspection,
     write_tables,
 )
@@ -60,22 +55,6 @@ def test_a_folder_that_cannot_be_is_an_error_of_ours(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         write_tables(inspect([0, 1]), tmp_path / "file" / "folder")
-
-
-texts = st.text(st.characters(exclude_categories=["Cs"]))
-values = st.recursive(
-    st.booleans()
-    | st.integers(-(2**60), 2**60)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | texts,
-    lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
-    max_leaves=10,
-)
-
-
-@given(texts, values)
-def test_whatever_is_written_reads_back_the_same(key, value):
-    assert tomllib.loads(f"{toml_key(key)} = {toml_value(value)}") == {key: value}
 
 
 def shown(found, width=80):

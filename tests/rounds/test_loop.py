@@ -39,13 +39,16 @@ def test_choices_differ_between_rounds_and_repeat_with_the_seed():
 
 
 SUITED = [
-    (name, task) for name in METHODS for task in Task if build_method(name, {}).supports(task)
+    (name, [task for task in Task if build_method(name, {}).supports(task)]) for name in METHODS
 ]
-# All clients and half of them, in turns; the other half of the cases is among the slow ones.
+# One task and share of the clients for each method, in turns; the others are slow. Every method
+# and task is in `tests/runs/test_grid_runs.py` too, where runs are resumed to the bit.
 CASES = [
-    pytest.param(*suited, share, marks=[pytest.mark.slow] if (place + turn) % 2 else [])
-    for place, suited in enumerate(SUITED)
-    for turn, share in enumerate((1.0, 0.5))
+    pytest.param(name, task, share, marks=[] if (turn, half) == chosen else [pytest.mark.slow])
+    for place, (name, tasks) in enumerate(SUITED)
+    for chosen in [(place % len(tasks), place // 2 % 2)]
+    for turn, task in enumerate(tasks)
+    for half, share in enumerate((1.0, 0.5))
 ]
 
 

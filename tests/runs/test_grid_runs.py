@@ -44,17 +44,29 @@ def grid_recipe(folder, method, task, participation):
 
 
 SHARES = (1.0, 0.3)
-# Every method alone, and every pair without server steps on multi-class data, with one share of
-# the clients here, in turns; the others are among the slow ones.
+# A third of the pairs: each base with several balancing methods, and the other way round.
+DIAGONALS = {
+    f"{base}+{balancing}"
+    for place, base in enumerate(BASES)
+    for other, balancing in enumerate(BALANCING)
+    if (place + other) % 3 == 0
+}
+
+
+def is_fast(name, task):
+    """Tell whether a method is alone, or of a pair on multi-class data without server steps."""
+    alone = "+" not in name
+    return alone or (name in DIAGONALS and task == "multiclass" and not METHOD[name].server)
+
+
+METHOD = {name: build_method(name, {}) for name in PAIRS}
+# One share of the clients here, in turns; the others are among the slow ones.
 CASES = [
     pytest.param(
         name,
         task,
         share,
-        marks=[pytest.mark.slow]
-        if (place + turn) % 2
-        or ("+" in name and (task == Task.MULTILABEL or build_method(name, {}).server))
-        else [],
+        marks=[] if is_fast(name, task) and (place + turn) % 2 == 0 else [pytest.mark.slow],
     )
     for place, (name, task) in enumerate(TASKS)
     for turn, share in enumerate(SHARES)

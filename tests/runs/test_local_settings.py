@@ -8,6 +8,7 @@ from fedbb.methods import METHODS
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
+from helpers.cover import cover
 from helpers.digest_runs import CLIENTS, recipe_of
 from helpers.flower_loopback import flower_run, open_loopback, take_identity
 from helpers.small_run import finish, without_seconds, write_npz
@@ -79,8 +80,7 @@ def left_and_resumed(recipe, folder):
 ADAM_METHODS = [name for name in METHODS if not METHODS[name]().needs.sgd]
 
 
-@pytest.mark.parametrize("method", ADAM_METHODS)
-@pytest.mark.parametrize("engine", ["inline", "central"])
+@pytest.mark.parametrize(("method", "engine"), cover(ADAM_METHODS, ["inline", "central"]))
 def test_adam_resumes_to_the_bit_with_every_method(tmp_path, engine, method):
     named = {
         "name": method,

@@ -6,7 +6,6 @@ the finished run, which went on from them, has no model files.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -18,14 +17,12 @@ import torch
 
 from fedbb.runs.folder import RunFolder
 from helpers.commands import fedbb
+from helpers.kernels import AVX2, PORTABLE, environment, is_amd
+
+PORTABLE_SHA256 = "82a544bf836c54ddceb107a6cd6d246f2a4b1183520de14cb9a26d0b1fdc5a87"
+"""Of the resumed run with kernels that every processor has, by commit 0c595a9."""
 
 ARCHIVE = Path(__file__).parent / "data" / "run_folders_0.1.0.tar.xz"
-# One instruction set, so that newer processors give the bits of older ones.
-INSTRUCTIONS = {
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-}
 
 
 @pytest.fixture
@@ -39,23 +36,31 @@ def folder(tmp_path):
     return tmp_path
 
 
-def resume(folder):
+def resume(folder, kernels=PORTABLE):
     """Resume a run in a process of its own, since torch chooses its instructions at its import."""
     answer = subprocess.run(
         [sys.executable, "-m", "fedbb", "run", "--resume", "unfinished", "--json"],
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, **INSTRUCTIONS},
+        env=environment(kernels),
         timeout=120,
     )
     assert answer.returncode == 0, answer.stderr
     return json.loads(answer.stdout.splitlines()[-1])
 
 
+@pytest.mark.skipif(not is_amd(), reason="the finished run was made on an AMD processor")
 def test_an_unfinished_run_resumes_to_the_model_it_would_have_had(folder):
     expected = RunFolder(folder / "finished")
-    assert resume(folder) == expected.read_json("summary.json")
+    assert resume(folder, AVX2) == expected.read_json("summary.json")
+
+
+def test_an_unfinished_run_resumes_to_the_same_model_on_every_processor(folder):
+    summary = resume(folder)
+    expected = RunFolder(folder / "finished").read_json("summary.json")
+    assert summary["sha256"] == PORTABLE_SHA256
+    assert summary.keys() == expected.keys()
     assert [record["round"] for record in RunFolder(folder / "unfinished").records()] == [1, 2, 3]
 
 

@@ -23,7 +23,7 @@ from helpers.small_grid import write_grid
 
 
 def begin(cell, out, rounds=None):
-    """Run a cell here, for so many rounds or to its end."""
+    """Run a cell here, for this number of rounds or to its end."""
     records = run(cell.recipe.model_copy(update={"engine": "inline"}), out / cell.name)
     for record in records:
         if record["round"] == rounds:

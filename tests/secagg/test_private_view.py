@@ -136,7 +136,7 @@ def model_needles(updates):
 
 
 def key_needles(folder):
-    """Yield the secret keys and nonces of clients, and of whoever enrolled them."""
+    """Yield the secret keys and nonces of clients, and of the server that enrolled them."""
     kept = {path.name: json.loads(path.read_text()) for path in folder.glob("client-*.json")}
     secrets = {f"{what} of {name}": kept[name][what] for name in kept for what in KEYS}
     secrets["enrolment"] = (folder / "enrolment.key").read_text()

@@ -24,6 +24,7 @@ from fedbb.secagg.round import COMMIT, CONFIRM, StatisticsRound
 from fedbb.secagg.simulated import SimulatedTransport
 from fedbb.state import digest
 from fedbb.training.config import LocalConfig
+from helpers.cover import cover
 from helpers.secagg_clients import SERVER, identity_of, make_roster, masked_sum
 from helpers.secagg_federation import CLIENTS, PLAN, Federation, everyone
 from helpers.toy import equal_states
@@ -62,8 +63,7 @@ def close(ours, plain, bound, units=2):
                 ).all(), name
 
 
-@pytest.mark.parametrize("chosen", [[0, 1, 2, 3, 4], [0, 2, 3]])
-@pytest.mark.parametrize(("name", "task"), SUITED)
+@pytest.mark.parametrize(("name", "task", "chosen"), cover(SUITED, [[0, 1, 2, 3, 4], [0, 2, 3]]))
 def test_a_private_round_is_the_open_one_up_to_rounding(tmp_path, name, task, chosen):
     federation = Federation(build_method(name, {}), task, folder=tmp_path)
     secure_round, plain, state = (

@@ -173,3 +173,23 @@ def test_a_liar_in_a_run_declares_no_more_than_the_floor_allows(tmp_path, monkey
     assert audit["statistics"]["evenness"] == 5 * 1000.0
     kept = json.loads((tmp_path / "run/parties/client-00000.json").read_text())
     assert kept["declared"][1] == 1000 * 2**40
+
+
+def test_a_sparse_graph_gives_the_model_of_a_complete_one(tmp_path):
+    """22 clients are the fewest for whom a graph without colluders and dropouts is sparse."""
+    rule = {"kind": "label-skew", "clients": 22, "concentration": 1.0, "min_samples": 1}
+    summaries, rosters = [], []
+    for graph in ("complete", "sparse"):
+        recipe = small_recipe(
+            tmp_path,
+            privacy="masked",
+            rounds={"number": 1},
+            secure={"graph": graph, "colluders": 0.0, "dropouts": 0.0},
+        )
+        data = recipe.data.model_dump(mode="json") | {"partition": rule}
+        recipe = recipe.model_validate(recipe.model_dump(mode="json") | {"data": data})
+        summaries.append(finish(recipe, tmp_path / graph)[0])
+        rosters.append(json.loads((tmp_path / graph / "roster.json").read_bytes())["roster"])
+    assert summaries[0]["sha256"] == summaries[1]["sha256"]
+    assert "neighbours" not in rosters[0]
+    assert (rosters[1]["neighbours"], rosters[1]["neighbours_needed"]) == (6, 6)

@@ -4,7 +4,7 @@ Each attack runs twice: with a view that binds nothing, as keys were derived bef
 the victim's change; with the view that clients compute from what they received, only noise.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from fedbb.secagg.protocol.secure_aggregation import SumRequest
 from fedbb.secagg.round import CONFIRM, StatisticsRound
 from fedbb.secagg.simulated import RoundTraining, SimulatedTransport
 from fedbb.secagg.view import view_digest
-from fedbb.training.config import LocalConfig
+from fedbb.training.config import LocalConfig, TrainJob
 from helpers.secagg_clients import SERVER, masked_sum
 from helpers.secagg_federation import CLIENTS, Federation, everyone
 
@@ -221,3 +221,20 @@ def test_every_broadcast_tensor_is_part_of_the_view():
     ]
     assert len({first, *others}) == len(others) + 1
     assert received() == view_digest(average_agreement(), SUMS, "model", {0: 1})
+
+
+def test_everything_that_a_job_tells_a_client_is_bound():
+    """A new field of a job is new influence of the server: bind it in the view, then list it here.
+
+    What else a client computes from is its own: its data, its stored state and its teacher's file,
+    whose digest the recipe holds (`method.teacher_sha256`).
+    """
+    bound_by = {
+        "client": "the roster",
+        "round": "the purpose of keys",
+        "seed": "the digest of the recipe",
+        "state": "the view",
+        "broadcast": "the view",
+        "measure": "the number of the sum, in the purpose of keys",
+    }
+    assert {field.name for field in fields(TrainJob)} == set(bound_by)

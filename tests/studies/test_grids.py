@@ -27,10 +27,12 @@ CELLS = {
     "all-methods": 99,
     "ceiling": 6,
     "central-losses": 30,
-    "chest-features": 80,
+    "chest-features": 40,
     "chest-xrays": 120,
-    "cifar-features": 150,
+    "cifar-features": 40,
+    "fashion": 40,
     "harmonized": 16,
+    "head-candidates": 16,
     "hundred-clients": 15,
     "many-classes": 30,
     "natural-images": 180,
@@ -38,22 +40,26 @@ CELLS = {
     "own-rates-chest": 24,
     "own-rates-resnet11": 14,
     "paper-schedule": 48,
+    "paper-schedule-tenth": 20,
     "plus-candidates": 72,
     "plus-candidates-chest": 32,
     "rates-chest": 30,
-    "rates-chest-features": 36,
+    "rates-chest-features": 20,
+    "rates-cifar-features": 18,
     "rates-resnet11": 16,
     "rates-small-cnn": 32,
 }
 CHOOSING = (
+    "head-candidates",
     "plus-candidates",
     "plus-candidates-chest",
     "rates-chest",
     "rates-chest-features",
+    "rates-cifar-features",
     "rates-resnet11",
     "rates-small-cnn",
 )
-REPRODUCTIONS = ("niid-bench", "paper-schedule")
+REPRODUCTIONS = ("niid-bench", "paper-schedule", "paper-schedule-tenth")
 """Grids at the settings of somebody else's table: all images train, and nothing is chosen."""
 
 each_grid = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedbb.records import (
+    ClientInfo,
     FloatArray,
     IntArray,
     LabelCounts,
@@ -32,6 +33,10 @@ class Turn:
         facts: the run.
         sums: the sums over these clients of statistics that are summed, in float64, by full name.
         each: the other statistics, by full name and client.
+        updates: the trained models of these clients, if a step asks for them.
+        teach: trains a model on the public inputs towards a table of outputs, (P, C), as the
+            method's distillation says, and returns it; None without public inputs.
+        infos: what every client declares, if a step asks for the models.
     """
 
     round: int
@@ -41,6 +46,9 @@ class Turn:
     facts: RunFacts
     sums: Tensors = field(default_factory=dict)
     each: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
+    updates: Mapping[int, ModelState] = field(default_factory=dict)
+    teach: Callable[[ModelState, Tensor], ModelState] | None = None
+    infos: tuple[ClientInfo, ...] = ()
 
 
 class ServerStep:
@@ -53,15 +61,28 @@ class ServerStep:
     Attributes:
         name: tells the steps of a method apart, and begins the names of what a step broadcasts.
         sets_classifier: whether the served model has another classifier than the trained one.
+        sees_updates: whether it needs the trained model of every client.
+        sets_weights: whether it merges these models itself, by weights of its own.
+        shares_model: whether the merged model can be used as it is; if not, every client has the
+            model that `start` returns, and a run is scored by those.
+        has_consensus: whether the clients' models are meant to agree, so that a run records how far
+            they are apart.
     """
 
     name: ClassVar[str]
     sets_classifier: ClassVar[bool] = False
+    sees_updates: ClassVar[bool] = False
+    sets_weights: ClassVar[bool] = False
+    shares_model: ClassVar[bool] = True
+    has_consensus: ClassVar[bool] = False
 
     @property
     def visibility(self) -> Visibility:
-        """What the server must see: more than sums if it weighs single clients."""
-        weighs = type(self).weigh is not ServerStep.weigh
+        """What the server must see: more than sums if it weighs or draws single clients."""
+        if self.sees_updates:
+            return Visibility.UPDATES
+        single = ("weigh", "weigh_present", "shares", "start")
+        weighs = any(getattr(type(self), one) is not getattr(ServerStep, one) for one in single)
         return Visibility.FIGURES if weighs else Visibility.SUMS
 
     def supports(self, task: Task) -> bool:
@@ -74,6 +95,13 @@ class ServerStep:
         Args:
             classes: the number of classes.
             width: the width of the embedding, if the classifier is a linear layer.
+
+        Raises:
+            ValueError: why the step cannot work with it.
+        """
+
+    def check_network(self, network: nn.Module) -> None:
+        """Refuse a network without what the step reads of clients' models.
 
         Raises:
             ValueError: why the step cannot work with it.
@@ -100,6 +128,18 @@ class ServerStep:
     def weigh(self, state: Tensors, weights: FloatArray) -> FloatArray:
         """Return the weights of all clients, none below 0; they are renormalized afterwards."""
         return weights
+
+    def weigh_present(self, state: Tensors, clients: IntArray, weights: FloatArray) -> FloatArray:
+        """Return the weights of the clients that replied, in rising order, not all 0."""
+        return weights
+
+    def shares(self, state: Tensors) -> FloatArray | None:
+        """Return the probability of each client in a draw; None if the step does not choose."""
+        return None
+
+    def start(self, state: Tensors, client: int, model: ModelState) -> ModelState:
+        """Return the model that a client starts a round from, given the global one."""
+        return model
 
     def step(self, state: Tensors, turn: Turn) -> tuple[Tensors, ModelState]:
         """Return the server state and the model after a round."""

@@ -9,7 +9,14 @@ import torch
 
 from fedbb.aggregation.server_step import Turn
 from fedbb.classifiers.closed_form import LDA, ClosedForm
-from fedbb.classifiers.head import blend_heads, embed, head_width, place_head, read_head
+from fedbb.classifiers.head import (
+    blend_heads,
+    embed,
+    head_width,
+    limit_norm,
+    place_head,
+    read_head,
+)
 from fedbb.classifiers.served import ServedClassifier, served_classifier
 from fedbb.classifiers.sums import (
     EmbeddingSums,
@@ -79,7 +86,8 @@ class BalancedClassifier(ServedClassifier):
     Args:
         closed_form: how it follows from the sums.
         blend: its share in the served classifier; the rest is the trained one.
-        restart: whether the next round starts from it; else training goes on as without it.
+        restart: whether the next round starts from it; else training goes on as without it. It
+            then starts with weights no larger than the trained ones, see `limit_norm`.
 
     Raises:
         ValueError: a value outside of its range.
@@ -108,4 +116,6 @@ class BalancedClassifier(ServedClassifier):
         head = blend_heads(trained, fitted, sums, self.blend, turn.facts.task)
         model = place_head(turn.merged, classifier, head)
         kept = served_classifier(model, turn.facts, True)
-        return kept, model if self.restart else turn.merged
+        if not self.restart:
+            return kept, turn.merged
+        return kept, place_head(turn.merged, classifier, limit_norm(head, trained))

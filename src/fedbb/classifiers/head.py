@@ -96,6 +96,21 @@ def blend_heads(trained: Head, fitted: Head, sums: EmbeddingSums, share: float, 
     )
 
 
+def limit_norm(head: Head, trained: Head) -> Head:
+    """Return the head with its logits scaled down until its weights are as small as the trained.
+
+    A closed form weighs directions in which embeddings vary little, so at the same spread of its
+    logits it has larger weights, and with them larger gradients of the embeddings. Trained on from
+    it, the weights would grow by a factor in every round.
+
+    Args:
+        head: the head to train on from.
+        trained: the head whose norm it must not exceed.
+    """
+    norm, most = head.weight.norm(), trained.weight.norm()
+    return head if norm <= most else head.scaled(most / norm)
+
+
 def _centred(head: Head, known: Tensor) -> Head:
     """Take the mean logit of the known classes off all logits, which changes no softmax."""
     weight = head.weight - head.weight[known].mean(dim=0)

@@ -11,14 +11,14 @@ from rich.console import Console
 from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import AllowCode, Json, Quiet, print_json, say
 from fedbb.errors import RecipeError
-from fedbb.evaluation.cost import price
+from fedbb.evaluation.cost import PUBLIC, price
 from fedbb.methods import Method, build_method
 from fedbb.paper.tables import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
 from fedbb.runs.cost_estimate import Work, time_methods
 
 SHOWN = (
     *("fedavg", "fedprox", "moon", "fednova", "fedalign", "scaffold", "feddyn"),
-    *("fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb"),
+    *("fedlc", "fedbb", "moon+fedbb", "fedalign+fedbb", "fedopt-sca"),
 )
 
 
@@ -70,7 +70,8 @@ def cost(
         console.print(
             "M: millions. MACs are per image: of a whole training step, and, as the paper counts, "
             "of forward passes only, parameters without batch norm. Sent: in each direction "
-            "and round, down / up where they differ. Seconds: a client's epoch of "
+            "and round, down / up where they differ; tables of outputs are counted for "
+            f"{PUBLIC} public inputs, training on them is not. Seconds: a client's epoch of "
             f"{images} images, measured here in turns.",
             highlight=False,
         )
@@ -95,6 +96,7 @@ def _row(name: str, method: Method, work: Work, allow_code: bool) -> dict[str, A
         "sent_bytes": found.sent_bytes,
         "broadcast_bytes": found.broadcast_bytes,
         "statistics_bytes": found.statistics_bytes,
+        "compressed_bytes": found.compressed_bytes,
         "extra_bytes": found.extra_bytes,
         "paper_convention": {"parameters": found.paper_parameters, "macs": found.paper_macs},
         "printed": printed and {"parameters": printed.parameters, "macs": printed.macs},
@@ -104,9 +106,13 @@ def _row(name: str, method: Method, work: Work, allow_code: bool) -> dict[str, A
 
 def _sent(row: dict[str, Any]) -> str:
     """Say what goes down and up in a round: one number if both are the same."""
+    model, compressed = row["sent_bytes"], row["compressed_bytes"]
     down, up = (
-        f"{(row['sent_bytes'] + row[beside]) / 1e6:.2f}"
-        for beside in ("broadcast_bytes", "statistics_bytes")
+        f"{sent / 1e6:.2f}"
+        for sent in (
+            model + row["broadcast_bytes"],
+            (model if compressed is None else compressed) + row["statistics_bytes"],
+        )
     )
     return down if down == up else f"{down} / {up}"
 

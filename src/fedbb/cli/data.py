@@ -71,7 +71,7 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """Verify a data set: stored files by SHA-256, your own by reading them whole."""
-    if find_entry(name).origin != "your files":
+    if find_entry(name).origin != "your files" and path is None:
         _tell(check_files(name), "is whole", as_json, quiet)
         return
     with progress_bar("images", hidden=quiet or as_json, remaining=True) as advance:

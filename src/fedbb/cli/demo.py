@@ -1,4 +1,4 @@
-"""`fedbb demo`: FedAvg, its control and FedBB on embedded data, with the page of the results."""
+"""`fedbb demo`: FedAvg, its control, FedBB and the balanced classifier on embedded data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedbb.report.method_comparison import as_json, as_markdown
 from fedbb.report.page.report import write_report
 from fedbb.runs.scheduler import RunJob, run_all
 
-TITLE = "FedAvg, its control and FedBB on imbalanced labels"
+TITLE = "FedAvg, its control, FedBB and the balanced classifier on imbalanced labels"
 
 
 def demo(
@@ -39,8 +39,9 @@ def demo(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare FedAvg, its control fedavg-scaled and FedBB on three small embedded data sets.
+    """Compare four methods on three small embedded data sets.
 
+    These are FedAvg, its control fedavg-scaled, FedBB, and FedAvg with the balanced classifier.
     Writes the runs, a report page, and its tables as Markdown and JSON. It resumes after a stop.
     """
     if fresh:
@@ -80,7 +81,7 @@ def _run(jobs: list[RunJob], workers: int | None, console: Console) -> None:
 
 
 DATA = ("digits", "digit-mosaic", "breast-cancer")
-METHODS = ("fedavg", "fedavg-scaled", "fedbb")
+METHODS = ("fedavg", "fedavg-scaled", "fedbb", "fedavg+lda-head")
 
 
 def demo_recipes(seeds: int) -> list[Recipe]:

@@ -20,6 +20,9 @@ def export(
         Path | None, typer.Option(help="File to write; named by the run if not given.")
     ] = None,
     best: Annotated[bool, typer.Option("--best", help="Use the model of the best round.")] = False,
+    client: Annotated[
+        int | None, typer.Option(min=0, help="Use the model that this client has of its own.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
     allow_code: AllowCode = False,
     as_json: Json = False,
@@ -35,7 +38,8 @@ def export(
         raise RunError(f"{path} exists; --force overwrites it, --out names another file")
     if not path.parent.is_dir():
         raise RunError(f"{path} cannot be written: {path.parent} is no folder")
-    difference = export_model(load_model(run, best=best, allow_code=allow_code), path, to)
+    model = load_model(run, best=best, client=client, allow_code=allow_code)
+    difference = export_model(model, path, to)
     if as_json:
         print_json({"out": str(path), "format": to, "difference": difference})
     elif not quiet:

@@ -31,15 +31,18 @@ PACKAGES = (
 """Packages, as far as they are installed, that `--version` tells."""
 
 VERBS = {
-    "demo": "Compare FedAvg, its control and FedBB on embedded data, and write a page.",
+    "demo": "Compare four methods on embedded data, and write a page.",
     "inspect": "Analyze the imbalance of labels and what PNB and CBR would do about it.",
     "run": "Train a recipe and keep everything in a run folder.",
     "sweep": "Run all cells of a grid in parallel and write their table.",
+    "tune": "Choose learning rate and options of a recipe on validation data.",
     "paper": "Run the paper's tables beside its printed numbers.",
     "show": "Show a run: recipe, scores by class, weights by client, best and final round.",
     "audit": "Show what the server of a run learned about its clients.",
     "report": "Write one self-contained HTML page that compares runs.",
+    "watch": "Serve the report page of runs to this machine while they train.",
     "compare": "Compare two runs or groups of runs by paired differences.",
+    "verify": "Run a kept result again and say whether the same comes out.",
     "personalize": "Evaluate a run's final model on each client, before and after fine-tuning.",
     "refit": "Set the classifier of finished runs in closed form and score it.",
     "predict": "Predict with a run's model; scores if the data has labels.",
@@ -95,7 +98,7 @@ app = typer.Typer(
     cls=Verbs,
     help="Federated learning with imbalanced labels.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 

@@ -16,6 +16,7 @@ from fedbb.cli.common import Json, Quiet, print_json
 from fedbb.errors import RecipeError
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
 from fedbb.methods.heads import HEADS
+from fedbb.methods.registry import check_ambiguous
 from fedbb.penalties.base import Needs
 from fedbb.records import Task, Visibility
 
@@ -23,9 +24,12 @@ GROUPS = {
     "Local training and merging": ("bases",),
     "Server optimizers, control variates, dynamic regularization": ("server", "scaffold", "feddyn"),
     "FedBB, its parts, and losses for imbalanced classes": ("balancing",),
-    "Further methods against class imbalance": ("imbalance", "climb"),
-    "Models of each client's own": ("personal",),
+    "Further methods against class imbalance": ("imbalance", "climb", "isfl"),
+    "Models of each client's own": ("personal", "pfedla", "ripfl"),
+    "Compressed changes": ("compression",),
     "Losses for wrong labels and for uncertainty": ("noisy_labels",),
+    "Learning from outputs on public inputs": ("distillation", "rhfl"),
+    "Reconstructions of systems whose formulas are not public": ("fedfusion",),
 }
 """The groups: title, and the modules of `fedbb.methods` that have their builders."""
 
@@ -42,9 +46,11 @@ def methods(
     quiet: Quiet = False,
 ) -> None:
     """List the methods a recipe may name, or show one with its parts, costs and options."""
+    if name is not None:
+        check_ambiguous(name)
     if name is not None and "+" not in name and name not in {**METHODS, **HEADS}:
         raise RecipeError(f"method {name!r} is unknown{nearest(name, METHODS)}")
-    rows = [_describe(each) for each in (METHODS if name is None else (name,))]
+    rows = [describe_method(each) for each in (METHODS if name is None else (name,))]
     if as_json:
         print_json(rows if name is None else rows[0])
     elif not quiet:
@@ -74,7 +80,15 @@ def _print_list(console: Console, rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _describe(name: str) -> dict[str, Any]:
+def describe_method(name: str) -> dict[str, Any]:
+    """Return the parts, costs and options of a method or of a combination.
+
+    Args:
+        name: A name of a method, or several joined by plus signs.
+
+    Raises:
+        RecipeError: It is unknown, or its parts do not suit each other.
+    """
     method, parts = build_method(name, {}), name.split("+")
     builders = [{**METHODS, **HEADS}[part] for part in parts]
     abouts = [(inspect.getdoc(builder) or "").partition("\n\nArgs:")[0] for builder in builders]
@@ -89,8 +103,10 @@ def _describe(name: str) -> dict[str, Any]:
         "merge": getattr(method.merge, "__name__", _name(method.merge)),
         "sampling": _name(method.sampling),
         "personal": None if method.personal is None else _name(method.personal),
+        "distillation": None if method.distillation is None else _name(method.distillation),
         "statistics": [_name(statistic) for statistic in method.statistics],
         "server": [_name(step) for step in method.server],
+        "compression": None if method.compression is None else _name(method.compression),
         "server_sees": SEEN[_visibility(method)],
         "tasks": [str(task) for task in Task if method.supports(task)],
         "cost": _cost(method),
@@ -135,18 +151,33 @@ def _cost(method: Method) -> str:
         parts.append("a part of the model kept by every client")
     if method.personal is not None and (more := method.personal.epochs(0)):
         parts.append(f"{counted(more, 'epoch')} more in a round")
+    if (lesson := method.distillation) is not None and lesson.taught == "server":
+        parts.append(f"{lesson.steps_over(0)} steps of the server on public inputs")
+    elif lesson is not None:
+        parts.append(f"{counted(lesson.epochs, 'epoch')} of every client on public inputs")
+    if method.compression is not None and not method.compression.sends_all:
+        parts.append("less sent to the server")
+    if method.compression is not None and method.compression.keeps:
+        parts.append("what is not sent kept by every client")
     if needs.client_state or any(penalty.needs.keeps for penalty in method.penalties):
         parts.append("a state kept by every client")
+    if method.sampling.keeps:
+        parts.append("gradients of a probe compared after training")
+    if any(step.sees_updates for step in method.server):
+        parts.append("a model of every client held by the server")
     if method.statistics:
         parts.append("statistics sent beside the model")
+    if any(step.sees_updates for step in method.server):
+        parts.append("all models of a round held by the server")
     return ", ".join(parts) or "as FedAvg"
 
 
 def _lines(row: dict[str, Any]) -> list[str]:
     slots = [f"loss {row['loss']}", f"weighting {row['weighting']}", f"merge {row['merge']}"]
     slots += [f"sampling {row['sampling']}"] if row["sampling"] != "Sampling" else []
-    slots += [f"personal {row['personal']}"] if row["personal"] is not None else []
+    slots += [f"{slot} {row[slot]}" for slot in ("personal", "distillation") if row[slot]]
     slots += [f"{slot} {', '.join(row[slot])}" for slot in _SEVERAL if row[slot]]
+    slots += [f"compression {row['compression']}"] if row["compression"] is not None else []
     facts = f"tasks {', '.join(row['tasks'])} · cost {row['cost']}"
     tables = row["options"] if "+" in row["name"] else {"": row["options"]}
     options = [

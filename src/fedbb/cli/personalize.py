@@ -1,10 +1,9 @@
-"""`fedbb personalize`: how a finished run's model serves each client, as it is and trained on."""
+"""`fedbb personalize`: which model serves each client best, and how sure that is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -14,8 +13,27 @@ from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
 from fedbb._util.text import counted
 from fedbb.cli.common import AllowCode, Json, Quiet, print_json, progress_bar
 from fedbb.cli.screens import percent
+from fedbb.evaluation.personalization import (
+    Columns,
+    ColumnSummary,
+    PairedDifference,
+    compare_columns,
+    summarize_columns,
+)
+from fedbb.personal import Part
+from fedbb.report.text import metric_title
 from fedbb.runs.personal import ClientAccuracies
 from fedbb.runs.personal import personalize as serve
+
+COLUMNS = {
+    "shared": "shared model",
+    "personal": "own model",
+    "fused": "own + shared",
+    "adapted": "adapted",
+    "alone": "alone",
+    "ceiling": "other run",
+}
+"""The columns in their order, and their titles."""
 
 
 def personalize(
@@ -23,6 +41,15 @@ def personalize(
     epochs: Annotated[
         int, typer.Option(min=1, help="Epochs each client trains the final model on.")
     ] = 1,
+    train: Annotated[
+        Part, typer.Option(help="The part of the final model that is trained then.")
+    ] = "all",
+    lam: Annotated[
+        float, typer.Option(min=0.0, help="Pull towards the final model in that training.")
+    ] = 0.0,
+    metric: Annotated[
+        str, typer.Option(help="Score on clients' own test data, such as auroc.")
+    ] = "accuracy",
     alone: Annotated[
         bool,
         typer.Option(
@@ -40,48 +67,116 @@ def personalize(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell how a run's final model serves each client, and how a client's own training changes it.
+    """Tell how the models of a run serve each client, and which of them serves it best.
 
-    Accuracies are on the client's own test data if it keeps some (data.own_test), else on test
-    data mixed as the client's own training data is. Clients train by the plain loss at the run's
-    rate, whatever its method was. Nothing is written to the run's folder.
+    Scores are on the client's own test data if it keeps some (data.own_test), else on test data
+    mixed as the client's own training data is. Clients train by the plain loss at the run's rate,
+    whatever its method was. Nothing is written to the run's folder.
     """
     with progress_bar("clients trained", hidden=quiet or as_json) as progress:
         served = serve(
             path,
             epochs=epochs,
+            train=train,
+            lam=lam,
+            metric=metric,
             alone=alone,
             ceiling=ceiling,
             workers=workers,
             progress=progress,
             allow_code=allow_code,
         )
+    columns = _columns(served)
+    sizes = [row.samples if row.tested is None else row.tested for row in served]
+    summaries = summarize_columns(columns, sizes)
+    base = "shared" if "shared" in columns else "personal"
+    differences = compare_columns(columns, base)
     if as_json:
-        print_json({"epochs": epochs, "clients": [row.as_json() for row in served]})
+        print_json(
+            {
+                "epochs": epochs,
+                "train": train,
+                "lam": lam,
+                "metric": metric,
+                "clients": [row.as_json() for row in served],
+                "summary": [summary.to_json() for summary in summaries],
+                "differences": [difference.to_json() for difference in differences],
+            }
+        )
     elif not quiet:
-        Console().print(to_rich(_table(served, epochs)))
+        console = Console()
+        console.print(to_rich(_table(served, columns, summaries, epochs, metric)))
+        if differences:
+            console.print(to_rich(_comparison(differences, _titles(epochs))))
 
 
-def _table(served: Sequence[ClientAccuracies], epochs: int) -> Table:
-    titles = {
-        "shared": "shared model",
-        "personal": "own head",
-        "adapted": f"+ {counted(epochs, 'epoch')}",
-        "alone": "alone",
-        "ceiling": "other run",
+def _columns(served: Sequence[ClientAccuracies]) -> Columns:
+    """Return the columns that the run has."""
+    return {
+        name: [getattr(row, name) for row in served]
+        for name in COLUMNS
+        if getattr(served[0], name) is not None
     }
-    asked = [name for name in titles if getattr(served[0], name) is not None]
-    scores = [[row.as_json()[name] for row in served] for name in asked]
-    known = [[score for score in column if score is not None] for column in scores]
-    means = [percent(fmean(column) if column else None) for column in known]
-    worst = [percent(min(column, default=None)) for column in known]
-    rows: list[Sequence[Entry]] = [
-        (row.client, row.samples, row.classes, *map(percent, accuracies))
-        for row, accuracies in zip(served, zip(*scores, strict=True), strict=True)
-    ]
-    for name, figures in (("mean", means), ("worst", worst)):
-        rows.append([Cell(text, strong=True) for text in (name, "", "", *figures)])
-    head = ("client", "images", "classes", *(titles[name] for name in asked))
+
+
+def _titles(epochs: int) -> dict[str, str]:
+    return {**COLUMNS, "adapted": f"+ {counted(epochs, 'epoch')}"}
+
+
+def _table(
+    served: Sequence[ClientAccuracies],
+    columns: Columns,
+    summaries: Sequence[ColumnSummary],
+    epochs: int,
+    metric: str,
+) -> Table:
+    rows: list[Sequence[Entry]] = []
+    for place, row in enumerate(served):
+        plain = row.as_json()
+        found = [plain[name] for name in columns]
+        best = max((value for value in found if value is not None), default=None)
+        cells = [
+            Cell(percent(value), strong=value is not None and value == best) for value in found
+        ]
+        size = row.samples if row.tested is None else row.tested
+        rows.append((served[place].client, size, row.classes, *cells))
+    figures = {
+        "mean by samples": [percent(one.to_json()["by_samples"]) for one in summaries],
+        "mean": [percent(one.to_json()["mean"]) for one in summaries],
+        "SD": [percent(one.to_json()["std"]) for one in summaries],
+        "worst": [percent(one.to_json()["worst"]) for one in summaries],
+        "worst tenth": [percent(one.to_json()["worst_tenth"]) for one in summaries],
+        "best for": [str(one.best_for) for one in summaries],
+    }
+    for name, texts in figures.items():
+        rows.append([Cell(text, strong=True) for text in (name, "", "", *texts)])
     own = served[0].tested is not None
+    titles = _titles(epochs)
+    head = ("client", "tested" if own else "images", "classes", *(titles[c] for c in columns))
     where = "each client's own test data" if own else "data mixed as a client's own"
-    return make_table(head, rows, f"Accuracy on {where}, %", words=0)
+    note = "best for: clients that no other column serves better; equal ones count in each."
+    caption = f"{metric_title(metric)} on {where}, %"
+    return make_table(head, rows, caption[0].upper() + caption[1:], words=0, note=note)
+
+
+def _comparison(differences: Sequence[PairedDifference], titles: dict[str, str]) -> Table:
+    rows = []
+    for one in differences:
+        plain = one.to_json()
+        ends = [percent(plain[end]) for end in ("low", "high")]
+        sure = "unclear"
+        if one.is_sure:
+            sure = "better" if one.mean > 0 else "worse"
+        rows.append(
+            (
+                titles[one.column],
+                percent(plain["mean"]),
+                f"{ends[0]} to {ends[1]}",
+                f"{one.ahead} of {one.clients}",
+                sure,
+            )
+        )
+    against = titles[differences[0].against]
+    head = ("model", "difference", "95 % interval", "clients ahead", "on average")
+    note = "Interval of the mean over clients, by resampling clients; it is not of one client."
+    return make_table(head, rows, f"Difference to: {against}, %-points", words=1, note=note)

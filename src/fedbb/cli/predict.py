@@ -32,6 +32,9 @@ def predict(
         Path | None, typer.Option(help="File for the predictions as CSV; printed if not given.")
     ] = None,
     best: Annotated[bool, typer.Option("--best", help="Use the model of the best round.")] = False,
+    client: Annotated[
+        int | None, typer.Option(min=0, help="Use the model that this client has of its own.")
+    ] = None,
     image_column: Annotated[
         str, typer.Option(help="Column of a CSV file that names the images.")
     ] = "image",
@@ -58,7 +61,7 @@ def predict(
     """
     if out is not None and not out.parent.is_dir():
         raise RunError(f"{out} cannot be written: {out.parent} is no folder")
-    model = load_model(run, best=best, allow_code=allow_code)
+    model = load_model(run, best=best, client=client, allow_code=allow_code)
     options = ReadOptions(image_column, class_column, resize, allow_unknown)
     found = predict_samples(model, read_samples(data, model.info, options))
     if out is not None:

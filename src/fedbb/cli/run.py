@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from fedbb.cli.common import AllowCode, Json, Quiet, print_json, stoppable
 from fedbb.cli.screens import RunScreen, open_screen
 from fedbb.errors import RunError
 from fedbb.recipes.reader import read_recipe
-from fedbb.recipes.spec import Recipe
+from fedbb.recipes.spec import Recipe, run_name
 from fedbb.runs import runner
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import read_federation, read_run_recipe
@@ -83,14 +82,6 @@ def _stopped(folder: RunFolder, recipe: Recipe) -> str:
         f"stopped after round {len(folder.records())} of {recipe.rounds.number}, which is saved; "
         f"go on with: fedbb run --resume {folder.path}"
     )
-
-
-def run_name(recipe: Recipe) -> str:
-    """Return the recipe's own name, or one derived from what it says."""
-    if recipe.name:
-        return recipe.name
-    mark = hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()[:8]
-    return f"{recipe.data.name}-{recipe.method.name}-seed{recipe.seed}-{mark}"
 
 
 def resolve(

@@ -12,6 +12,7 @@ from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.cli.screens import COLUMNS, ending, percent
 from fedbb.errors import RunError
+from fedbb.evaluation.own_models import SCORES_OF
 from fedbb.report.results import RunResult, read_run
 from fedbb.report.score_tables import (
     class_table,
@@ -59,8 +60,12 @@ def show(
         if records and "lr" in records[-1]:
             rates = f"{records[0]['lr']:.4g} in round 1, {records[-1]['lr']:.4g} in the last"
             say(console, f"learning rate: {rates}")
+        if checked.sent_bytes is not None:
+            say(console, f"{_megabytes(checked.sent_bytes)} of compressed changes sent by clients")
         if records:
             console.print(to_rich(_classes(federation, records[-1])))
+        if records and SCORES_OF in records[-1]:
+            say(console, _own_models(records[-1], recipe.evaluation.metric))
         if all(client.samples is not None for client in federation.clients):
             console.print(to_rich(_clients(federation)))
         if spent := describe_dp(_dp(path)):
@@ -73,6 +78,10 @@ def show(
             say(console, ending(summary, path))
         else:
             say(console, f"unfinished; go on with: fedbb run --resume {path}")
+
+
+def _megabytes(sent: int) -> str:
+    return f"{sent / 1e6:.2f} MB" if sent >= 10_000 else f"{sent:,} bytes"
 
 
 def _dp(path: Path) -> dict[str, Any]:
@@ -143,7 +152,23 @@ def _classes(federation: FederationRecord, record: dict[str, Any]) -> Table:
         head.insert(1, "positives")
         columns.insert(1, [f"{number:g}" for number in federation.positives])
     caption = f"Classes after round {record['round']}, test data"
+    if SCORES_OF in record:
+        caption += ", mean over the clients' own models"
     return make_table(head, zip(*columns, strict=True), caption)
+
+
+def _own_models(record: dict[str, Any], metric: str | None) -> str:
+    """Say how the clients' own models are spread."""
+    of, means = record[SCORES_OF], record["scores"]["test"]["macro"]
+    name = metric or ("balanced_accuracy" if means["balanced_accuracy"] is not None else "auroc")
+    never = of["clients"] - of["trained"]
+    first = f"; {never} never took part and have the first model" if never else ""
+    if (distance := of.get("consensus_distance")) is not None:
+        first += f"; distance from their mean {distance:.4g}"
+    return (
+        f"{of['clients']} models of clients, {metric_title(name)}: mean {percent(means[name])}, "
+        f"SD {percent(of['std']['test'][name])}, worst {percent(of['worst']['test'][name])}{first}"
+    )
 
 
 def _clients(federation: FederationRecord) -> Table:

@@ -22,14 +22,12 @@ import numpy.typing as npt
 from fedbb._util.names import nearest
 from fedbb.data.download import making_folder
 from fedbb.data.mapped import LARGE, chunk_rows
+from fedbb.data.packed import refuse_bomb
 from fedbb.errors import DataError
 
 Array = npt.NDArray[Any]
 Convert = Callable[[Array], Array]
 """Changes the layout, type or size of some rows of an array."""
-
-DENSEST = 200
-"""How much smaller than its content a large packed array may be; zeros alone pack 1000 to 1."""
 
 FAULTS = (
     OSError,
@@ -207,11 +205,9 @@ def _in_folder(path: Path) -> StoredArray:
 
 def _in_archive(path: Path, archive: zipfile.ZipFile, item: zipfile.ZipInfo) -> StoredArray:
     name = item.filename.removesuffix(".npy")
-    if item.file_size >= LARGE and item.file_size > DENSEST * max(1, item.compress_size):
-        raise ValueError(
-            f"array {name!r} has {item.compress_size:,} bytes and unpacks to "
-            f"{item.file_size:,}, as a zip bomb does"
-        )
+    if ".." in Path(name).parts or name.startswith("/"):
+        raise DataError(f"{path}: array {name!r} is outside of the file")
+    refuse_bomb(f"{path}: array {name!r}", item.compress_size, item.file_size)
     with archive.open(item) as member:
         shape, dtype = _checked(member, item.file_size, name)
     return StoredArray(path, name, shape, dtype, item.filename)

@@ -6,7 +6,6 @@ Line numbers are not kept. A message that needs one reads the file again.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from fedbb._util.names import nearest
 from fedbb.data.download import Progress
 from fedbb.data.label_policy import Policy, explain_label, label_values
+from fedbb.data.packed import CheckedGzip
 from fedbb.errors import DataError
 from fedbb.records import IntArray
 
@@ -118,6 +118,15 @@ def each_value(path: Path, column: str) -> Iterator[tuple[int, str]]:
         yield line, row[place].strip()
 
 
+def refuse_doubles(table: LabelTable, column: str) -> None:
+    """Raise DataError if a value of a column, such as an id or a file name, is there twice."""
+    first: dict[str, int] = {}
+    for row, name in enumerate(table.column(column)):
+        if first.setdefault(name, row) != row:
+            before = table.place(first[name], column).removeprefix(f"{table.title}: ")
+            raise DataError(f"{table.place(row, column)}: {name} is at {before} too")
+
+
 def find_line(path: Path, column: str, matches: Callable[[str], bool]) -> int:
     """Return the first line on which the value of a column matches."""
     return next((line for line, value in each_value(path, column) if matches(value)), 0)
@@ -125,6 +134,11 @@ def find_line(path: Path, column: str, matches: Callable[[str], bool]) -> int:
 
 class LabelTable(Protocol):
     """A table whose columns hold labels."""
+
+    @property
+    def title(self) -> str:
+        """The table, for messages."""
+        ...
 
     def column(self, name: str) -> list[str]:
         """Return the values of a column as texts."""
@@ -184,7 +198,7 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
         # pyarrow is an extra.
         from fedbb.data.parquet import read_parquet
 
-        table = read_parquet(path)
+        table = read_parquet(path, nested=True)
         columns = [table.column(name) for name in table.header]
         yield 1, list(table.header)
         yield from ((line, list(row)) for line, row in enumerate(zip(*columns, strict=True), 2))
@@ -220,7 +234,7 @@ def _open_text(
     """Yield the text of a file, and a function that reports how far it has been read."""
     size = path.stat().st_size
     with path.open("rb") as raw:
-        stream: Any = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+        stream: Any = CheckedGzip(raw, str(path)) if path.suffix == ".gz" else raw
 
         def advance() -> None:
             if progress is not None:

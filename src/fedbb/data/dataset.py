@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from fedbb.data.checks import check_dataset, check_examples
 from fedbb.data.examples import Examples as Examples
-from fedbb.data.examples import check_examples
-from fedbb.data.label_noise import NoiseKind, noisy_labels
-from fedbb.data.longtail import long_tail
+from fedbb.data.examples import NoiseKind, long_tail, noisy_labels
 from fedbb.data.mapped import Inputs, stay_on_disk, take_rows
 from fedbb.data.rows import (
     MapStyle,
@@ -28,7 +27,7 @@ from fedbb.data.source import Source, read_options
 from fedbb.data.splits import split_by_share
 from fedbb.data.statistics import ChannelSums, channel_sums, federated_statistics
 from fedbb.data.tabular import TableFormat
-from fedbb.data.transforms import PADDINGS, Augmentation, channel_statistics
+from fedbb.data.transforms import Augmentation, channel_statistics
 from fedbb.errors import DataError
 from fedbb.records import IntArray, Task
 from fedbb.rng import stream
@@ -56,6 +55,8 @@ class Dataset:
         features: names of the entries of an input that is a vector; empty if they have none.
         scaled: which of these entries `normalized` changes; empty for all of them.
         table: how the rows of a raw table become inputs, for a data set of named columns.
+        public: inputs without labels that every client and the server have, if a method learns
+            from them.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Dataset:
     features: tuple[str, ...] = ()
     scaled: tuple[bool, ...] = ()
     table: TableFormat | None = None
+    public: Inputs | None = None
 
     def __repr__(self) -> str:
         shape = "×".join(str(size) for size in self.input_shape)
@@ -383,7 +385,7 @@ class Dataset:
             seed: of the draw.
 
         Raises:
-            DataError: there are not so many.
+            DataError: there are fewer.
         """
         if not 1 <= number <= len(self.train):
             raise DataError(
@@ -545,76 +547,3 @@ def assemble(
         validation = replace(validation, inputs=stay_on_disk(validation.inputs))
     made = check_dataset(Dataset(name, task, classes, train, test, validation=validation))
     return made if train.inputs.dtype.kind == "i" else made.normalized()
-
-
-def check_dataset(dataset: Dataset) -> Dataset:
-    """Return the data set if its parts fit together; DataError names the first that does not."""
-    _check_classes(dataset)
-    parts = {"train": dataset.train, "test": dataset.test}
-    if dataset.validation is not None:
-        parts["validation"] = dataset.validation
-    for part, examples in parts.items():
-        check_examples(examples, dataset.task, len(dataset.classes), f"{dataset.name} {part}")
-    _check_shapes(dataset)
-    return dataset
-
-
-def _check_classes(dataset: Dataset) -> None:
-    names = dataset.classes
-    if not names:
-        raise DataError(f"{dataset.name} has no classes")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"{dataset.name} names the class {twice!r} twice")
-
-
-def _check_shapes(dataset: Dataset) -> None:
-    train = dataset.train.inputs
-    others = (
-        {"tests": dataset.test}
-        if dataset.validation is None
-        else {
-            "tests": dataset.test,
-            "validates": dataset.validation,
-        }
-    )
-    for verb, part in others.items():
-        inputs = part.inputs
-        if train.shape[1:] != inputs.shape[1:] or train.dtype != inputs.dtype:
-            raise DataError(
-                f"{dataset.name} trains on {train.dtype} inputs of shape {train.shape[1:]} "
-                f"but {verb} on {inputs.dtype} of {inputs.shape[1:]}"
-            )
-    _check_augmentation(dataset)
-    if dataset.mean or dataset.std:
-        _check_statistics(dataset)
-
-
-def _check_augmentation(dataset: Dataset) -> None:
-    train, augmentation = dataset.train.inputs, dataset.augmentation
-    if augmentation.padding not in PADDINGS:
-        raise DataError(
-            f"{dataset.name} has padding {augmentation.padding!r}; allowed are "
-            f"{', '.join(PADDINGS)}"
-        )
-    if augmentation.moves and (train.ndim != 4 or train.dtype.kind == "i"):
-        raise DataError(
-            f"{dataset.name} cannot be cropped or flipped: its inputs are {train.dtype} of shape "
-            f"{train.shape[1:]}, not images (channels, height, width)"
-        )
-    if augmentation.padding == "reflect" and augmentation.crop >= min(train.shape[2:], default=1):
-        raise DataError(
-            f"{dataset.name} cannot be cropped by {augmentation.crop} with reflected padding: "
-            f"its images of shape {train.shape[1:]} have fewer pixels inside the border"
-        )
-
-
-def _check_statistics(dataset: Dataset) -> None:
-    for what, values in (("mean", dataset.mean), ("std", dataset.std)):
-        if len(values) != dataset.channels or not np.isfinite(values).all():
-            raise DataError(
-                f"{dataset.name} has {what} {values}; needed is one number for each of "
-                f"{dataset.channels} channels"
-            )
-    if min(dataset.std) <= 0:
-        raise DataError(f"{dataset.name} has std {dataset.std}; each must be above 0")

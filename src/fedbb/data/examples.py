@@ -1,24 +1,19 @@
-"""Labelled examples, and what must hold of them."""
+"""Labelled examples: what must hold of them, long tails and label noise."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedbb.data.mapped import Inputs, chunk_rows, take_rows
+from fedbb.data.mapped import Inputs, take_rows
 from fedbb.errors import DataError
-from fedbb.records import MOST_CLASSES, IntArray, Task
+from fedbb.records import MOST_CLASSES, IntArray
 
-TYPES = (np.uint8, np.float32, np.int32, np.int64)
-"""The types of inputs: pixels, numbers, and token ids."""
-
-
-_CHECKED = 2**24
-"""Numbers that are checked at once."""
+NoiseKind = Literal["symmetric", "pair"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,76 +70,69 @@ def count_numbered_classes(labels: Mapping[str, npt.NDArray[Any]]) -> int:
     return number
 
 
-def check_examples(examples: Examples, task: Task, classes: int, where: str) -> None:
-    """Refuse an empty set, unequal lengths, inputs not finite, labels outside the classes."""
-    if len(examples.inputs) == 0:
-        raise DataError(f"{where} set is empty")
-    lengths = {"labels": len(examples.labels)}
-    lengths |= {f"column {name}": len(values) for name, values in examples.columns.items()}
-    for what, length in lengths.items():
-        if length != len(examples.inputs):
-            raise DataError(f"{where} has {len(examples.inputs)} inputs but {length} {what}")
-    _check_inputs(examples, where)
-    if task is Task.MULTICLASS:
-        _check_class_numbers(examples, classes, where)
-    else:
-        _check_label_rows(examples, classes, where)
+def long_tail(
+    examples: Examples, classes: int, factor: float, rng: np.random.Generator
+) -> Examples:
+    """Reduce the classes so that the last keeps `factor` times the size of the largest.
 
-
-def _check_inputs(examples: Examples, where: str) -> None:
-    inputs = examples.inputs
-    if inputs.ndim < 2 or 0 in inputs.shape:
+    The examples that stay are drawn from `rng` and keep their order.
+    """
+    if examples.labels.ndim != 1:
         raise DataError(
-            f"{where} inputs have shape {inputs.shape}; expected are examples of at least one "
-            "axis, such as (N, features) or (N, channels, height, width)"
+            "a long tail needs one class per image; multi-label sets are imbalanced by themselves, "
+            "and no class can be reduced without the others"
         )
-    if inputs.dtype not in TYPES:
-        allowed = ", ".join(str(np.dtype(kind)) for kind in TYPES)
-        raise DataError(f"{where} inputs are {inputs.dtype}; allowed are {allowed}")
-    if inputs.dtype == np.float32:
-        finite = _finite_rows(inputs)
-        if not finite.all():
-            raise DataError(
-                f"{where} input {int(np.argmin(finite))} holds NaN or infinity "
-                f"({int((~finite).sum())} such inputs)"
-            )
+    sizes = tail_sizes(np.bincount(examples.labels, minlength=classes), factor)
+    kept = [
+        rng.permutation(np.flatnonzero(examples.labels == label))[:size]
+        for label, size in enumerate(sizes)
+    ]
+    return examples.take(np.sort(np.concatenate(kept)))
 
 
-def _finite_rows(inputs: Inputs) -> npt.NDArray[np.bool_]:
-    """Return which inputs hold finite numbers only; a set on disk is read piece by piece."""
-    step = chunk_rows(inputs, _CHECKED, len(inputs))
-    axes = tuple(range(1, inputs.ndim))
-    pieces = (inputs[start : start + step] for start in range(0, len(inputs), step))
-    return np.concatenate([np.isfinite(piece).all(axis=axes) for piece in pieces])
+def tail_sizes(available: IntArray, factor: float) -> IntArray:
+    """Return how many of each class to keep: min(available, int(largest · factor^(j / (C − 1)))).
 
+    At least one stays of every class that has any, however small the factor.
 
-def _check_class_numbers(examples: Examples, classes: int, where: str) -> None:
-    labels = examples.labels
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+    >>> tail_sizes(np.full(10, 5000), 0.1).tolist()
+    [5000, 3871, 2997, 2320, 1796, 1391, 1077, 834, 645, 500]
+    """
+    if not 0 < factor <= 1:
         raise DataError(
-            f"{where} labels are {labels.dtype} of shape {labels.shape}; "
-            "multi-class labels are one whole number per example"
+            f"the long-tail factor is {factor}; it is the smallest class size over the largest, "
+            "above 0 and at most 1"
         )
-    outside = (labels < 0) | (labels >= classes)
-    if outside.any():
-        place = int(np.argmax(outside))
-        raise DataError(
-            f"{where} label {place} is {int(labels[place])}; allowed are 0 to {classes - 1} "
-            f"({int(outside.sum())} labels outside)"
-        )
+    steps = np.arange(len(available)) / max(len(available) - 1, 1)
+    profile = (available.max() * factor**steps).astype(np.int64)
+    sizes: IntArray = np.minimum(available, np.maximum(profile, 1))
+    return sizes
 
 
-def _check_label_rows(examples: Examples, classes: int, where: str) -> None:
-    labels = examples.labels
-    if labels.ndim != 2 or labels.shape[1] != classes or labels.dtype.kind != "f":
-        raise DataError(
-            f"{where} labels are {labels.dtype} of shape {labels.shape}; "
-            f"multi-label ones are float32 of shape (N, {classes})"
-        )
-    outside = ~((labels == 0) | (labels == 1) | np.isnan(labels))
-    if outside.any():
-        row, column = (int(index) for index in np.argwhere(outside)[0])
-        raise DataError(
-            f"{where} label {row} of class {column} is {labels[row, column]:g}; "
-            "allowed are 0, 1 and NaN (unknown)"
-        )
+def noisy_labels(
+    labels: IntArray, classes: int, rate: float, kind: NoiseKind, rng: np.random.Generator
+) -> IntArray:
+    """Return class numbers of which each is wrong with probability `rate`.
+
+    Args:
+        labels: (N,) class numbers.
+        classes: the number of classes.
+        rate: from 0 to below 1.
+        kind: a wrong label is any other class with equal probability ("symmetric"), or the next
+            class, after the last the first ("pair").
+        rng: the random numbers; the same positions are wrong under both kinds.
+
+    Raises:
+        DataError: labels of a multi-label task, a single class, or a value out of range.
+    """
+    if labels.ndim != 1:
+        raise DataError("label noise needs one class per sample; these labels are multi-label")
+    if classes < 2:
+        raise DataError("label noise needs at least two classes")
+    if kind not in ("symmetric", "pair"):
+        raise DataError(f"label noise is symmetric or pair, not {kind!r}")
+    if not 0 <= rate < 1:
+        raise DataError(f"the rate of label noise is {rate}; it must be from 0 to below 1")
+    wrong = rng.random(len(labels)) < rate
+    steps = rng.integers(1, classes, len(labels)) if kind == "symmetric" else 1
+    return np.where(wrong, (labels + steps) % classes, labels)

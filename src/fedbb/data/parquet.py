@@ -9,17 +9,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedbb.data.packed import refuse_bomb
 from fedbb.data.tabular import ColumnTable
 from fedbb.errors import DataError
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None = None) -> ColumnTable:
-    """Read a parquet file by columns; DataError if it cannot be read or pyarrow is missing."""
+def read_parquet(
+    path: Path, columns: Sequence[str] | None = None, nested: bool = False
+) -> ColumnTable:
+    """Read a parquet file by columns; DataError if it cannot be read or pyarrow is missing.
+
+    Lists and other nested values are refused, unless `nested` takes them as texts.
+    """
     arrow = import_arrow(f"{path} is a parquet file")
     import pyarrow.parquet
 
     try:
         with path.open("rb") as file:
+            held = pyarrow.parquet.read_metadata(file)
+            cells = held.num_rows * (held.num_columns if columns is None else len(columns))
+            refuse_bomb(str(path), path.stat().st_size, 8 * cells, densest=2000)
             table = pyarrow.parquet.read_table(file, columns=columns)
     except (OSError, ValueError, KeyError, arrow.ArrowException) as error:
         raise DataError(f"cannot read {path} as parquet: {error}") from error
@@ -27,8 +36,14 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> ColumnTabl
         raise DataError(f"{path} names its columns but has no rows")
     if len(set(table.column_names)) < len(table.column_names):
         raise DataError(f"{path} names a column twice")
-    held = {name: to_numpy(table.column(name)) for name in table.column_names}
-    return ColumnTable(str(path), held, lambda row: f"{path}: row {row}")
+    for field in table.schema:
+        if pyarrow.types.is_nested(field.type) and not nested:
+            raise DataError(
+                f"{path}: column {field.name} holds {field.type}; needed are columns of numbers "
+                "or texts"
+            )
+    values = {name: to_numpy(table.column(name)) for name in table.column_names}
+    return ColumnTable(str(path), values, lambda row: f"{path}: row {row}")
 
 
 def to_numpy(column: Any) -> npt.NDArray[Any]:

@@ -9,15 +9,14 @@ from typing import Any, Literal
 
 from fedbb._util.names import nearest
 from fedbb._util.plugins import load_plugin, plugin_names
-from fedbb.data.dataset import Dataset, check_dataset
+from fedbb.data.checks import check_dataset
+from fedbb.data.dataset import Dataset
 from fedbb.data.download import Downloader, Progress
 from fedbb.data.sets import (
-    breast_cancer,
     chexpert,
     cifar,
     dicom,
-    digit_mosaic,
-    digits,
+    embedded,
     fashion_mnist,
     features,
     folder,
@@ -49,19 +48,19 @@ CATALOGUE: Mapping[str, Entry] = {
         Task.MULTICLASS,
         "1,797 handwritten digits of 8 × 8 pixels, from scikit-learn",
         "embedded",
-        digits.load,
+        embedded.load_digits,
     ),
     "digit-mosaic": Entry(
         Task.MULTILABEL,
         "4,000 mosaics of up to four digits, some common and some rare",
         "embedded",
-        digit_mosaic.load,
+        embedded.load_mosaic,
     ),
     "breast-cancer": Entry(
         Task.MULTICLASS,
         "30 measurements of 569 tumors, from scikit-learn",
         "embedded",
-        breast_cancer.load,
+        embedded.load_tumors,
     ),
     "fashion-mnist": Entry(
         Task.MULTICLASS,
@@ -210,7 +209,14 @@ def load_dataset(
     entry = find_entry(source.name)
     if source.path is not None and entry.origin == "embedded":
         raise DataError(f"{source.name} is embedded and takes no path; got {source.path}")
-    return entry.load(source)
+    try:
+        return entry.load(source)
+    except DataError as error:
+        # Checks of the loaded data know its name and the row, not the file.
+        own = source.path is None or f"{source.name} data: " in str(error)
+        if own or str(source.path) in str(error):
+            raise
+        raise DataError(f"{source.path}: {error}") from error
 
 
 def cache_status(name: str, root: Path | None = None) -> CacheStatus:

@@ -54,7 +54,8 @@ def hold_out(
 def _groups(examples: Splittable, by: str) -> IntArray:
     """Return the number of each example's group."""
     if by not in examples.columns:
-        raise DataError(f"no column {by!r} to hold out by" + nearest(by, examples.columns))
+        known = nearest(by, examples.columns) if examples.columns else "; the data has no columns"
+        raise DataError(f"no column {by!r} to hold out by{known}")
     return np.unique(examples.columns[by], return_inverse=True)[1].astype(np.int64)
 
 

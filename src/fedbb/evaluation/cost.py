@@ -20,7 +20,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedbb._util.plugins import AllowedCode
 from fedbb.methods import Method
-from fedbb.models.base import check_tail, classifier_name, leading, run_network, run_tail
+from fedbb.models.base import (
+    check_tail,
+    classifier_name,
+    leading,
+    norm_names,
+    run_network,
+    run_tail,
+)
 from fedbb.models.registry import MODELS, build_model, materialize
 from fedbb.penalties.alignment import top_singular_value, transmitting_matrix
 from fedbb.penalties.base import Needs
@@ -33,6 +40,9 @@ Result = TypeVar("Result")
 
 # The usual estimate: the backward pass finds gradients of inputs and of weights, a MAC each.
 TRAINING = 3
+
+PUBLIC = 1000
+"""Public inputs for which tables of outputs are counted."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,8 @@ class MethodCost:
     """What training by a method costs a client; MACs are per image of a training step.
 
     `sent_bytes` is one state, per client and round and way; `broadcast_bytes` go down beside it and
-    `statistics_bytes` up, in a round in which all is due. `extra_bytes` are the models held beside
+    `statistics_bytes` up, in a round in which all is due. `compressed_bytes` go up in place of the
+    state if the method compresses. `extra_bytes` are the models held beside
     the trained one, without activations. `paper_...` count as the paper does.
     """
 
@@ -76,6 +87,7 @@ class MethodCost:
     paper_macs: int
     broadcast_bytes: int = 0
     statistics_bytes: int = 0
+    compressed_bytes: int | None = None
 
 
 def price(
@@ -108,12 +120,25 @@ def price(
     if method is None:
         return cost
     down, up = _exchanged(method, network, classes)
-    return replace(cost, broadcast_bytes=down, statistics_bytes=up)
+    cost = replace(cost, broadcast_bytes=down, statistics_bytes=up)
+    if method.compression is None:
+        return cost
+    kept = cost.extra_bytes + (_bytes(network.parameters()) if method.compression.keeps else 0)
+    sent = method.compression.sent_bytes(snapshot(network))
+    return replace(cost, compressed_bytes=sent, extra_bytes=kept)
 
 
 def _exchanged(method: Method, network: nn.Module, classes: int) -> tuple[int, int]:
     """Return the bytes that a client gets and sends beside models in a round."""
-    facts = RunFacts(Task.MULTICLASS, classes, classifier_name(network), clients=1, seed=0)
+    facts = RunFacts(
+        Task.MULTICLASS,
+        classes,
+        classifier_name(network),
+        clients=1,
+        seed=0,
+        public=PUBLIC,
+        norms=norm_names(network),
+    )
     first = snapshot(network)
     even = LabelCounts(np.ones(classes), np.full(classes, classes - 1.0), classes)
     down: list[Tensor] = []

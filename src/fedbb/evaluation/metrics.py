@@ -7,7 +7,7 @@ for gets NaN and stays out of the macro mean; `Scores.defined` counts the classe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,19 +153,43 @@ def _per_class(cases: _Cases) -> dict[str, FloatArray]:
     }
 
 
-def prepare() -> None:
-    """Import what the first scores need, ahead of time."""
-    import sklearn.metrics  # noqa: F401
-
-
 def _ranks(cases: _Cases) -> dict[str, FloatArray]:
-    # Imported here, for it takes as long as torch, and a run's first step should not wait for it.
-    from sklearn.metrics import average_precision_score, roc_auc_score
+    """Return AUROC and average precision of each class; NaN where positives or negatives lack."""
+    areas = np.full((2, cases.truth.shape[1]), np.nan)
+    for index, known in enumerate(cases.known.T):
+        truth = cases.truth[known, index]
+        if truth.any() and not truth.all():
+            # A mean of ones may come out a little above one.
+            areas[:, index] = np.minimum(1.0, rank_areas(truth, cases.ranking[known, index]))
+    return {"auroc": areas[0], "average_precision": areas[1]}
 
-    return {
-        "auroc": _rank_each_class(roc_auc_score, cases),
-        "average_precision": _rank_each_class(average_precision_score, cases),
-    }
+
+def rank_areas(truth: BoolArray, ranking: FloatArray) -> tuple[float, float]:
+    """Return the area under the ROC curve and the average precision of a class.
+
+    They have the bits of scikit-learn's functions, which on small test sets take longer for their
+    checks than a client for a step, and as long to import as torch.
+
+    >>> rank_areas(np.array([False, True, False, True]), np.array([0.1, 0.3, 0.5, 0.7]))
+    (0.75, 0.8333333333333333)
+
+    Args:
+        truth: whether a sample is of the class, (N,), some of both kinds.
+        ranking: the order of confidence that it is, (N,).
+    """
+    order = np.argsort(-ranking, kind="stable")
+    ranks = ranking[order]
+    last = np.append(np.flatnonzero(ranks[1:] != ranks[:-1]), len(ranks) - 1)
+    hits = np.cumsum(truth[order], dtype=np.float64)[last]
+    misses = last + 1.0 - hits
+    found = np.diff(hits / hits[-1], prepend=0.0)
+    # Summed from the last rank to the first, as scikit-learn does.
+    precision = float(np.sum((found * (hits / (hits + misses)))[::-1].copy()))
+    # Points on a straight line stay out of the sum, as in scikit-learn: its rounding depends on it.
+    bent = np.ones(len(last), dtype=bool)
+    bent[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(misses, 2) != 0)
+    x, y = (np.append(0.0, part[bent] / part[-1]) for part in (misses, hits))
+    return float((np.diff(x) * (y[1:] + y[:-1]) / 2.0).sum()), precision
 
 
 def _specificity(cases: _Cases) -> FloatArray:
@@ -177,23 +201,6 @@ def _divide(part: npt.NDArray[np.int_], whole: npt.NDArray[np.int_]) -> FloatArr
     """Return part / whole, NaN where there is nothing to divide by."""
     undefined = np.full(part.shape, np.nan)
     return np.asarray(np.divide(part, whole, out=undefined, where=whole > 0))
-
-
-def _rank_each_class(
-    measure: Callable[[BoolArray, FloatArray], float], cases: _Cases
-) -> FloatArray:
-    """Apply a measure to the known cases of each class; NaN where positives or negatives lack."""
-    import sklearn
-
-    values = np.full(cases.truth.shape[1], np.nan)
-    # All is checked here already; on small test sets those checks take longer than the measure.
-    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-        for index, known in enumerate(cases.known.T):
-            truth = cases.truth[known, index]
-            if truth.any() and not truth.all():
-                # A mean of ones may come out a little above one.
-                values[index] = min(1.0, measure(truth, cases.ranking[known, index]))
-    return values
 
 
 def own_accuracy(recall: FloatArray, cases: FloatArray) -> float:
@@ -279,12 +286,13 @@ class Scorer:
             for name, logits in self.outputs(state).items()
         }
 
-    def outputs(self, state: ModelState) -> dict[str, FloatArray]:
-        """Return the logits (N, C) of this state for every set."""
+    def outputs(
+        self, state: ModelState, names: Sequence[str] | None = None
+    ) -> dict[str, FloatArray]:
+        """Return the logits (N, C) of this state for every set, or for those of these names."""
         restore(self.model, state)
-        return {
-            name: self.predict(part, 0, len(part.labels)) for name, part in self.examples.items()
-        }
+        parts = {name: self.examples[name] for name in (self.examples if names is None else names)}
+        return {name: self.predict(part, 0, len(part.labels)) for name, part in parts.items()}
 
     def predict(self, examples: Examples, start: int, stop: int) -> FloatArray:
         """Return the logits (N, C) of the examples from `start` to `stop` by the model as it is.

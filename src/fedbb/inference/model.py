@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,20 @@ from fedbb.data.transforms import as_pixels, zero_batch
 from fedbb.errors import DataError, RunError
 from fedbb.evaluation.metrics import one_hot
 from fedbb.evaluation.score_report import predict_by_thresholds, probabilities_of
+from fedbb.methods import fedavg
+from fedbb.methods.topology import with_topology
 from fedbb.models.base import run_network
 from fedbb.models.registry import MODELS, build_model, materialize
+from fedbb.personal import PERSONAL
+from fedbb.recipes.check import method_of
+from fedbb.recipes.spec import PythonRecipe
 from fedbb.records import FloatArray, ModelState, Task
-from fedbb.runs.checkpoint import load_checkpoint, read_model_metadata
+from fedbb.rounds.server_steps import ServerSteps
+from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, read_model_metadata
 from fedbb.runs.folder import RunFolder
+from fedbb.runs.metadata import read_federation, read_run_recipe
 from fedbb.runs.model_info import ModelInfo
-from fedbb.state import find_mismatch, restore, snapshot
+from fedbb.state import find_mismatch, replace_entries, restore, select, snapshot
 
 BATCH = 256
 
@@ -197,6 +205,7 @@ def load_model(
     *,
     model: nn.Module | Callable[[], nn.Module] | None = None,
     best: bool = False,
+    client: int | None = None,
     allow_code: bool = False,
 ) -> InferenceModel:
     """Load a trained model, ready to predict.
@@ -206,6 +215,8 @@ def load_model(
         model: The network, which is copied, or a function that returns it; needed if it was made
             in Python.
         best: Take the best round of a run folder instead of the final one.
+        client: Take the final model that this client of a simulation has of its own, under methods
+            such as Ditto and FedPer.
         allow_code: Whether a network named "module:function" may be imported. The name comes from
             the file, so this runs code that the file chooses.
 
@@ -213,16 +224,57 @@ def load_model(
         A module that takes raw pixels or features and returns probabilities, in evaluation mode.
 
     Raises:
-        RunError: The run is unfinished, or the file is damaged or does not fit its network.
+        RunError: The run is unfinished, or the file is damaged or does not fit its network; clients
+            have models of their own and none is chosen, or the client has none.
         RecipeError: The network is unknown or may not be imported.
     """
     path = _model_file(Path(source), best)
     checkpoint, info = load_checkpoint(path), read_info(path)
+    if client is not None:
+        if best or not Path(source).is_dir():
+            raise RunError("client=… chooses a final model, of a run folder")
+        checkpoint, info = _of_client(Path(source), checkpoint, client), replace(info, unshared="")
+    elif info.unshared:
+        raise RunError(own_model_message(info, path))
     network = _build(info, model, allow_code)
     materialize(network, zero_batch(np.empty((0, *info.input_shape), info.input_dtype)))
     _check_state(snapshot(network), checkpoint.state, path)
     restore(network, checkpoint.state)
     return InferenceModel(network, info).eval()
+
+
+def own_model_message(info: ModelInfo, path: Path | None) -> str:
+    """Say that the model of a run is not complete, and where complete ones are."""
+    where = "the run" if path is None else str(path)
+    return (
+        f"{where} has no model for all: under {info.method} every client has {info.unshared} for "
+        "itself. fedbb.load_model(folder, client=0) and --client 0 take the model of a client of a "
+        "simulation that was kept in a folder"
+    )
+
+
+def _of_client(folder: Path, final: Checkpoint, client: int) -> Checkpoint:
+    """Return the model that a client of a simulation has of its own after the last round."""
+    run = RunFolder(folder)
+    recipe = read_run_recipe(run)
+    if recipe.privacy != "none":
+        raise RunError(f"{folder} is private: the models of its clients are not the server's")
+    known = not isinstance(recipe, PythonRecipe) or not recipe.method.options
+    if known or recipe.rounds.topology is not None:
+        # Clients that average with neighbours have their models in the checkpoint in any method.
+        method = method_of(recipe) if known else with_topology(fedavg(), recipe.rounds.topology)
+        steps, last = ServerSteps(method.server), run.latest()
+        clients = len(read_federation(run).clients)
+        if last is not None and not all(s.shares_model for s in steps.steps) and client < clients:
+            return replace(final, state=steps.start(last.server, client, final.state))
+    if client in final.state_rounds:
+        kept = run.client_states.load(client, final.state_rounds[client]).tensors
+        if own := select(kept, PERSONAL):
+            return replace(final, state=replace_entries(final.state, own))
+    raise RunError(
+        f"{folder} has no model of client {client}: the method leaves none with its clients, the "
+        "client never took part, or it is the client of a run on Flower, which keeps it itself"
+    )
 
 
 def read_info(path: Path) -> ModelInfo:
@@ -252,6 +304,10 @@ def _model_file(path: Path, best: bool) -> Path:
     if not RunFolder(path).is_run():
         raise RunError(f"{path} holds no run")
     file = path / ("best.safetensors" if best else "final.safetensors")
+    if best and not file.exists() and (path / "final.safetensors").exists():
+        info = read_info(path / "final.safetensors")
+        if info.unshared:
+            raise RunError(own_model_message(info, path))
     if not file.exists():
         raise RunError(
             f"{path} has no {file.name}: the run is unfinished; "

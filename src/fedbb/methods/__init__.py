@@ -7,6 +7,8 @@ modules of this package; `registry` has their names.
 
 from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
 from fedbb.aggregation.server_step import ServerStep
+from fedbb.compression import Compression, Sparse
+from fedbb.distillation import Distillation
 from fedbb.methods.balancing import (
     cbr,
     class_balanced,
@@ -20,7 +22,10 @@ from fedbb.methods.balancing import (
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
 from fedbb.methods.climb import climb
+from fedbb.methods.compression import fedopt_sca
+from fedbb.methods.distillation import feddf, fedmd
 from fedbb.methods.feddyn import feddyn
+from fedbb.methods.fedfusion import fedfusion
 from fedbb.methods.heads import HEADS, lda_head, means_head, ridge_head
 from fedbb.methods.imbalance import (
     bsm,
@@ -40,6 +45,7 @@ from fedbb.methods.record import with_robust_merge as with_robust_merge
 from fedbb.methods.registry import BALANCING as BALANCING
 from fedbb.methods.registry import BASES as BASES
 from fedbb.methods.registry import METHODS, build_method, hyper_parameters
+from fedbb.methods.rhfl import rhfl
 from fedbb.methods.scaffold import scaffold
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, fedyogi
 from fedbb.penalties.alignment import Alignment
@@ -58,7 +64,9 @@ __all__ = [
     "BoundPenalty",
     "BySamples",
     "ClientBalanced",
+    "Compression",
     "Contrastive",
+    "Distillation",
     "KeptEntries",
     "Method",
     "ModelState",
@@ -67,6 +75,7 @@ __all__ = [
     "Proximal",
     "Sampling",
     "ServerStep",
+    "Sparse",
     "Statistic",
     "average",
     "bsm",
@@ -91,10 +100,14 @@ __all__ = [
     "fedbb_printed",
     "fedbn",
     "feddecorr",
+    "feddf",
     "feddyn",
+    "fedfusion",
     "fedir",
     "fedlc",
+    "fedmd",
     "fednova",
+    "fedopt_sca",
     "fedper",
     "fedprox",
     "fedrep",
@@ -110,6 +123,7 @@ __all__ = [
     "moon",
     "normalized_average",
     "pnb",
+    "rhfl",
     "ridge_head",
     "scaffold",
     "symmetric",

@@ -13,13 +13,15 @@ from functools import cached_property
 from fedbb.aggregation.merging import BySamples, Merge, Weighting, average
 from fedbb.aggregation.robust import TrimmedMean, Uniform, coordinate_median
 from fedbb.aggregation.server_step import ServerStep
+from fedbb.compression import COMPRESSION, Compression
+from fedbb.distillation import DISTILLATION, Distillation
 from fedbb.errors import RecipeError
 from fedbb.losses.base import Loss, LossLike, as_loss
 from fedbb.losses.cross_entropy import CrossEntropy
 from fedbb.penalties.base import Needs, Penalty
 from fedbb.personal import PERSONAL, Personal
 from fedbb.records import Task, Visibility
-from fedbb.sampling import ALL_SAMPLES, Sampling
+from fedbb.sampling import ALL_SAMPLES, SAMPLING, Sampling
 from fedbb.statistics.base import Statistic
 
 PLAIN_LOSS = CrossEntropy()
@@ -38,8 +40,10 @@ class Method:
         merge: how the models of the clients become the next global model.
         sampling: how clients are chosen, and which of its samples a client trains on.
         personal: what of the model, or which second model, stays with each client.
+        distillation: how the server or the clients learn from outputs on public inputs.
         statistics: what clients compute and send beside their updates.
         server: what the server keeps, broadcasts and does beside weighting and merging.
+        compression: what of a change leaves the client, and in which form.
     """
 
     name: str
@@ -49,8 +53,10 @@ class Method:
     merge: Merge
     sampling: Sampling
     personal: Personal | None
+    distillation: Distillation | None
     statistics: tuple[Statistic, ...]
     server: tuple[ServerStep, ...]
+    compression: Compression | None
 
     def __init__(
         self,
@@ -61,8 +67,10 @@ class Method:
         merge: Merge = average,
         sampling: Sampling = ALL_SAMPLES,
         personal: Personal | None = None,
+        distillation: Distillation | None = None,
         statistics: tuple[Statistic, ...] = (),
         server: tuple[ServerStep, ...] = (),
+        compression: Compression | None = None,
     ) -> None:
         """Fill the slots.
 
@@ -76,8 +84,11 @@ class Method:
             sampling: how clients are chosen, and which of its samples a client trains on.
             personal: what of the model, or which second model, stays with each client; None for
                 nothing.
+            distillation: how the server or the clients learn from outputs on public inputs; None
+                for not at all.
             statistics: what clients compute and send beside their updates.
             server: what the server keeps, broadcasts and does, in this order.
+            compression: what of a change leaves the client; None for all of it.
 
         Raises:
             RecipeError: the loss is none of these, two parts have one name, or a part needs the
@@ -91,14 +102,19 @@ class Method:
             "merge": merge,
             "sampling": sampling,
             "personal": personal,
+            "distillation": distillation,
             "statistics": tuple(statistics),
             "server": tuple(server),
+            "compression": compression,
         }
         for slot, part in slots.items():
             object.__setattr__(self, slot, part)  # the record is frozen
         _check_names(name, [(part.name, part) for part in self.statistics])
         _check_names(name, [(part.name, part) for part in self.server])
+        keeping: list[tuple[str, object]]
         keeping = [(part.needs.keeps, part) for part in self.penalties if part.needs.keeps]
+        if compression is not None and compression.keeps:
+            keeping.append((COMPRESSION, compression))
         _check_names(name, keeping)
         _check_personal(self)
 
@@ -113,7 +129,8 @@ class Method:
             projection=any(needs.projection for needs in parts),
             embedding=any(needs.projection or needs.embedding for needs in parts),
             linear_classifier=any(needs.linear_classifier for needs in parts)
-            or any(statistic.linear_classifier for statistic in self.statistics),
+            or any(statistic.linear_classifier for statistic in self.statistics)
+            or self.sampling.linear_classifier,
             client_state=any(needs.client_state for needs in parts),
             keeps=", ".join(self._kept_names),
             clip=min((needs.clip for needs in parts if needs.clip is not None), default=None),
@@ -125,16 +142,30 @@ class Method:
     def _kept_names(self) -> list[str]:
         """The names under which a client keeps tensors."""
         names = [penalty.needs.keeps for penalty in self.penalties if penalty.needs.keeps]
-        return names if self.personal is None else [*names, PERSONAL.removesuffix(".")]
+        if self.compression is not None and self.compression.keeps:
+            names.append(COMPRESSION)
+        if self.distillation is not None and self.distillation.keeps:
+            names.append(DISTILLATION.removesuffix("."))
+        names += [] if self.personal is None else [PERSONAL.removesuffix(".")]
+        return [*names, SAMPLING.removesuffix(".")] if self.sampling.keeps else names
 
     @property
     def shares_model(self) -> bool:
         """Whether the merged model can be used as it is; if not, clients have models."""
-        return self.personal is None or self.personal.shares_model
+        return not self.unshared
+
+    @property
+    def unshared(self) -> str:
+        """What of the model every client has for itself, if the merged model lacks it; or ""."""
+        personal = self.personal
+        if personal is not None and not personal.shares_model:
+            return personal.title
+        return "" if all(step.shares_model for step in self.server) else "a model of its own"
 
     def supports(self, task: Task) -> bool:
         """Return whether the method is defined for this task."""
-        return self.loss.supports(task) and all(step.supports(task) for step in self.server)
+        parts: tuple[Loss | Sampling | ServerStep, ...] = (self.loss, self.sampling, *self.server)
+        return all(part.supports(task) for part in parts)
 
     def needs_to_see(self, more_than: Visibility) -> str | None:
         """Name a part for which the server must see more than this of the clients, if there is one.
@@ -163,12 +194,19 @@ def _check_personal(method: Method) -> None:
     """Refuse what is computed from the merged model where clients keep a part of it."""
     if method.shares_model:
         return
+    compression, personal = method.compression, method.personal
+    if personal is not None and compression is not None and not compression.leaves_unchanged:
+        raise RecipeError(
+            f"{method.name}: {type(compression).__name__} would move the part of the model "
+            f"that {type(personal).__name__} leaves with the clients; compress tensor by "
+            'tensor (scope = "tensor")'
+        )
     parts = [s for s in method.statistics if s.moment == "merged"]
     steps = [s for s in method.server if s.sets_classifier]
     for part in (*parts, *steps):
         raise RecipeError(
-            f"{method.name}: {type(part).__name__} works on the merged model, of which "
-            f"{type(method.personal).__name__} leaves a part with the clients"
+            f"{method.name}: {type(part).__name__} works on the merged model, of which every "
+            f"client has {method.unshared} for itself"
         )
 
 
@@ -184,16 +222,29 @@ def harmonize(base: Method, balancing: Method) -> Method:
         balancing: its loss and its weighting are taken.
 
     Raises:
-        RecipeError: `balancing` has penalties, a merge or a personal part, which would be lost;
-            both have a sampling of their own; or two parts that differ have one name.
+        RecipeError: `balancing` has penalties, a merge, a personal part, a distillation or a
+            compression, which would be lost; `base` weighs models itself; both have a sampling of
+            their own; or two parts that differ have one name.
     """
     name = f"{base.name}+{balancing.name}"
-    if balancing.penalties or balancing.merge is not average or balancing.personal is not None:
-        lost = "penalties" if balancing.penalties else "merge"
-        lost = "personal part" if balancing.personal is not None else lost
+    losses = {
+        "personal part": balancing.personal is not None,
+        "distillation": balancing.distillation is not None,
+        "penalties": bool(balancing.penalties),
+        "merge": balancing.merge is not average,
+        "compression": balancing.compression is not None,
+    }
+    lost = next((part for part, is_there in losses.items() if is_there), None)
+    if lost is not None:
         raise RecipeError(
             f"{name} would lose the {lost} of {balancing.name}: of the second method the loss, the "
             "weighting, the statistics and the server steps are taken; name it first"
+        )
+    weighs = any(step.sets_weights or not step.shares_model for step in base.server)
+    if weighs and balancing.weighting != BY_SAMPLES:
+        raise RecipeError(
+            f"{name} would lose the weighting of {balancing.name}: {base.name} weighs the "
+            "models of clients by itself"
         )
     samplings = [m.sampling for m in (base, balancing) if m.sampling != ALL_SAMPLES]
     if len(set(samplings)) > 1:
@@ -223,7 +274,7 @@ def with_robust_merge(method: Method, rule: str | None, byzantine: int) -> Metho
     """
     if rule not in ("median", "trimmed-mean"):
         return method
-    if method.merge is not average:
+    if method.merge is not average or any(step.sets_weights for step in method.server):
         raise RecipeError(
             f'defense.rule = "{rule}" replaces the average of models, and {method.name} merges '
             'them in another way; "clip", "krum" and "multi-krum" keep the merge of the method'

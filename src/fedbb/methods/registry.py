@@ -23,7 +23,10 @@ from fedbb.methods.balancing import (
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
 from fedbb.methods.climb import climb
+from fedbb.methods.compression import fedopt_sca
+from fedbb.methods.distillation import feddf, fedmd
 from fedbb.methods.feddyn import feddyn
+from fedbb.methods.fedfusion import fedfusion
 from fedbb.methods.heads import HEADS
 from fedbb.methods.imbalance import (
     bsm,
@@ -36,9 +39,13 @@ from fedbb.methods.imbalance import (
     fedrs,
     fedvc,
 )
+from fedbb.methods.isfl import isfl
 from fedbb.methods.noisy_labels import evidential, symmetric
 from fedbb.methods.personal import ditto, fedbn, fedper, fedrep, local
+from fedbb.methods.pfedla import pfedla
 from fedbb.methods.record import Method, harmonize
+from fedbb.methods.rhfl import rhfl
+from fedbb.methods.ripfl import ripfl
 from fedbb.methods.scaffold import scaffold
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, fedyogi
 
@@ -66,6 +73,14 @@ BASES: dict[str, Callable[..., Method]] = {
     "fedrep": fedrep,
     "fedbn": fedbn,
     "ditto": ditto,
+    "isfl": isfl,
+    "pfedla": pfedla,
+    "ripfl": ripfl,
+    "fedopt-sca": fedopt_sca,
+    "feddf": feddf,
+    "fedmd": fedmd,
+    "rhfl": rhfl,
+    "fedfusion": fedfusion,
 }
 
 BALANCING: dict[str, Callable[..., Method]] = {
@@ -86,6 +101,13 @@ BALANCING: dict[str, Callable[..., Method]] = {
 }
 
 METHODS: dict[str, Callable[..., Method]] = {**BASES, **BALANCING}
+
+AMBIGUOUS = {
+    "fedopt": "fedopt has two meanings: the server optimizers of Reddi et al. (2021), which are "
+    "fedavgm, fedadam, fedyogi and fedadagrad here, and the compressed and private training of "
+    "Asad et al. (2020), which is fedopt-sca",
+}
+"""Names that the literature gives to several methods, and what to write instead."""
 
 
 def build_method(
@@ -112,8 +134,20 @@ def build_method(
     return method if loss is None else replace(method, loss=named_loss(loss, allow_code))
 
 
+def check_ambiguous(name: str) -> None:
+    """Refuse a name, or a part of a combined one, that means several methods.
+
+    Raises:
+        RecipeError: says which.
+    """
+    for part in name.split("+"):
+        if part in AMBIGUOUS:
+            raise RecipeError(f"method.name {name!r}: {AMBIGUOUS[part]}")
+
+
 def _build_named(name: str, options: Mapping[str, Any]) -> Method:
     parts = name.split("+")
+    check_ambiguous(name)
     if len(parts) == 1:
         return _build(name, options, "method.options")
     head = parts.pop() if parts[-1] in HEADS else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from fedbb._util.names import nearest
 from fedbb.errors import RecipeError
@@ -114,6 +114,15 @@ def as_outputs(returned: Any, network: nn.Module) -> Outputs:
 def name_of(network: nn.Module) -> str:
     """Return the name of a network in messages: that of its class."""
     return type(network).__name__
+
+
+def norm_names(network: nn.Module) -> tuple[str, ...]:
+    """Return the normalization layers that keep running statistics, in the network's order."""
+    return tuple(
+        name
+        for name, part in network.named_modules()
+        if isinstance(part, _NormBase) and part.running_mean is not None
+    )
 
 
 def set_classifier(network: nn.Module, name: str) -> None:

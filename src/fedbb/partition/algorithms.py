@@ -227,11 +227,11 @@ def _check_limits(clients: int, classes_per_client: int, classes: int) -> None:
         )
 
 
-def deal_shards(labels: IntArray, clients: int, shards_per_client: int, seed: int) -> IntArray:
+def assign_shards(labels: IntArray, clients: int, shards_per_client: int, seed: int) -> IntArray:
     """Return the client of each sample; every client gets random shards of the sorted data.
 
     The samples are sorted by class and cut into shards of equal size (up to one sample), and each
-    client is dealt the same number of them: the pathological split of McMahan et al. (2017).
+    client gets the same number of them: the pathological split of McMahan et al. (2017).
 
     Args:
         labels: class numbers (N,).
@@ -248,15 +248,15 @@ def deal_shards(labels: IntArray, clients: int, shards_per_client: int, seed: in
             f"{clients} clients of {shards_per_client} shards are refused: both must be at least "
             f"1, and there are {len(labels)} samples to cut"
         )
-    dealt = stream(seed, "partition", "shards").permutation(shards) // shards_per_client
+    holders = stream(seed, "partition", "shards").permutation(shards) // shards_per_client
     owners = np.empty(len(labels), dtype=np.int64)
     parts = np.array_split(np.argsort(labels, kind="stable"), shards)
-    for client, places in zip(dealt.tolist(), parts, strict=True):
+    for client, places in zip(holders.tolist(), parts, strict=True):
         owners[places] = client
     return owners
 
 
-def even_parts(samples: int, clients: int, seed: int) -> IntArray:
+def iid_parts(samples: int, clients: int, seed: int) -> IntArray:
     """Return the client of each sample; sizes differ by one at most."""
     if not 1 <= clients <= samples:
         raise DataError(

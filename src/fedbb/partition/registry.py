@@ -17,10 +17,10 @@ from fedbb.data.dataset import Examples
 from fedbb.errors import DataError, FedbbError
 from fedbb.partition.algorithms import (
     assign_groups,
+    assign_shards,
     by_value,
-    deal_shards,
     dominant_label,
-    even_parts,
+    iid_parts,
     label_skew,
     limit_classes,
     quantity_skew,
@@ -182,7 +182,7 @@ def _seed(rule: Rule) -> int:
 
 def _evenly(rule: Rule, examples: Examples, task: Task) -> IntArray:
     assert rule.clients is not None
-    return even_parts(len(examples), rule.clients, _seed(rule))
+    return iid_parts(len(examples), rule.clients, _seed(rule))
 
 
 def _by_classes(rule: Rule, examples: Examples, task: Task) -> IntArray:
@@ -196,7 +196,7 @@ def _by_shards(rule: Rule, examples: Examples, task: Task) -> IntArray:
     assert rule.clients is not None
     assert rule.shards_per_client is not None
     labels = _one_label(rule, examples, task)
-    return deal_shards(labels, rule.clients, rule.shards_per_client, _seed(rule))
+    return assign_shards(labels, rule.clients, rule.shards_per_client, _seed(rule))
 
 
 def _by_column(rule: Rule, examples: Examples, task: Task) -> IntArray:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fedbb._util.plugins import AllowedCode, check_code
+from fedbb.aggregation.server_step import ServerStep
 from fedbb.data.dataset import Dataset
 from fedbb.data.download import sha256_of
 from fedbb.data.registry import CATALOGUE, find_entry
 from fedbb.errors import RecipeError
 from fedbb.methods import Method, build_method, with_robust_merge
+from fedbb.methods.topology import make_graph, with_topology
 from fedbb.models.registry import MODELS, check_name
 from fedbb.partition.registry import KINDS, Rule
 from fedbb.recipes.privacy import check_privacy
@@ -43,13 +46,30 @@ def check_recipe(recipe: Recipe, *, allow_code: AllowedCode = False) -> Method:
         _check_task(method, task)
     _check_model(recipe.model, method)
     _check_partition(recipe)
+    _check_public(recipe)
     return check_settings(recipe, method)
 
 
 def method_of(recipe: Recipe, allow_code: AllowedCode = False) -> Method:
     """Return the method that a recipe names, not yet checked against its other settings."""
     section = recipe.method
-    return build_method(section.name, section.options, section.loss, allow_code=allow_code)
+    method = build_method(section.name, section.options, section.loss, allow_code=allow_code)
+    return _with_topology(_with_clip(method, recipe), recipe)
+
+
+def _with_topology(method: Method, recipe: Recipe) -> Method:
+    """Return the method in rounds without a server, if the recipe has no server."""
+    rounds = recipe.rounds
+    return with_topology(
+        method, rounds.topology, rounds.degree, rounds.graph_seed, recipe.defense.max_weight
+    )
+
+
+def _with_clip(method: Method, recipe: Recipe) -> Method:
+    """Return the method, whose compression keeps what differential privacy cuts off."""
+    if recipe.dp is None or method.compression is None:
+        return method
+    return replace(method, compression=replace(method.compression, clip=recipe.dp.clip))
 
 
 def bind_teacher(recipe: Recipe, allow_code: AllowedCode = False) -> Recipe:
@@ -100,18 +120,32 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
     Raises:
         RecipeError: Two settings contradict each other, or one does not suit the method.
     """
+    _check_topology(recipe)
+    method = _with_topology(method, recipe)
     check_optimizer(method, recipe.local)
     if method.needs.teacher == "":
         raise RecipeError(
             f"{method.name} needs the logits of a teacher: method.options.teacher names the .npz "
             "file that fedbb.data.save_teacher writes; in Python it may be a network or a function"
         )
+    if method.distillation is not None and recipe.data.public is None:
+        raise RecipeError(
+            f"{method.name} learns from public inputs: the section data.public names them; in "
+            "Python they are public="
+        )
     _check_stopping(recipe)
     _check_scores(recipe)
+    if recipe.engine == "central" and method.compression is not None:
+        raise RecipeError(
+            f"{type(method.compression).__name__} of {method.name} has no place in engine = "
+            '"central", where nothing is sent'
+        )
     _check_defense(recipe)
+    _check_own_models(recipe, method)
     if recipe.data.partition.clients is not None:
         _check_clients(recipe, recipe.data.partition.clients)
     check_privacy(recipe, method)
+    method = _with_clip(method, recipe)
     return with_robust_merge(method, recipe.defense.rule, recipe.defense.byzantine)
 
 
@@ -160,6 +194,22 @@ def _check_partition(recipe: Recipe) -> None:
         )
 
 
+def _check_public(recipe: Recipe) -> None:
+    """Check what a recipe says of public inputs."""
+    public = recipe.data.public
+    if public is None:
+        return
+    if public.name is not None:
+        find_entry(public.name)
+    elif public.images is None:
+        raise RecipeError(
+            "data.public needs the name of a data set, or images: how many are taken out of the "
+            "training data"
+        )
+    elif public.path is not None or public.options:
+        raise RecipeError("data.public.path and data.public.options need data.public.name")
+
+
 def _check_stopping(recipe: Recipe) -> None:
     """Check that a run which stops early has validation data, as far as the recipe tells it.
 
@@ -188,6 +238,58 @@ def _check_scores(recipe: Recipe) -> None:
     """Refuse scores that nobody could compute."""
     if recipe.data.own_test > 0 and recipe.engine == "central":
         raise RecipeError('data.own_test has no place in engine = "central", which has no clients')
+
+
+def _check_own_models(recipe: Recipe, method: Method) -> None:
+    """Refuse what needs one model for all, or several clients, where clients have their own."""
+    if recipe.engine == "central" and (method.personal is not None or not method.shares_model):
+        raise RecipeError(
+            f'engine = "central" trains one model in one place; {method.name} leaves '
+            "models, or parts of them, with clients"
+        )
+    starts = any(type(step).start is not ServerStep.start for step in method.server)
+    if starts and recipe.defense.rule is not None:
+        raise RecipeError(
+            f'defense.rule = "{recipe.defense.rule}" compares models that started alike, and '
+            f"{method.name} starts every client from a model of its own"
+        )
+    if method.shares_model:
+        return
+    for value, key in (
+        (recipe.evaluation.threshold, "threshold"),
+        (recipe.evaluation.logit_adjustment, "logit_adjustment"),
+    ):
+        if value:
+            raise RecipeError(
+                f"evaluation.{key} is for one model of all clients, and under {method.name} every "
+                f"client has {method.unshared} for itself"
+            )
+
+
+def _check_topology(recipe: Recipe) -> None:
+    """Refuse a topology that is not complete, or that contradicts the rest of the recipe."""
+    rounds = recipe.rounds
+    if rounds.topology != "random":
+        for key in ("degree", "graph_seed"):
+            if getattr(rounds, key) is not None:
+                raise RecipeError(f'rounds.{key} needs rounds.topology = "random"')
+    if rounds.topology is None:
+        return
+    setting = f'rounds.topology = "{rounds.topology}"'
+    if rounds.topology == "random" and rounds.degree is None:
+        raise RecipeError(f"{setting} needs rounds.degree, the number of neighbours of a client")
+    if recipe.engine == "central":
+        raise RecipeError(f'{setting} has no place in engine = "central", which has no clients')
+    if recipe.privacy != "none":
+        raise RecipeError(
+            f'{setting} and privacy = "{recipe.privacy}" exclude each other: secure sums are '
+            "over all clients of a round, for a server"
+        )
+    if recipe.defense.rule is not None:
+        raise RecipeError(
+            f'{setting} and defense.rule = "{recipe.defense.rule}" exclude each other: the rule '
+            "compares models that started alike, at a server"
+        )
 
 
 def _check_defense(recipe: Recipe) -> None:
@@ -219,8 +321,10 @@ def _check_defense(recipe: Recipe) -> None:
 
 
 def _check_clients(recipe: Recipe, clients: int) -> None:
-    """Refuse a robust rule that cannot hold with this number of clients."""
-    defense = recipe.defense
+    """Refuse a robust rule or a graph that is not possible with this number of clients."""
+    defense, rounds = recipe.defense, recipe.rounds
+    if rounds.topology is not None:
+        make_graph(rounds.topology, clients, rounds.degree, rounds.graph_seed or 0)
     chosen = chosen_number(clients, recipe.rounds.participation)
     if defense.rule is not None and chosen < defense.min_updates:
         raise RecipeError(

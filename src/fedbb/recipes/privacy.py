@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedbb.aggregation.merging import average
-from fedbb.errors import RecipeError, RunError
+from fedbb.errors import PrivacyError, RecipeError, RunError
 from fedbb.methods import Method
 from fedbb.recipes.spec import Recipe
 from fedbb.records import LabelCounts, Visibility
@@ -21,6 +22,11 @@ from fedbb.rounds.loop import chosen_number
 from fedbb.rounds.server_steps import measure_counts
 from fedbb.secagg.cbr import Agreement, Bounds, check_linear, terms_of
 from fedbb.secagg.dp import NoiseTerms
+from fedbb.secagg.neighbours import (
+    Neighbourhood,
+    SecureSums,
+    choose_neighbourhood,
+)
 
 if TYPE_CHECKING:
     from fedbb.secagg.protocol.roster import Roster
@@ -30,6 +36,18 @@ FEWEST = 3
 
 OPEN_RUN = "the run is open:"
 """Begins the note on what the server of an open run learns of a client's classes."""
+
+FIXED_GROUP = (
+    "Set defense.quorum = 1.0 and rounds.participation = 1.0, so that every sum is over all "
+    "clients, or accept this with secure.reveal_class_counts = true"
+)
+"""How to keep sums by class from revealing the class counts of a client."""
+
+SCORES_DIFFER = (
+    "the difference of two sums of scores over changing groups reveals which classes a site's test "
+    f"data has, and its scores. {FIXED_GROUP}"
+)
+"""Why sites of a private run do not score models in sums over changing groups."""
 
 EXTRAS = {
     "masked": {"cryptography": "private"},
@@ -42,6 +60,8 @@ def check_privacy(recipe: Recipe, method: Method) -> None:
     """Refuse a private recipe with an unsupported method, or without the needed libraries."""
     check_dp(recipe, method)
     if recipe.privacy == "none":
+        if recipe.secure != SecureSums():
+            raise RecipeError('secure needs privacy = "masked" or "bfv": it is about secure sums')
         return
     if recipe.engine == "central":
         raise RecipeError(
@@ -51,6 +71,11 @@ def check_privacy(recipe: Recipe, method: Method) -> None:
     need_libraries(recipe.privacy)
     check_linear(method.merge)
     check_parts(recipe.privacy, method)
+    if not method.shares_model:
+        raise RecipeError(
+            f'privacy = "{recipe.privacy}" is not possible with {method.name}: every client has '
+            f"{method.unshared} for itself, so that the server would have to score single clients"
+        )
     if recipe.data.partition.clients is not None:
         check_members(recipe, method, recipe.data.partition.clients)
 
@@ -64,11 +89,23 @@ def check_dp(recipe: Recipe, method: Method) -> None:
             'dp needs privacy = "masked" or "bfv": the noise of a single client is too small to '
             "hide it, only a sum over the least cohort has enough"
         )
+    compression = method.compression
+    if compression is not None and not compression.hides_positions:
+        raise RecipeError(
+            f"dp is not possible with {type(compression).__name__} of {method.name} as it is: "
+            "positions that are chosen by size tell about the data, whatever noise is on their "
+            'values; method.options.positions = "drawn" chooses them without the data'
+        )
     counts = LabelCounts(np.ones(2), np.ones(2), samples=2)
     if method.merge is not average or method.statistics or measure_counts(method, counts):
         raise RecipeError(
             f"dp is not possible with {method.name}: beside the changes of models it sums numbers "
             "about clients' data or steps, which no noise covers"
+        )
+    if not method.shares_model:
+        raise RecipeError(
+            f"dp is not possible with {method.name}: the noise would be added to "
+            f"{method.unshared} too, which stays with the clients and begins as the server has it"
         )
     for is_set, key, what in (
         (recipe.evaluation.logit_adjustment, "evaluation.logit_adjustment", "label counts"),
@@ -82,7 +119,7 @@ def check_dp(recipe: Recipe, method: Method) -> None:
 
 def exposure_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
     """Return what a user may not expect that a run reveals, or that its defense does not cover."""
-    notes = []
+    notes = [*own_model_notes(recipe, method)]
     counts = LabelCounts(np.ones(2), np.ones(2), samples=2)
     adjusts = bool(recipe.evaluation.logit_adjustment)
     is_open = recipe.privacy == "none" and recipe.engine != "central"
@@ -97,6 +134,11 @@ def exposure_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
             f"{OPEN_RUN} {', '.join(shows)} shows the server which classes each client "
             "holds; a private run shows only sums"
         )
+    if is_open and method.distillation is not None:
+        notes.append(
+            f"{OPEN_RUN} the server sees each client's outputs on public inputs, from which "
+            "something of its data may be inferred"
+        )
     summed = [type(one).__name__ for one in method.statistics if one.join == "sum"]
     if recipe.defense.rule is not None and summed:
         notes.append(
@@ -104,6 +146,23 @@ def exposure_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
             f"keeps can falsify the sum of {', '.join(summed)}"
         )
     return tuple(notes)
+
+
+def own_model_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
+    """Return what a user must know of a run whose clients have models of their own."""
+    notes: tuple[str, ...] = ()
+    if not method.shares_model:
+        notes = (
+            f"all scores are means over the clients' own models: under {method.name} every client "
+            f"has {method.unshared} for itself, and the merged model alone cannot be used",
+        )
+    own = None if method.personal is None else method.personal.second
+    if own is not None and recipe.local.optimizer == "sgd" and recipe.local.lr * own.lam >= 1.0:
+        notes += (
+            f"lam {own.lam:g} times local.lr {recipe.local.lr:g} is "
+            f"{recipe.local.lr * own.lam:g}: from 1 on a step overshoots what it is pulled to",
+        )
+    return notes
 
 
 def check_parts(privacy: str, method: Method) -> None:
@@ -136,6 +195,34 @@ def check_members(recipe: Recipe, method: Method, clients: int) -> None:
             "part: of two, each would learn the other's part from the sum"
         )
     terms_of(method.weighting, clients)
+    neighbourhood_of(recipe, clients)
+    shows = [type(one).__name__ for one in method.statistics if one.by_class]
+    if shows and may_difference(recipe, clients):
+        raise RecipeError(
+            f"{', '.join(shows)} of {method.name} sums numbers by class in each round, and a round "
+            f"may sum {least_cohort(recipe, clients)} to {clients} clients: the difference of two "
+            f"sums reveals a client's class counts. {FIXED_GROUP}"
+        )
+
+
+def may_difference(recipe: Recipe, clients: int) -> bool:
+    """Tell whether sums by class over changing groups of clients are possible and not allowed."""
+    allowed = recipe.secure.reveal_class_counts
+    return not allowed and least_cohort(recipe, clients) < clients
+
+
+def neighbourhood_of(recipe: Recipe, clients: int) -> Neighbourhood | None:
+    """Return how many neighbours share a client's secrets; None if all clients of a sum do."""
+    secure = recipe.secure
+    if secure.graph == "complete":
+        return None
+    chosen = chosen_number(clients, recipe.rounds.participation)
+    colluders = math.floor(secure.colluders * chosen)
+    try:
+        least = least_cohort(recipe, clients)
+        return choose_neighbourhood(least, clients, colluders, secure.dropouts)
+    except PrivacyError as error:
+        raise RecipeError(f"secure: {error}") from error
 
 
 def least_cohort(recipe: Recipe, clients: int) -> int:
@@ -168,6 +255,7 @@ def agreement_of(recipe: Recipe, method: Method, clients: int) -> Agreement:
         recipe_digest(recipe),
         recipe.rounds.number,
         noise_terms(recipe, clients),
+        neighbourhood_of(recipe, clients),
     )
 
 
@@ -209,6 +297,7 @@ def agreed_digest(recipe: Recipe) -> str:
 def roster_terms(recipe: Recipe, method: Method, clients: int) -> dict[str, Any]:
     """Return the terms of a roster: least cohort, R_min, w_max, and the recipe agreed to."""
     agreement = agreement_of(recipe, method, clients)
+    graph = agreement.graph
     return {
         "least": least_cohort(recipe, clients),
         "least_dispersion": float(agreement.terms.floor),
@@ -217,6 +306,8 @@ def roster_terms(recipe: Recipe, method: Method, clients: int) -> dict[str, Any]
         "method": recipe.method.name,
         "gamma": float(agreement.terms.gamma),
         "recipe": agreed_digest(recipe),
+        "neighbours": 0 if graph is None else graph.drawn,
+        "neighbours_needed": 0 if graph is None else graph.needed,
     }
 
 

@@ -6,6 +6,7 @@ configuration records of that part: plain dataclasses whose annotations are chec
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -27,6 +28,7 @@ from fedbb.partition.registry import Rule
 from fedbb.rounds.loop import Schedule
 from fedbb.rounds.round import RoundPolicy
 from fedbb.secagg.dp import DifferentialPrivacy
+from fedbb.secagg.neighbours import SecureSums
 from fedbb.training.config import LocalConfig
 
 
@@ -66,14 +68,17 @@ TABLE = GetPydanticSchema(_read_table)
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "data": ("normalize", "crop", "flip", "padding", "own_test", "label_noise", "label_noise_kind"),
+    "data": (
+        *("normalize", "crop", "flip", "padding", "own_test", "label_noise", "label_noise_kind"),
+        "public",
+    ),
     "data.partition": ("classes_per_client", "shards_per_client", "options"),
     "model": ("options", "weights", "freeze", "classifier"),
     "method": ("loss", "teacher_sha256"),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
-    "rounds": ("patience", "target"),
+    "rounds": ("patience", "target", "topology", "degree", "graph_seed"),
     "evaluation": ("min_cases", "bootstrap", "threshold", "logit_adjustment"),
-    "": ("dp",),
+    "": ("dp", "secure"),
 }
 """Keys of sections that are younger than run folders. A recipe is written without them as long as
 they have their defaults: its text, from which folders and runs are named, stays what it was."""
@@ -94,6 +99,23 @@ class Section(BaseModel):
     """What all parts of a recipe have in common."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class PublicSpec(Section):
+    """Inputs without labels that every client and the server have, to learn from one another.
+
+    Attributes:
+        name: A data set of the registry, of which the training inputs are taken; if None, the
+            inputs are taken out of the training data before it is divided.
+        path: File or folder of the data, for data sets that need one.
+        options: Options of the data set's loader.
+        images: Number of inputs to draw; all if None, which needs a `name`.
+    """
+
+    name: str | None = None
+    path: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    images: Count | None = None
 
 
 class DataSpec(Section):
@@ -118,6 +140,7 @@ class DataSpec(Section):
         label_noise: Probability that a training label is made wrong on purpose.
         label_noise_kind: Wrong labels are any other class ("symmetric") or the next one ("pair").
         partition: How the training data is divided among clients.
+        public: Public inputs, which methods of distillation learn from; none if None.
     """
 
     name: str
@@ -135,6 +158,7 @@ class DataSpec(Section):
     label_noise: Annotated[float, Ge(0), Lt(1)] = 0.0
     label_noise_kind: Literal["symmetric", "pair"] = "symmetric"
     partition: Annotated[Rule, TABLE] = Rule()
+    public: PublicSpec | None = None
 
 
 class ModelSpec(Section):
@@ -224,6 +248,7 @@ class Recipe(Section):
             as the machine suggests; "central" trains one model on all data.
         privacy: Secure aggregation: "masked" or "bfv"; "none" for plain aggregation.
         dp: Differential privacy of model changes, under secure aggregation; none if None.
+        secure: With whom clients share masks in secure sums, and what these may reveal.
         data: The data, and its partition.
         model: The network.
         method: The algorithm.
@@ -245,6 +270,7 @@ class Recipe(Section):
     defense: Annotated[RoundPolicy, TABLE] = RoundPolicy()
     evaluation: EvaluationSpec = EvaluationSpec()
     dp: Annotated[DifferentialPrivacy, TABLE] | None = None
+    secure: Annotated[SecureSums, TABLE] = SecureSums()
 
     @property
     def decisive(self) -> Recipe:
@@ -272,6 +298,14 @@ def _default(section: Any, key: str) -> Any:
     if issubclass(section, BaseModel):
         return section.model_fields[key].get_default(call_default_factory=True)
     return getattr(section(), key)
+
+
+def run_name(recipe: Recipe) -> str:
+    """Return the recipe's own name, or one derived from its settings."""
+    if recipe.name:
+        return recipe.name
+    mark = hashlib.sha256(recipe.decisive.model_dump_json().encode()).hexdigest()[:8]
+    return f"{recipe.data.name}-{recipe.method.name}-seed{recipe.seed}-{mark}"
 
 
 class PythonSpec(Section):

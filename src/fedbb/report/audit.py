@@ -176,8 +176,8 @@ def _sums(rounds: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
         if seen["attempts"] > 1:
             yield Seen(group, when, "attempts", seen["attempts"])
         yield from _failures(seen["absent"], when)
-        for liar in seen.get("false_shares", ()):
-            yield Seen(f"client {liar['client']}", when, "false share", liar["reason"])
+        for client in seen.get("false_shares", ()):
+            yield Seen(f"client {client['client']}", when, "false share", client["reason"])
 
 
 def _merged_sums(measured: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:

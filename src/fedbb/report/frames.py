@@ -81,7 +81,8 @@ def read_runs(folder: str | PathLike[str]) -> pd.DataFrame:
 
     The columns are `run` (its folder), `finished`, `rounds`, `seed`, `data`, `method`, `model`, the
     scores on test data as `final_accuracy`, `best_accuracy` and so on, `best_round`, `seconds`,
-    `sha256`, and every setting of its recipe as `recipe.local.lr` and the like.
+    `sent_bytes` of methods that compress, `sha256`, and every setting of its recipe as
+    `recipe.local.lr` and the like.
 
     Args:
         folder: A run folder, or one that holds run folders at any depth.
@@ -114,6 +115,8 @@ def _row(run: RunResult) -> dict[str, Any]:
         row |= {f"best_{key}": value for key, value in best.scores["test"].macro.items()}
         row |= {"best_round": best.number, "sha256": run.summary.sha256}
     row["seconds"] = run.seconds
+    if run.sent_bytes is not None:
+        row["sent_bytes"] = run.sent_bytes
     return row | {f"recipe.{key}": value for key, value in flatten(recipe.model_dump(mode="json"))}
 
 

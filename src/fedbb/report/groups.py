@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from fedbb.errors import RunError
 from fedbb.methods import METHODS
 from fedbb.recipes.reader import flatten
 from fedbb.recipes.spec import PythonRecipe, Recipe
-from fedbb.report.results import RunResult, find_runs, read_run, summary_of
+from fedbb.report.results import RunResult, find_runs, read_run, summary_of, summary_so_far
 from fedbb.report.text import CLASS_METRIC, data_title, method_title, settings_text
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FederationRecord
@@ -107,8 +107,12 @@ class Gathered:
     left_out: tuple[LeftOut, ...]
 
 
-def gather(paths: Iterable[Path]) -> Gathered:
+def gather(paths: Iterable[Path], *, unfinished: bool = False) -> Gathered:
     """Return the finished runs in these folders and below them, each once.
+
+    Args:
+        paths: Run folders, or folders that hold them.
+        unfinished: Whether runs that are under way count too, as if they ended at their last round.
 
     Raises:
         RunError: A path is no folder.
@@ -121,15 +125,22 @@ def gather(paths: Iterable[Path]) -> Gathered:
         folders = list(find_runs(path))
         if not folders:
             left_out.append(LeftOut(path, "holds no run"))
-        finished, others = read_finished(folders)
+        finished, others = read_finished(folders, unfinished=unfinished)
         runs += finished
         left_out += others
     usable, doubled = _drop_duplicates(runs)
     return Gathered(tuple(usable), (*left_out, *doubled))
 
 
-def read_finished(folders: Iterable[Path]) -> tuple[list[RunResult], list[LeftOut]]:
-    """Return the finished runs in these folders, and why the others cannot be used."""
+def read_finished(
+    folders: Iterable[Path], *, unfinished: bool = False
+) -> tuple[list[RunResult], list[LeftOut]]:
+    """Return the finished runs in these folders, and why the others cannot be used.
+
+    Args:
+        folders: Run folders.
+        unfinished: Whether runs that are under way count as if they ended at their last round.
+    """
     runs, left_out = [], []
     for folder in folders:
         try:
@@ -140,6 +151,8 @@ def read_finished(folders: Iterable[Path]) -> tuple[list[RunResult], list[LeftOu
         if run.summary is not None:
             runs.append(run)
             continue
+        if unfinished and run.rounds:
+            runs.append(replace(run, summary=summary_so_far(run)))
         state = f"is unfinished: {len(run.rounds)} of {run.recipe.rounds.number} rounds"
         failure = read_failure(folder)
         left_out.append(LeftOut(folder, f"{state}; it failed: {failure}" if failure else state))

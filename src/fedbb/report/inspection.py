@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rich.text import Text
 from fedbb._util.files import finite_or_none, write_text
 from fedbb._util.table import Table, elide, make_table, to_csv, to_rich, to_terminal
 from fedbb._util.text import counted
+from fedbb._util.toml import toml_key, toml_value
 from fedbb.analysis.advice import Advice, mean_distance
 from fedbb.analysis.inspect import Inspection
 from fedbb.analysis.measures import gini_of, ratio_of
@@ -122,32 +122,6 @@ def write_fragment(advice: Advice, data: Mapping[str, Any] | None = None) -> str
     return "\n".join([*reasons, "", "[data]", *lines, "", *method, ""])
 
 
-def toml_value(value: Any) -> str:
-    """Return a value as TOML writes it; JSON's texts are TOML's, except for one control sign.
-
-    >>> toml_value({"beta": 0.9, "names": ["a", "b c"]})
-    '{ beta = 0.9, names = ["a", "b c"] }'
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping):
-        inner = (f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items())
-        return f"{{ {', '.join(inner)} }}"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, Sequence):
-        return f"[{', '.join(toml_value(item) for item in value)}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"a recipe holds no {value}")
-    return repr(value)
-
-
-def toml_key(key: str) -> str:
-    """Return a key, in quotes unless it is a plain word."""
-    plain = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
-    return key if plain else toml_value(key)
-
-
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
@@ -220,9 +194,9 @@ def write_inspection(found: Inspection, fragment: str, path: Path) -> Path:
 
 def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
     """Return all that the page shows, as plain values; classes and clients by size."""
-    statistics, clients = found.statistics, found.clients
+    statistics = found.statistics
     kept_classes = _kept(statistics.positive.sum(axis=0), PAGE_CLASSES)
-    kept_clients = _kept(clients.samples.astype(np.float64), PAGE_CLIENTS)
+    kept_clients = _kept(found.clients.samples.astype(np.float64), PAGE_CLIENTS)
     return {
         "format": "fedbb-inspection-1",
         "task": str(statistics.task),
@@ -238,29 +212,45 @@ def page_data(found: Inspection, fragment: str) -> dict[str, Any]:
             len(statistics.classes) - len(kept_classes),
             len(statistics.clients) - len(kept_clients),
         ],
-        "classes": [statistics.classes[place] for place in kept_classes],
-        "clients": [statistics.clients[place] for place in kept_clients],
-        "class_places": kept_classes,
-        "holders": (statistics.positive[:, kept_classes] > 0).sum(axis=0).tolist(),
+        **_class_data(found, kept_classes),
+        **_client_data(found, kept_clients),
+        "map": [_whole(row) for row in statistics.positive[np.ix_(kept_clients, kept_classes)]],
+    }
+
+
+def _class_data(found: Inspection, kept: list[int]) -> dict[str, Any]:
+    """Return what the page shows of these classes."""
+    statistics = found.statistics
+    return {
+        "classes": [statistics.classes[place] for place in kept],
+        "class_places": kept,
+        "holders": (statistics.positive[:, kept] > 0).sum(axis=0).tolist(),
         "total": [
             _whole(statistics.positive.sum(axis=0)),
             _whole(statistics.negative.sum(axis=0)),
         ],
-        "held": _held(found, kept_clients),
-        "map": [_whole(row) for row in statistics.positive[np.ix_(kept_clients, kept_classes)]],
-        "samples": clients.samples[kept_clients].tolist(),
+        "together": _together(found, kept),
+        "sets": finite_or_none(found.classes.sets),
+    }
+
+
+def _client_data(found: Inspection, kept: list[int]) -> dict[str, Any]:
+    """Return what the page shows of these clients."""
+    clients = found.clients
+    return {
+        "clients": [found.statistics.clients[place] for place in kept],
+        "held": _held(found, kept),
+        "samples": clients.samples[kept].tolist(),
         "all_samples": clients.samples.tolist(),
-        "places": kept_clients,
+        "places": kept,
         "dispersions": {
             reading: _rounded(spread) for reading, spread in clients.dispersions.items()
         },
-        "distance": _rounded(clients.distance[kept_clients]),
-        "noise": _rounded(clients.noise[kept_clients]),
-        "absent": clients.absent[kept_clients].tolist(),
-        "loss_weight": _rounded(clients.loss_weight[kept_clients]),
-        "without_loss": _without_loss(found, kept_clients),
-        "together": _together(found, kept_classes),
-        "sets": finite_or_none(found.classes.sets),
+        "distance": _rounded(clients.distance[kept]),
+        "noise": _rounded(clients.noise[kept]),
+        "absent": clients.absent[kept].tolist(),
+        "loss_weight": _rounded(clients.loss_weight[kept]),
+        "without_loss": _without_loss(found, kept),
     }
 
 

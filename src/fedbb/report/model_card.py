@@ -64,6 +64,11 @@ def model_card(path: Path, fields: CardFields | None = None, *, best: bool = Fal
     if run.summary is None:
         raise RunError(f"{path} is unfinished; go on with: fedbb run --resume {path}")
     file = path / ("best.safetensors" if best else "final.safetensors")
+    if best and not file.exists():
+        raise RunError(
+            f"{path} has no {file.name}: it was removed, or clients have models of their own, of "
+            "which only the last are kept"
+        )
     card = _Card(run, read_info(file), file, best)
     return "\n".join([*card.lines(fields or CardFields())]) + "\n"
 
@@ -105,7 +110,8 @@ class _Card:
             "Task": "multi-class" if Task(info.task) is Task.MULTICLASS else "multi-label",
             "Classes": f"{len(info.classes)}: " + escape_markdown(", ".join(info.classes)),
             "Input": f"{' × '.join(map(str, info.input_shape))} {info.input_dtype}, {normalized}",
-            "Model": f"{'best' if self.best else 'final'} model, after round {number}",
+            "Model": f"{'best' if self.best else 'final'} model, after round {number}"
+            + (f"; every client has {info.unshared} for itself" if info.unshared else ""),
             "File": _code(self.file.name),
             "SHA-256 of the final weights": _code(summary.sha256),
             "Made with": f"fedbb {info.version}",
@@ -162,6 +168,11 @@ class _Card:
             "not the spread over training seeds."
         )
         yield ""
+        if self.info.unshared:
+            yield (
+                f"The scores are means over the {len(self.run.federation.clients)} clients' own "
+                "models. The intervals are those of one model.\n"
+            )
         rows: list[tuple[Entry, ...]] = []
         for name, value in scores.macro.items():
             interval = self._accuracy_interval() if name == "accuracy" else None
@@ -231,7 +242,9 @@ class _Card:
             "```python",
             "import fedbb",
             "",
-            f'model = fedbb.load_model("{self.file.name}")',
+            f'model = fedbb.load_model("{self.run.path.name}", client=0)'
+            if self.info.unshared
+            else f'model = fedbb.load_model("{self.file.name}")',
             "probabilities = model.predict(inputs)  # raw inputs, shape (N, …)",
             "```",
         )

@@ -19,6 +19,7 @@ from fedbb.rounds.loop import StoppedBy
 from fedbb.runs.final_scores import ModelScores, read_scores
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FEDERATION, FederationRecord
+from fedbb.runs.runner import DEFAULT_METRIC
 
 # A run that lost its recipe is reported as damaged, not overlooked.
 RUN_FILES = frozenset({"recipe.json", FEDERATION, "rounds.jsonl"})
@@ -26,11 +27,15 @@ RUN_FILES = frozenset({"recipe.json", FEDERATION, "rounds.jsonl"})
 
 @dataclass(frozen=True, eq=False)
 class ScoredRound:
-    """The scores after one round, by set of examples, and how long the round took."""
+    """The scores after one round, by set of examples, and how long the round took.
+
+    `sent_bytes` is what all clients sent of their models, if the method compresses.
+    """
 
     number: int
     scores: Mapping[str, Scores]
     seconds: float = 0.0
+    sent_bytes: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +69,12 @@ class RunResult:
     def seconds(self) -> float:
         """Time spent in all rounds."""
         return sum(finished.seconds for finished in self.rounds)
+
+    @property
+    def sent_bytes(self) -> int | None:
+        """What clients sent of their models in all rounds; None if the method does not compress."""
+        known = [one.sent_bytes for one in self.rounds if one.sent_bytes is not None]
+        return sum(known) if known else None
 
 
 def find_runs(path: Path) -> Iterator[Path]:
@@ -105,6 +116,18 @@ def summary_of(run: RunResult) -> Summary:
     """Return the summary of a run that is known to be finished."""
     assert run.summary is not None
     return run.summary
+
+
+def summary_so_far(run: RunResult) -> Summary:
+    """Return the summary that a run under way would have if it ended at its last round."""
+    metric = run.recipe.evaluation.metric or DEFAULT_METRIC[run.federation.task]
+    chosen_on = "validation" if "validation" in run.rounds[-1].scores else "test"
+
+    def rank(scored: ScoredRound) -> float:
+        value = scored.scores[chosen_on].macro.get(metric, float("nan"))
+        return float("-inf") if np.isnan(value) else value
+
+    return Summary(metric, chosen_on, max(run.rounds, key=rank), run.rounds[-1], sha256="")
 
 
 def score_on_test(scored: ScoredRound, metric: str) -> float:
@@ -151,7 +174,10 @@ def _round(plain: Mapping[str, Any]) -> ScoredRound:
     if "lr" in plain and not isinstance(plain["lr"], float | int):
         raise ValueError(f"lr is {plain['lr']!r}")
     seconds = sum(float(value) for value in plain.get("seconds", {}).values())
-    return ScoredRound(int(plain["round"]), scores, seconds)
+    sent = [one["sent_bytes"] for one in plain.get("clients", ()) if "sent_bytes" in one]
+    if any(type(number) is not int or number < 0 for number in sent):
+        raise ValueError(f"sent_bytes are {sent!r}")
+    return ScoredRound(int(plain["round"]), scores, seconds, sum(sent) if sent else None)
 
 
 def _summary(plain: Mapping[str, Any]) -> Summary:

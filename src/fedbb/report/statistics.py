@@ -116,6 +116,19 @@ def interval_of(values: Iterable[float], level: float = LEVEL) -> Interval:
     return Interval(spread.mean - reach, spread.mean + reach)
 
 
+def prediction_interval(values: Iterable[float], level: float = LEVEL) -> Interval:
+    """Return Student's interval for one further value beside those that are defined.
+
+    >>> interval = prediction_interval([1.0, 2.0, 3.0])
+    >>> round(interval.low, 3), round(interval.high, 3)
+    (-2.968, 6.968)
+    """
+    known = list(values)
+    mean, number = interval_of(known, level), spread_of(known).number
+    reach = (mean.high - mean.low) / 2 * math.sqrt(number + 1)
+    return Interval((mean.low + mean.high) / 2 - reach, (mean.low + mean.high) / 2 + reach)
+
+
 def subtract_by_seed(own: Mapping[int, Scored], other: Mapping[int, Scored]) -> dict[int, Scored]:
     """Return differences on the seeds that both have, of numbers or of arrays."""
     return {seed: own[seed] - other[seed] for seed in own if seed in other}

@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
+from annotated_types import Ge
 
-from fedbb._util.constraints import STRICT_TABLE, Count, Fraction
+from fedbb._util.constraints import STRICT_TABLE, Count, Fraction, Seed
 from fedbb.errors import DivergedError
 from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.own_models import ClientsScores
+from fedbb.evaluation.sites import SiteScores
+from fedbb.methods.topology import Topology
 from fedbb.records import ClientReport, FloatArray, IntArray, ModelState, Tensors
 from fedbb.rng import stream
 from fedbb.rounds.round import FederatedRound, RoundResult
@@ -20,6 +24,18 @@ StoppedBy = Literal["target", "patience"]
 """Why a run stopped before its last round."""
 
 Score = Callable[[ModelState], Mapping[str, Scores]]
+
+
+class ScoreClients(Protocol):
+    """Scores the clients' own models, where a method has no usable global one."""
+
+    def __call__(self, shared: ModelState, server: Tensors) -> ClientsScores:
+        """Return the scores on common examples, given the shared model and the server state."""
+        ...
+
+    def sites(self, shared: ModelState, server: Tensors) -> tuple[SiteScores, ...]:
+        """Return the scores of each client's model on its own test data."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,6 +48,9 @@ class Schedule:
         patience: rounds without a better score on validation data after which the run stops; None
             never stops it.
         target: the score on validation data at which the run stops; None never stops it.
+        topology: who exchanges models with whom, in rounds without a server; None for a server.
+        degree: the number of neighbours of each client in a random topology.
+        graph_seed: the seed of a random topology; None for that of the run.
     """
 
     __pydantic_config__: ClassVar = STRICT_TABLE
@@ -40,6 +59,9 @@ class Schedule:
     participation: Fraction = 1.0
     patience: Count | None = None
     target: Fraction | None = None
+    topology: Topology | None = None
+    degree: Annotated[int, Ge(0)] | None = None
+    graph_seed: Seed | None = None
 
     @property
     def stops_early(self) -> bool:
@@ -84,7 +106,10 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A finished round: its result, the served model with its scores by data set, its duration."""
+    """A finished round: its result, the served model with its scores by data set, its duration.
+
+    If `clients` is there, the scores are means over the models of the clients.
+    """
 
     number: int
     result: RoundResult
@@ -92,6 +117,7 @@ class Round:
     scores: Mapping[str, Scores]
     train_seconds: float
     score_seconds: float
+    clients: ClientsScores | None = None
 
     @property
     def state(self) -> ModelState:
@@ -105,7 +131,11 @@ class Round:
 
 
 def run_rounds(
-    federated_round: FederatedRound, start: Start, schedule: Schedule, score: Score
+    federated_round: FederatedRound,
+    start: Start,
+    schedule: Schedule,
+    score: Score,
+    score_clients: ScoreClients | None = None,
 ) -> Iterator[Round]:
     """Yield the rounds from `start` to the end of the schedule.
 
@@ -116,23 +146,31 @@ def run_rounds(
         start: the state to begin with, how many rounds it has behind it, and the seed.
         schedule: the number of rounds, and the participation.
         score: returns the scores of a state by the name of the data set.
+        score_clients: scores the clients' own models instead; None if the state is scored.
 
     Raises:
         DivergedError: the new state gives outputs that are not finite.
     """
     state, steps = start.state, federated_round.server_steps
     server = steps.begin(state) if start.server is None else start.server
-    clients, shares = federated_round.clients, federated_round.shares
+    clients, usual = federated_round.clients, federated_round.shares
     for number in range(start.rounds_done + 1, schedule.number + 1):
         began = time.perf_counter()
+        drawn = steps.shares(server)
+        shares = usual if drawn is None else drawn
         chosen = choose(clients, schedule.participation, number, start.seed, shares)
         result = federated_round(number, state, chosen, server)
         state, server = result.state, result.server
         trained = time.perf_counter()
         served = steps.serve(server, state)
-        scores = _score(score, served, number)
+        own = None
+        if score_clients is None:
+            scores = _score(score, served, number)
+        else:
+            own = _score_clients(score_clients, served, server, number)
+            scores = own.mean
         scored = time.perf_counter()
-        yield Round(number, result, served, scores, trained - began, scored - trained)
+        yield Round(number, result, served, scores, trained - began, scored - trained, own)
 
 
 def chosen_number(clients: int, participation: float) -> int:
@@ -174,3 +212,12 @@ def _score(score: Score, state: ModelState, number: int) -> Mapping[str, Scores]
         return score(state)
     except FloatingPointError as error:
         raise DivergedError(f"round {number}: the merged model {error}") from error
+
+
+def _score_clients(
+    score: ScoreClients, shared: ModelState, server: Tensors, number: int
+) -> ClientsScores:
+    try:
+        return score(shared, server)
+    except FloatingPointError as error:
+        raise DivergedError(f"round {number}: the model of a client {error}") from error

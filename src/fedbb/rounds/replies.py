@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedbb._util.text import quote, quote_some
 from fedbb.aggregation.merging import validate_update
+from fedbb.compression import Compression
 from fedbb.errors import ReplyError
 from fedbb.records import ClientInfo, ClientUpdate, IntArray, ModelFacts, ModelState
 from fedbb.sampling import ALL_SAMPLES, Sampling
@@ -43,7 +44,8 @@ class Expected:
 
     `max_norm` bounds the L2 norm of the client's change of the model, as `defense.max_norm` does.
     `statistics` are those that are due, and `facts` what their shapes follow from. A client that
-    was asked to `measure` sends statistics and no model.
+    was asked to `measure` sends statistics and no model. Under a `compression` the model is a
+    message of its form, in which positions may follow from the `seed` of the run.
     """
 
     state: ModelState
@@ -56,6 +58,8 @@ class Expected:
     statistics: tuple[Statistic, ...] = ()
     facts: ModelFacts | None = None
     measure: bool = False
+    compression: Compression | None = None
+    seed: int = 0
 
     @property
     def where(self) -> str:
@@ -114,7 +118,10 @@ def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
     if seconds < 0:
         raise ReplyError(f"{where}: seconds is {seconds}, below 0")
     model = NO_MODEL if expected.measure else expected.state
-    arrays = check_arrays(reply.arrays, state_to_arrays(model), where)
+    arrays = reply.arrays
+    if expected.compression is not None and not expected.measure:
+        arrays = _rebuild(reply.arrays, expected, expected.compression)
+    arrays = check_arrays(arrays, state_to_arrays(model), where)
     for name, array in arrays.items():
         if array.dtype.kind in "iu" and np.any(np.abs(array.astype(np.float64)) >= EXACT_INTEGERS):
             raise ReplyError(f"{where}: {name} counts to {EXACT_INTEGERS} and beyond")
@@ -123,6 +130,15 @@ def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
     found = check_statistics(reply.statistics, expected)
     effective = effective_steps(steps, expected.config)
     return ClientUpdate(info.client, state, steps, effective, loss, seconds, found)
+
+
+def _rebuild(arrays: Mapping[str, object], expected: Expected, compression: Compression) -> Arrays:
+    """Return the arrays of the model that a compressed reply stands for."""
+    where, model = expected.where, expected.state
+    message = check_arrays(arrays, compression.form(model), where)
+    if (fault := compression.fault(message, model)) is not None:
+        raise ReplyError(f"{where}: {fault}")
+    return state_to_arrays(compression.rebuild(model, message, expected.seed, expected.round))
 
 
 def check_statistics(arrays: Mapping[str, object], expected: Expected) -> dict[str, Tensor]:

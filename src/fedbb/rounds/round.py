@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -78,9 +78,14 @@ class ValidUpdates:
 
     def __call__(self, current: ModelState, replies: RoundReplies) -> RoundReplies:
         """Return the replies with valid updates."""
+        return self.from_starts(dict.fromkeys(replies.clients, current), replies)
+
+    def from_starts(self, starts: Mapping[int, ModelState], replies: RoundReplies) -> RoundReplies:
+        """Return the replies with valid updates, given the model each client started from."""
         held = list(replies.updates)
         faults = {
-            update.client: validate_update(current, update.state, self.max_norm) for update in held
+            update.client: validate_update(starts[update.client], update.state, self.max_norm)
+            for update in held
         }
         reasons = {client: fault for client, fault in faults.items() if fault is not None}
         return leave_out(replies, held, reasons)
@@ -350,21 +355,33 @@ class PlainRound:
             return RoundResult(state, (), tuple(empty), server)
         order = able[longest_first(able, self.infos)]
         broadcast = self.server_steps.broadcast(server, number)
-        jobs = [TrainJob(int(client), number, self.seed, state, broadcast) for client in order]
+        start = partial(self.server_steps.start, server, model=state)
+        jobs = [
+            TrainJob(client, number, self.seed, start(client), broadcast)
+            for client in order.tolist()
+        ]
         replies = self.policy.select(state, self._train(jobs))
         by_client = self._weigh(replies.clients, server)
         weights = np.array([by_client[client] for client in replies.clients])
         reports: list[ClientReport] = []
-        found = StatisticsCollector(due(self.method.statistics, number, "start", "end"))
-        updates = found.watch(_report(replies.updates, weights, reports))
+        wanted = due(self.method.statistics, number, "start", "end")
+        found = StatisticsCollector(wanted, hold=self.server_steps.sees_updates)
+        sent = None
+        if self.method.compression is not None:
+            sent = self.method.compression.sent_bytes(state)
+        updates = found.watch(_report(replies.updates, weights, reports, sent))
         merged = self.method.merge(state, updates, weights)
         reports.sort(key=lambda report: report.client)
         failures = sorted((*empty, *replies.failures), key=lambda failure: failure.client)
         result = RoundResult(merged, tuple(reports), tuple(failures), server)
-        return self._serve_steps(jobs, result, found)
+        return self._serve_steps(state, jobs, result, found)
 
     def _serve_steps(
-        self, jobs: Sequence[TrainJob], result: RoundResult, found: StatisticsCollector
+        self,
+        before: ModelState,
+        jobs: Sequence[TrainJob],
+        result: RoundResult,
+        found: StatisticsCollector,
     ) -> RoundResult:
         """Return the result after the server steps, given the statistics of the round."""
         steps, number = self.server_steps, jobs[0].round
@@ -372,7 +389,15 @@ class PlainRound:
             return result
         counted = tuple(report.client for report in result.reports)
         turn = Turn(
-            number, jobs[0].state, result.state, counted, steps.run, found.sums, found.by_name()
+            number,
+            before,
+            result.state,
+            counted,
+            steps.run,
+            found.sums,
+            found.by_name(),
+            found.updates,
+            tuple(self.infos) if steps.sees_updates else (),
         )
         server, model = steps.step(result.server, turn)
         measured = due(self.method.statistics, number, "merged")
@@ -411,7 +436,12 @@ class PlainRound:
         validate = self.validate or self.policy.validate
         if jobs[0].measure:
             validate = accept_all  # there are no models in the replies
-        replies = validate(jobs[0].state, self.train_clients(jobs, attempt))
+        replies = self.train_clients(jobs, attempt)
+        if isinstance(validate, ValidUpdates):
+            starts = {job.client: job.state for job in jobs}
+            replies = validate.from_starts(starts, replies)
+        else:
+            replies = validate(jobs[0].state, replies)
         required = self.policy.required(len(jobs))
         if len(replies.clients) < required:
             reasons = "; ".join(f"client {f.client}: {f.reason}" for f in replies.failures)
@@ -425,7 +455,8 @@ class PlainRound:
         """Return the weight of each of these clients; the weights sum to one."""
         present = np.sort(np.array(clients))
         whole = self.server_steps.weigh(server, self._weights)
-        weights = renormalize(whole[present], self.policy.max_weight)
+        there = self.server_steps.weigh_present(server, present, whole[present])
+        weights = renormalize(there, self.policy.max_weight)
         return dict(zip(present.tolist(), weights.tolist(), strict=True))
 
 
@@ -440,11 +471,13 @@ def longest_first(chosen: IntArray, infos: Sequence[ClientInfo]) -> IntArray:
 
 
 def _report(
-    updates: Iterable[ClientUpdate], weights: FloatArray, reports: list[ClientReport]
+    updates: Iterable[ClientUpdate],
+    weights: FloatArray,
+    reports: list[ClientReport],
+    sent: int | None,
 ) -> Iterator[ClientUpdate]:
     """Pass updates on to the merge, and keep of each what a record needs, which is no model."""
     for update, weight in zip(updates, weights.tolist(), strict=True):
-        reports.append(
-            ClientReport(update.client, weight, update.steps, update.train_loss, update.seconds)
-        )
+        facts = (update.steps, update.train_loss, update.seconds)
+        reports.append(ClientReport(update.client, weight, *facts, sent))
         yield update

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.aggregation.server_step import ServerStep, Turn
+from fedbb.data.dataset import Dataset
 from fedbb.errors import DivergedError
 from fedbb.methods import Method
+from fedbb.models.base import norm_names
 from fedbb.records import (
     ClientUpdate,
     FloatArray,
@@ -25,6 +28,8 @@ from fedbb.records import (
 from fedbb.simulation.inline import SimulationEngine
 from fedbb.state import add_prefix, find_difference, is_finite, select
 from fedbb.statistics.base import Statistic
+from fedbb.training.config import LocalConfig
+from fedbb.training.distill import ServerDistiller
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +42,13 @@ class ServerSteps:
         steps: the steps, in order.
         facts: the run.
         measured: the sum over all clients of what each step measures, by its name.
+        distiller: trains the server's model on public inputs, where the method does so.
     """
 
     steps: tuple[ServerStep, ...] = ()
     facts: RunFacts | None = None
     measured: Mapping[str, IntArray] = field(default_factory=dict)
+    distiller: ServerDistiller | None = None
 
     def begin(self, first: ModelState) -> dict[str, Tensor]:
         """Return the server state before round 1."""
@@ -65,6 +72,23 @@ class ServerSteps:
             weights = step.weigh(select(state, _prefix(step)), weights)
         return weights
 
+    def weigh_present(self, state: Tensors, clients: IntArray, weights: FloatArray) -> FloatArray:
+        """Return the weights of the clients that replied, before they are renormalized."""
+        for step in self.steps:
+            weights = step.weigh_present(select(state, _prefix(step)), clients, weights)
+        return weights
+
+    def shares(self, state: Tensors) -> FloatArray | None:
+        """Return the probability of each client in a draw, by the first step that chooses."""
+        found = (step.shares(select(state, _prefix(step))) for step in self.steps)
+        return next((shares for shares in found if shares is not None), None)
+
+    def start(self, state: Tensors, client: int, model: ModelState) -> ModelState:
+        """Return the model that a client starts a round from."""
+        for step in self.steps:
+            model = step.start(select(state, _prefix(step)), client, model)
+        return model
+
     def step(self, state: Tensors, turn: Turn) -> tuple[dict[str, Tensor], ModelState]:
         """Return the server state and the model after a round.
 
@@ -84,6 +108,11 @@ class ServerSteps:
         return model
 
     @property
+    def sees_updates(self) -> bool:
+        """Whether a step needs the trained model of every client."""
+        return any(step.sees_updates for step in self.steps)
+
+    @property
     def run(self) -> RunFacts:
         """The facts of the run, which steps need."""
         assert self.facts is not None
@@ -96,6 +125,8 @@ class ServerSteps:
         choose: Callable[[ServerStep], Callable[[Tensors, Turn], tuple[Tensors, ModelState]]],
     ) -> tuple[dict[str, Tensor], ModelState]:
         after: dict[str, Tensor] = {}
+        if self.distiller is not None:
+            turn = replace(turn, teach=partial(self.distiller, turn.round))
         for step in self.steps:
             own = select(state, _prefix(step))
             kept, model = choose(step)(own, turn)
@@ -128,11 +159,34 @@ def open_server_steps(
     if not (method.server or label_counts):
         return NO_SERVER_STEPS
     dataset = clients[0].dataset
-    facts = RunFacts(dataset.task, len(dataset.classes), engine.classifier, len(clients), seed)
+    facts = RunFacts(
+        dataset.task,
+        len(dataset.classes),
+        engine.classifier,
+        len(clients),
+        seed,
+        public=0 if dataset.public is None else len(dataset.public),
+        norms=norm_names(engine.model),
+    )
     measured = sum_measured(
         measure_counts(method, client.counts, label_counts=label_counts) for client in clients
     )
-    return ServerSteps(method.server, facts, measured)
+    return ServerSteps(
+        method.server,
+        facts,
+        measured,
+        open_distiller(method, engine.model, dataset, engine.local, seed),
+    )
+
+
+def open_distiller(
+    method: Method, network: nn.Module, dataset: Dataset, local: LocalConfig, seed: int
+) -> ServerDistiller | None:
+    """Return what trains the server's model on public inputs; None if the method does not."""
+    spec = method.distillation
+    if spec is None or spec.taught != "server" or dataset.public is None:
+        return None
+    return ServerDistiller(network, dataset, spec, local, seed)
 
 
 def _prefix(step: ServerStep) -> str:
@@ -172,17 +226,22 @@ class StatisticsCollector:
 
     Args:
         statistics: the statistics that the updates carry.
+        hold: whether the trained models are held too.
     """
 
-    def __init__(self, statistics: Sequence[Statistic]) -> None:
+    def __init__(self, statistics: Sequence[Statistic], *, hold: bool = False) -> None:
         self._joins = {statistic.name: statistic.join for statistic in statistics}
         self.sums: dict[str, Tensor] = {}
         self.each: dict[int, Tensors] = {}
+        self.updates: dict[int, ModelState] = {}
+        self._hold = hold
 
     def watch(self, updates: Iterable[ClientUpdate]) -> Iterator[ClientUpdate]:
         """Pass updates on, and take their statistics."""
         for update in updates:
             self._add(update)
+            if self._hold:
+                self.updates[update.client] = update.state
             yield update
 
     def by_name(self) -> dict[str, dict[int, Tensor]]:

@@ -147,6 +147,12 @@ def refit(
             f"{path} is private: its clients' sums must pass through secure aggregation, as they "
             "do in a run with method.classifier"
         )
+    method = method_of(recipe)
+    if not method.shares_model:
+        raise RunError(
+            f"{path} has no model for all, of which a classifier could be fitted: under "
+            f"{method.name} every client has {method.unshared} for itself"
+        )
     final = folder.file("final.safetensors")
     if not final.exists():
         raise RunError(f"{path} is unfinished; go on with: fedbb run --resume {path}")
@@ -156,7 +162,7 @@ def refit(
         if not is_same_partition(folder, federation.partition):
             raise RunError(f"{path}: the recipe now divides the data in another way")
         dataset, batch = federation.dataset, recipe.evaluation.batch_size
-        network = network_of(recipe, method_of(recipe), dataset, allow_code=allow_code)
+        network = network_of(recipe, method, dataset, allow_code=allow_code)
         restore(network, last.state)
         fit = _Fit(network, dataset, batch)
         sums = fit.sums(federation.partition.clients)

@@ -18,11 +18,12 @@ from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import FedbbError
 from fedbb.evaluation.metrics import Scorer
 from fedbb.methods import Method
-from fedbb.recipes.check import check_data, check_named_code, check_recipe
+from fedbb.recipes.check import check_data, check_named_code, check_recipe, method_of
 from fedbb.recipes.grid import Cell, Grid
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import ClientState, Task
 from fedbb.rng import stream
+from fedbb.rounds.loop import chosen_number
 from fedbb.rounds.server_steps import open_server_steps
 from fedbb.runs.federation import Federation, prepare
 from fedbb.runs.runtime import make_network
@@ -176,7 +177,18 @@ class Meter:
         taken = self._seconds_per_image(recipe, federation)
         images = len(federation.dataset.train) * recipe.rounds.participation * recipe.local.epochs
         scored = sum(len(examples) for examples in federation.scored.values())
-        return images * taken.train + scored * taken.score
+        trained, passed = self._public_images(recipe, federation)
+        return (images + trained) * taken.train + (scored + passed) * taken.score
+
+    def _public_images(self, recipe: Recipe, federation: Federation) -> tuple[int, int]:
+        """Return how many public inputs are trained on, and how many only passed, in a round."""
+        public, spec = federation.dataset.public, method_of(recipe, self.allow_code).distillation
+        if public is None or spec is None:
+            return 0, 0
+        clients = chosen_number(len(federation.partition.clients), recipe.rounds.participation)
+        if spec.taught == "server":
+            return spec.steps_over(len(public)) * spec.batch_size, clients * len(public)
+        return clients * spec.epochs * len(public), clients * len(public)
 
     def _load(self, recipe: Recipe) -> Federation:
         if self.federation is None or self.data != data_of(recipe):
@@ -270,6 +282,7 @@ def _training(
     network: nn.Module, dataset: Dataset, method: Method, local: LocalConfig
 ) -> Callable[[int], None]:
     start = snapshot(network)
+    dataset = replace(dataset, public=None)  # public inputs are counted apart
     if method.needs.teacher is not None:  # any logits take the same time
         logits = np.zeros((len(dataset.train), len(dataset.classes)), dtype=np.float32)
         dataset = replace(dataset, train=replace(dataset.train, teacher=logits))

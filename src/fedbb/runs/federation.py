@@ -9,21 +9,23 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbb.data.dataset import Dataset, Examples, check_dataset
+from fedbb.data.checks import check_dataset
+from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.download import Progress
+from fedbb.data.public import take_public, with_public
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.data.splits import hold_out
 from fedbb.data.statistics import ChannelSums
 from fedbb.data.teacher_file import with_teacher
-from fedbb.errors import DataError, RecipeError
+from fedbb.errors import DataError, RecipeError, RunError
 from fedbb.evaluation.sites import OWN_TEST as OWN_TEST
 from fedbb.imbalance import count_labels
 from fedbb.methods import Method
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.reader import refuse_python
-from fedbb.recipes.spec import OWN_TEACHER, DataSpec, Recipe
+from fedbb.recipes.spec import OWN_TEACHER, DataSpec, PublicSpec, Recipe
 from fedbb.records import IntArray, LabelCounts
 from fedbb.rng import stream
 from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients
@@ -252,11 +254,47 @@ def _load(
             dataset.train, spec.validation, stream(seed, "validation"), by=spec.validation_by
         )
         dataset = replace(dataset, train=train)
+    if spec.public is not None:
+        dataset = _add_public(dataset, spec.public, seed, progress)
     if spec.train_images is not None:
         dataset = dataset.subset(spec.train_images, seed)
     if spec.long_tail is not None:
         dataset = dataset.long_tail(spec.long_tail, seed)
     return dataset, scored
+
+
+def _add_public(
+    dataset: Dataset, spec: PublicSpec, seed: int, progress: Progress | None
+) -> Dataset:
+    """Return the data set with the public inputs of a recipe."""
+    if spec.name is None:
+        assert spec.images is not None  # the recipe was checked
+        return take_public(dataset, spec.images, seed)
+    path = None if spec.path is None else Path(spec.path)
+    source = Source(spec.name, path=path, options=spec.options, progress=progress)
+    return with_public(dataset, load_dataset(source), spec.images, seed)
+
+
+def load_public(recipe: Recipe, like: Dataset) -> Dataset:
+    """Return a data set of this form with the recipe's public inputs, where it has no others.
+
+    Args:
+        recipe: A checked recipe.
+        like: The form of the data, possibly without any example.
+
+    Raises:
+        DataError: The public inputs cannot be read, or have another form.
+        RunError: They are taken out of training data, which is not here.
+    """
+    spec = recipe.data.public
+    if spec is None:
+        return like
+    if spec.name is None:
+        raise RunError(
+            "data.public takes its inputs out of the training data, which this server has not: "
+            'name a data set in data.public, or let the server score (score = "server")'
+        )
+    return _add_public(like, spec, recipe.seed, None)
 
 
 def _prepare_inputs(dataset: Dataset, spec: DataSpec) -> Dataset:

@@ -251,7 +251,7 @@ class FederationRecord:
 
     @property
     def client_arrays(self) -> ClientTable | None:
-        """The clients, if they are so many that they have a file of their own."""
+        """The clients, if there are too many for `federation.json` and they have their own file."""
         if isinstance(self.clients, ClientTable) and len(self.clients) >= MANY_CLIENTS:
             return self.clients
         return None
@@ -416,6 +416,7 @@ def model_info_of(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInfo
         table=dataset.table,
         data=dataset.name,
         method=method.name,
+        unshared=method.unshared,
         version=__version__,
         recipe=recipe.model_dump(mode="json"),
     )

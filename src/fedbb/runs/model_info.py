@@ -45,6 +45,8 @@ class ModelInfo:
             missing value); None if the training data was no table of named columns.
         data: Name of the training data.
         method: Name of the method.
+        unshared: What every client has for itself, if the file holds only the shared part of the
+            model: "the classifier"; empty if the model is complete.
         version: Version of fedbb.
         recipe: The recipe of the run.
     """
@@ -65,6 +67,7 @@ class ModelInfo:
     table: TableFormat | None = None
     data: str = ""
     method: str = ""
+    unshared: str = ""
     version: str = ""
     recipe: dict[str, Any] = field(default_factory=dict)
 
@@ -89,6 +92,8 @@ class ModelInfo:
         for name in ("logit_shift", "table"):  # older versions know no such entry
             if plain[name] is None:
                 del plain[name]
+        if not self.unshared:
+            del plain["unshared"]
         return plain
 
     @classmethod

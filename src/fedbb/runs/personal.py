@@ -17,29 +17,35 @@ from torch import nn
 from fedbb._util.files import finite_or_none
 from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset
-from fedbb.errors import RunError
-from fedbb.evaluation.metrics import Scorer, Scores, own_accuracy
+from fedbb.errors import RecipeError, RunError
+from fedbb.evaluation.metrics import Scorer, Scores, own_accuracy, score_logits
+from fedbb.evaluation.sites import SUMMED
 from fedbb.methods import Method, fedavg
 from fedbb.models.base import classifier_name, classifier_parameters
 from fedbb.models.registry import MODELS, ModelSource
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule
 from fedbb.penalties.personal_head import PersonalHead
+from fedbb.penalties.proximal import Proximal
+from fedbb.personal import KeptEntries, Part, Personal, TrainedPart
 from fedbb.recipes.check import method_of
 from fedbb.recipes.spec import PythonRecipe, Recipe
-from fedbb.records import ModelState, Task
+from fedbb.records import FloatArray, ModelState, Task
 from fedbb.rounds.loop import Score
+from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint
 from fedbb.runs.federation import OWN_TEST, Federation, prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import is_same_partition, read_federation, read_run_recipe
+from fedbb.runs.own_models import OwnModels
 from fedbb.runs.python_recipe import divide_data, fingerprints
 from fedbb.runs.runtime import choose_workers, local_config_of, make_network, network_of
 from fedbb.simulation.inline import Engine, Inline
 from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import find_mismatch, snapshot
-from fedbb.training.config import CONSTANT, LocalConfig, TrainJob
+from fedbb.training.checks import check_personal
+from fedbb.training.config import CONSTANT, LocalConfig, TrainJob, check_optimizer
 from fedbb.training.threads import threads
 
 TOGETHER = 16
@@ -59,25 +65,30 @@ class ClientAccuracies:
         client: Its number.
         samples: Size of its training data.
         classes: Number of classes it has.
-        shared: Of the run's final model.
-        adapted: Of that model after some more epochs on the client's data.
+        shared: Of the run's final model; None if it has none for all clients.
+        adapted: Of that model, or else of the client's own, after some more epochs on the client's
+            data.
         alone: Of a model trained on the client's data only, from the run's start and for as many
             epochs as its rounds have in all; None unless asked for.
         ceiling: Of the final model of another run; None unless asked for.
-        personal: Of the shared model with the client's own head, which it kept from the last round
-            it took part in; None if the method has no personal heads (Fed-ROD).
+        personal: Of the model that the method leaves with the client, which it kept from the last
+            round it took part in (Ditto, FedPer, pFedLA), or of the shared model with the client's
+            own head (Fed-ROD); None if the method has neither.
+        fused: Of the client's and the shared model together; None unless the method defines it
+            (RIPFL).
         tested: Size of the client's own test data; None if accuracies are by label mix.
     """
 
     client: int
     samples: int
     classes: int
-    shared: float
+    shared: float | None
     adapted: float
     alone: float | None = None
     ceiling: float | None = None
     personal: float | None = None
     tested: int | None = None
+    fused: float | None = None
 
     def as_json(self) -> dict[str, float | None]:
         """Return plain numbers, with None for NaN."""
@@ -93,6 +104,9 @@ def personalize(
     method: Method | None = None,
     *,
     epochs: int = 1,
+    train: Part = "all",
+    lam: float = 0.0,
+    metric: str = "accuracy",
     alone: bool = False,
     ceiling: str | PathLike[str] | None = None,
     workers: int | None = None,
@@ -111,6 +125,9 @@ def personalize(
         model: The network of such a run, as it was given there; not needed for built-in ones.
         method: The method of such a run, if it was no name and has personal heads or a projection.
         epochs: Epochs that a client trains the final model for.
+        train: Which part of it is trained then: "all", "head", "batch-norms" or "norms".
+        lam: Strength of the pull towards the final model in that training.
+        metric: Macro metric; another one than "accuracy" needs the clients' own test data.
         alone: Whether clients also train on their own from the start.
         ceiling: Folder of another finished run on the same classes, such as a central one; with the
             same network if clients keep test data of their own.
@@ -124,7 +141,7 @@ def personalize(
     Raises:
         RunError: The run is unfinished, private, central, or multi-label without test data of its
             clients; its data or network changed, or is missing for a run from Python.
-        RecipeError: Code that the recipe names may not run.
+        RecipeError: Code that the recipe names may not run, or an option is not allowed.
     """
     folder = RunFolder(Path(path))
     recipe, last = _finished(folder)
@@ -138,33 +155,38 @@ def personalize(
             run = _from_recipe(folder, recipe, allow_code)
         else:
             raise RunError(f"{path} is a run of a recipe, which tells its data and network")
-        measure = _Measure(run.federation)
+        measure, adapt = _Measure(run.federation, metric), _adapting(train, lam)
         count = _Counter((1 + alone) * measure.clients, progress)
         # At the full learning rate: the rounds that a schedule refers to are over.
         adapting = replace(local_config_of(recipe), epochs=epochs, schedule=CONSTANT)
         # Their own rounds of random numbers: after the run's last, and before its first.
-        with _open(recipe, run, measure, adapting, number) as trainer:
+        with _open(recipe, run, measure, adapting, number, adapt) as trainer:
             if (name := find_mismatch(trainer.first, final)) is not None:
                 raise RunError(f"{path}: the final model differs from the network in {name!r}")
-            found = {"shared": measure.of_all(trainer.score(final))}
+            found: dict[str, list[float]] = {}
+            if run.method.shares_model:
+                found["shared"] = measure.of_all(trainer.score(final))
             if ceiling is not None:
                 found["ceiling"] = measure.of_all(_ceiling(Path(ceiling), measure, trainer))
-            heads = _personal_models(folder, run.method, final, trainer.classifier, measure.clients)
-            own = [measure(trainer.score(state), client) for client, state in enumerate(heads)]
-            if own:
-                found["personal"] = own
-            found["adapted"] = trainer.train(final, recipe.rounds.number + 1, recipe.seed, count)
+            own = _own_models(folder, run.method, last, trainer, measure.clients)
+            found |= _score_own(own, final, trainer)
+            starts: Callable[[int], ModelState] = lambda client: final  # noqa: E731
+            if own is not None and not run.method.shares_model:
+                starts = own.state
+            found["adapted"] = trainer.train(starts, recipe.rounds.number + 1, recipe.seed, count)
         if alone:
             whole = replace(adapting, epochs=last.round * recipe.local.epochs)
-            with _open(recipe, run, measure, whole, number) as trainer:
-                found["alone"] = trainer.train(trainer.first, 0, recipe.seed, count)
+            with _open(recipe, run, measure, whole, number, fedavg()) as trainer:
+                first = trainer.first
+                found["alone"] = trainer.train(lambda client: first, 0, recipe.seed, count)
     return [
         ClientAccuracies(
             client=client,
             samples=len(run.federation.partition.clients[client]),
             classes=int((measure.cases[client] > 0).sum()),
             tested=measure.tested(client),
-            **{name: values[client] for name, values in found.items()},
+            shared=found["shared"][client] if "shared" in found else None,
+            **{name: values[client] for name, values in found.items() if name != "shared"},
         )
         for client in range(measure.clients)
     ]
@@ -231,7 +253,15 @@ class _Measure:
     weighted by the client's label mix.
     """
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: Federation, metric: str = "accuracy") -> None:
+        self.metric, self.task = metric, federation.dataset.task
+        if metric not in SUMMED:
+            raise RecipeError(f"metric {metric!r} is unknown; allowed are {', '.join(SUMMED)}")
+        if metric != "accuracy" and federation.own_test is None:
+            raise RecipeError(
+                f"{metric} needs data.own_test: on a client's own mixture of labels only accuracy "
+                "is defined"
+            )
         self.cases = [client.counts.positive for client in federation.clients]
         self.scored = {"test": federation.scored["test"]}
         self.own = federation.own_test is not None
@@ -258,7 +288,7 @@ class _Measure:
         if not self.own:
             return own_accuracy(scores["test"].per_class["recall"], self.cases[client])
         found = scores.get(f"{OWN_TEST} {client}")
-        return math.nan if found is None else found.macro["accuracy"]
+        return math.nan if found is None else found.macro[self.metric]
 
     def of_all(self, scores: Mapping[str, Scores]) -> list[float]:
         """Return the accuracy of scored outputs for each client."""
@@ -269,27 +299,74 @@ class _Measure:
         return len(self.scored.get(f"{OWN_TEST} {client}", ())) if self.own else None
 
 
-def _personal_models(
-    folder: RunFolder, method: Method, final: ModelState, classifier: str | None, clients: int
-) -> Iterator[ModelState]:
-    """Yield the model of each client, if the method has personal heads; else nothing.
+@dataclass(frozen=True, eq=False)
+class _OwnModel:
+    """The model of each client that a method leaves with it, and how it is joined with another."""
 
-    Personal logits are shared ones plus those of the client's head, so they are those of one
-    classifier, the sum of both. A client that never trained has the shared model.
-    """
+    state: Callable[[int], ModelState]
+    fuse: Callable[[int, FloatArray, FloatArray], FloatArray | None]
+    clients: int
+
+
+def _own_models(
+    folder: RunFolder, method: Method, final: Checkpoint, trainer: _Trainer, clients: int
+) -> _OwnModel | None:
+    """Return the models that clients have of their own; None if the method leaves them none."""
+    last = folder.latest() or final
     heads = [p for p in method.penalties if isinstance(p, PersonalHead)]
-    last = folder.latest() if heads else None
-    if last is None:
-        return
-    names = classifier_parameters(str(classifier))
-    for client in range(clients):
-        if client not in last.state_rounds:
-            yield final
-            continue
-        kept = folder.client_states.load(client, last.state_rounds[client]).tensors
+    steps, personal = ServerSteps(method.server), method.personal or Personal()
+    rounds, store = last.state_rounds, folder.client_states
+    models = OwnModels(clients, trainer.first, store, rounds, personal, steps)
+    if method.personal is not None or not method.shares_model:
+        return _OwnModel(
+            lambda client: models.model(client, final.state, last.server),
+            lambda client, own, shared: personal.fuse(own, shared, models.kept(client)),
+            clients,
+        )
+    if not heads:
+        return None
+    names = classifier_parameters(str(trainer.classifier))
+
+    def with_head(client: int) -> ModelState:
+        # Personal logits are shared ones plus those of the client's head, so they are those of one
+        # classifier, the sum of both. A client that never trained has the shared model.
+        if client not in rounds:
+            return final.state
+        kept, params = store.load(client, rounds[client]).tensors, final.state.params
         own = [kept[f"{heads[0].needs.keeps}.{part}"] for part in ("weight", "bias")]
-        sums = {name: final.params[name] + part for name, part in zip(names, own, strict=True)}
-        yield ModelState({**final.params, **sums}, final.buffers)
+        sums = {name: params[name] + part for name, part in zip(names, own, strict=True)}
+        return ModelState({**params, **sums}, final.state.buffers)
+
+    return _OwnModel(with_head, lambda client, own, shared: None, clients)
+
+
+def _score_own(
+    own: _OwnModel | None, final: ModelState, trainer: _Trainer
+) -> dict[str, list[float]]:
+    """Return the accuracies of the clients' own models, and of those fused with the shared one."""
+    if own is None:
+        return {}
+    found: dict[str, list[float]] = {"personal": []}
+    shared = trainer.outputs(final)
+    for client in range(own.clients):
+        outputs = trainer.outputs(own.state(client))
+        found["personal"].append(trainer.measure(trainer.scored(outputs), client))
+        fused = {name: own.fuse(client, logits, shared[name]) for name, logits in outputs.items()}
+        both = {name: logits for name, logits in fused.items() if logits is not None}
+        if both:
+            column = found.setdefault("fused", [])
+            column.append(trainer.measure(trainer.scored(both), client))
+    return found
+
+
+def _adapting(train: Part, lam: float) -> Method:
+    """Return the method by which clients adapt a model: the plain loss, on a part of it."""
+    try:
+        part = None if train == "all" else TrainedPart(KeptEntries(train).part)
+        pull = (Proximal(lam),) if lam else ()
+    except ValueError as error:
+        raise RecipeError(f"personalize: {error}") from error
+    return Method("FedAvg", penalties=pull, personal=part) if part or pull else fedavg()
 
 
 def _finished(folder: RunFolder) -> tuple[Recipe, Checkpoint]:
@@ -353,18 +430,32 @@ class _Trainer:
 
     engine: Engine
     score: Score
+    outputs: Callable[[ModelState], Mapping[str, FloatArray]]
     measure: _Measure
     first: ModelState
     classifier: str | None
 
+    def scored(self, outputs: Mapping[str, FloatArray]) -> dict[str, Scores]:
+        """Return the scores of logits by the name of the examples."""
+        return {
+            name: score_logits(logits, self.measure.scored[name].labels, self.measure.task)
+            for name, logits in outputs.items()
+        }
+
     def train(
-        self, state: ModelState, number: int, seed: int, count: Callable[[], None]
+        self,
+        state: Callable[[int], ModelState],
+        number: int,
+        seed: int,
+        count: Callable[[], None],
     ) -> list[float]:
-        """Return the accuracy of the state after training by each client, in client order."""
-        jobs = [TrainJob(client, number, seed, state) for client in range(self.measure.clients)]
+        """Return the accuracy of each client's state after its training, in client order."""
         found = []
-        for start in range(0, len(jobs), TOGETHER):
-            for update in list(self.engine.train(jobs[start : start + TOGETHER])):
+        clients = range(self.measure.clients)
+        for start in range(0, len(clients), TOGETHER):
+            chosen = clients[start : start + TOGETHER]
+            jobs = [TrainJob(client, number, seed, state(client)) for client in chosen]
+            for update in list(self.engine.train(jobs)):
                 found.append(self.measure(self.score(update.state), update.client))
                 count()
         return found
@@ -372,17 +463,24 @@ class _Trainer:
 
 @contextmanager
 def _open(
-    recipe: Recipe, run: _Run, measure: _Measure, local: LocalConfig, workers: int
+    recipe: Recipe,
+    run: _Run,
+    measure: _Measure,
+    local: LocalConfig,
+    workers: int,
+    method: Method,
 ) -> Iterator[_Trainer]:
-    # The method decides what the network has; its loss plays no part.
+    # The run's method decides what the network has; its loss plays no part.
     model, clients = run.network("cpu" if workers else None), run.federation.clients
+    check_optimizer(method, local)
+    check_personal(method, model)
     known = measure, snapshot(model), classifier_name(model)
     scored, batch = measure.scored, recipe.evaluation.batch_size
     with TemporaryDirectory() as folder:
-        engine = Inline(model, clients, fedavg(), local, ClientStateFiles(Path(folder)))
+        engine = Inline(model, clients, method, local, ClientStateFiles(Path(folder)))
         if not workers:
             scorer = Scorer(model, run.federation.dataset, scored, batch, local.device)
-            yield _Trainer(engine, scorer, *known)
+            yield _Trainer(engine, scorer, scorer.outputs, *known)
             return
         with Pool(engine, scored, batch_size=batch, workers=workers) as pool:
-            yield _Trainer(pool, pool, *known)
+            yield _Trainer(pool, pool, pool.outputs, *known)

@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.mapped import chunk_rows
+from fedbb.data.public import public_digest, with_public
 from fedbb.data.splits import hold_out
 from fedbb.data.teacher_file import with_teacher
 from fedbb.errors import RecipeError
@@ -35,6 +37,7 @@ from fedbb.runs.runner import LoadParts, RunParts
 from fedbb.runs.runtime import make_network
 from fedbb.sampling import ALL_SAMPLES
 from fedbb.secagg.dp import DifferentialPrivacy
+from fedbb.secagg.neighbours import SecureSums
 from fedbb.state import at_rest, digest, snapshot
 from fedbb.training.config import LocalConfig
 
@@ -60,6 +63,7 @@ class Arguments:
 
     data: Dataset
     clients: Partition | Rule
+    public: Dataset | npt.NDArray[Any] | None
     model: ModelSource
     method: str | Method
     local: LocalConfig
@@ -73,6 +77,7 @@ class Arguments:
     defense: RoundPolicy
     privacy: Privacy
     dp: DifferentialPrivacy | None
+    secure: SecureSums
     central: bool
     batch_size: int
     min_cases: int
@@ -98,6 +103,8 @@ class Arguments:
         )
         teacher = method.needs.teacher
         data = with_teacher(self.data, teacher) if teacher else self.data
+        if self.public is not None:
+            data = with_public(data, self.public)
         federation = divide_data(data, self.clients, spec, self.seed)
         on_cpu = replace(self.local, device="cpu")
         network = make_network(self.model, method, self.data, on_cpu, seed=self.seed)
@@ -124,12 +131,14 @@ class Arguments:
             "engine": "central" if self.central else "inline" if self.workers == 0 else "auto",
             "privacy": self.privacy,
             "dp": None if self.dp is None else asdict(self.dp),
+            "secure": asdict(self.secure),
             "data": {
                 "name": self.data.name,
                 "validation": self.validation,
                 "validation_by": self.validation_by,
                 "own_test": self.own_test,
                 "partition": asdict(self._rule(federation.partition)),
+                "public": describe_public(federation.dataset, self.public),
             },
             "model": {"name": describe_model(self.model)},
             "method": described,
@@ -169,6 +178,16 @@ class Arguments:
         if self.participation is None:
             return schedule
         return replace(schedule, participation=self.participation)
+
+
+def describe_public(
+    data: Dataset, public: Dataset | npt.NDArray[Any] | None
+) -> dict[str, Any] | None:
+    """Return what a recipe says of a run's public inputs."""
+    if data.public is None:
+        return None
+    name = public.name if isinstance(public, Dataset) else "array"
+    return {"name": name, "images": len(data.public)}
 
 
 def divide_data(data: Dataset, clients: Partition | Rule, spec: DataSpec, seed: int) -> Federation:
@@ -223,6 +242,8 @@ def fingerprints(federation: Federation, network: nn.Module) -> dict[str, str]:
     for name, examples in (("train", federation.dataset.train), *federation.scored.items(), *own):
         data.update(name.encode())
         _add(data.update, examples)
+    if federation.dataset.public is not None:
+        data.update(f"public {public_digest(federation.dataset.public)}".encode())
     places = hashlib.sha256()
     for held in federation.partition.clients:
         places.update(len(held).to_bytes(8, "little") + held.astype("<i8").tobytes())
@@ -246,7 +267,14 @@ def describe_method(method: Method) -> dict[str, Any]:
     slots = ("loss", "penalties", "weighting", "merge")
     described = {slot: _plain(getattr(method, slot)) for slot in slots}
     # Left out where they are empty: runs of methods without them have the names they always had.
-    further = {"sampling": ALL_SAMPLES, "personal": None, "statistics": (), "server": ()}
+    further: dict[str, Any] = {
+        "sampling": ALL_SAMPLES,
+        "personal": None,
+        "distillation": None,
+        "statistics": (),
+        "server": (),
+        "compression": None,
+    }
     return described | {
         slot: _plain(getattr(method, slot))
         for slot, empty in further.items()

@@ -16,6 +16,7 @@ from torch import nn
 from fedbb._util.plugins import AllowedCode
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
+from fedbb.evaluation.own_models import SCORES_OF
 from fedbb.methods import Method
 from fedbb.recipes.check import (
     bind_teacher,
@@ -111,7 +112,7 @@ def run(
     progress: Progress | None = None,
     workers: int | None = None,
     allow_code: AllowedCode = False,
-) -> Iterator[Record]:
+) -> Generator[Record, None, None]:
     """Run a recipe in a folder and yield the record of each round once it is safely on disk.
 
     A call that fails before round 1 is set up leaves no folder behind.
@@ -285,7 +286,8 @@ def commit_rounds(
         raise RunError(f"rounds.jsonl is damaged: {error!r} in the scores of a round") from error
     leader: ModelState | None = None
     start = Start(checkpoint.state, checkpoint.round, recipe.seed, checkpoint.server)
-    rounds = run_rounds(runtime.round, start, recipe.rounds, runtime.score)
+    clients = runtime.score_clients
+    rounds = run_rounds(runtime.round, start, recipe.rounds, runtime.score, clients)
     while stopped is None and (finished := next(rounds, None)) is not None:
         record = _record(finished, runtime.workers, _lr(recipe, finished.number))
         checkpoint = Checkpoint(
@@ -295,7 +297,8 @@ def commit_rounds(
             server=finished.result.server,
         )
         leads = is_better(record, best, metric)
-        folder.commit(record, checkpoint, best=leads, served=finished.served)
+        # Of an earlier round the parts that clients keep would be missing.
+        folder.commit(record, checkpoint, best=leads and clients is None, served=finished.served)
         best, leader = (record, finished.served) if leads else (best, leader)
         records.append(record)
         stopped = stopped_by(recipe, records, metric)
@@ -305,7 +308,11 @@ def commit_rounds(
     if leader is None and isinstance(folder, RunFolder):  # it led before the run was resumed
         leader = folder.best_model()
     number = summary["best"]["round"]
-    scores = score_models(runtime, checkpoint.round, served, number, leader)
+    if clients is None:
+        scores = score_models(runtime, checkpoint.round, served, number, leader)
+    else:
+        sites = clients.sites(served, checkpoint.server)
+        scores = {"final": ModelScores(checkpoint.round, None, sites=sites)}
     folder.finish(checkpoint, summary, served, scores)
     return scores
 
@@ -348,10 +355,12 @@ def _record(finished: Round, workers: int, lr: Mapping[str, float]) -> Record:
             "weight": report.weight,
             "steps": report.steps,
             "train_loss": report.train_loss,
+            **({} if report.sent_bytes is None else {"sent_bytes": report.sent_bytes}),
         }
         for report in finished.reports
     ]
     busy = math.fsum(report.seconds for report in finished.reports)
+    own = {} if finished.clients is None else {SCORES_OF: finished.clients.to_json()}
     return {
         "round": finished.number,
         **lr,
@@ -361,6 +370,7 @@ def _record(finished: Round, workers: int, lr: Mapping[str, float]) -> Record:
             for failure in finished.result.failures
         ],
         "scores": {name: scores.as_json() for name, scores in finished.scores.items()},
+        **own,
         "seconds": {
             "train": round(finished.train_seconds, 4),
             "score": round(finished.score_seconds, 4),
@@ -476,6 +486,7 @@ def summarize(
         "rounds": final["round"],
         **({} if stopped is None else {"stopped": stopped}),
         "metric": metric,
+        **({SCORES_OF: final[SCORES_OF]} if SCORES_OF in final else {}),
         "best": {
             "round": best["round"],
             "chosen_on": judged_on(best),

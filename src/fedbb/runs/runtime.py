@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedbb._util.plugins import AllowedCode
-from fedbb.data.dataset import Dataset
+from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import Scorer
 from fedbb.evaluation.sites import SiteScores, SiteSpread
@@ -19,11 +19,12 @@ from fedbb.models.registry import MODELS, ModelSource, finish_model, resolve_mod
 from fedbb.models.weights import load_weights
 from fedbb.recipes.spec import ModelSpec, Recipe
 from fedbb.records import FloatArray, ModelState
-from fedbb.rounds.loop import Score, chosen_number
+from fedbb.rounds.loop import Score, ScoreClients, chosen_number
 from fedbb.rounds.round import FederatedRound, PlainRound, train_all
 from fedbb.rounds.server_steps import open_server_steps
 from fedbb.runs.federation import OWN_TEST, Federation
 from fedbb.runs.final_scores import FinalScorer, ModelScores
+from fedbb.runs.own_models import OwnModels, OwnModelScorer, divide_own_test
 from fedbb.simulation.inline import ClientStateStore, Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import snapshot
@@ -44,6 +45,8 @@ class RunRuntime:
         state_rounds: The round that each client's state is from.
         workers: Number of worker processes; with 0 everything happens in this process.
         score_fully: Returns all scores of the model of a round; None if nobody here can.
+        score_clients: Scores the clients' own models in place of `score` and `score_fully`, where
+            the method has no usable global model; else None.
     """
 
     round: FederatedRound
@@ -52,6 +55,7 @@ class RunRuntime:
     state_rounds: dict[int, int]
     workers: int = 0
     score_fully: ScoreFully | None = None
+    score_clients: ScoreClients | None = None
 
 
 SumSites = Callable[[int, ModelState, tuple[SiteScores, ...]], tuple[SiteSpread, ...]]
@@ -110,6 +114,9 @@ def open_runtime(
     batch = recipe.evaluation.batch_size
     final, own = FinalScorer.of(recipe, federation), federation.own_test
     further = {} if own is None else {OWN_TEST: own.examples}
+    if not method.shares_model:
+        further = divide_own_test(own)
+    open_clients = _client_scorer(method, federation, first, store, further)
     if not workers:
         scorer = Scorer(network, federation.dataset, federation.scored, batch, local.device)
         everything = replace(scorer, examples={**scorer.examples, **further})
@@ -121,6 +128,7 @@ def open_runtime(
             first,
             engine.state_rounds,
             score_fully=_hiding(final, everything.outputs, sum_sites),
+            score_clients=open_clients(rounds, engine, scorer, everything),
         )
         return
     with Pool(
@@ -137,7 +145,31 @@ def open_runtime(
             pool.state_rounds,
             workers,
             score_fully=_hiding(final, pool.outputs, sum_sites),
+            score_clients=open_clients(rounds, pool, pool, pool),
         )
+
+
+def _client_scorer(
+    method: Method,
+    federation: Federation,
+    first: ModelState,
+    store: ClientStateStore,
+    tests: Mapping[str, Examples],
+) -> Callable[[FederatedRound, Inline | Pool, Score, Scorer | Pool], ScoreClients | None]:
+    """Return what scores the clients' own models, given the rounds and the engine of a run."""
+    task, labels = federation.dataset.task, {name: part.labels for name, part in tests.items()}
+
+    def open_clients(
+        rounds: FederatedRound, engine: Inline | Pool, score: Score, scorer: Scorer | Pool
+    ) -> ScoreClients | None:
+        if method.shares_model:
+            return None
+        models = OwnModels(
+            rounds.clients, first, store, engine.state_rounds, method.personal, rounds.server_steps
+        )
+        return OwnModelScorer(models, score, scorer.outputs, labels, task)
+
+    return open_clients
 
 
 def _hiding(

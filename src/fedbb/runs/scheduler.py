@@ -24,7 +24,7 @@ from fedbb.simulation.pool.process_start import usable_cores
 from fedbb.simulation.pool.protocol import ReplyKind, WorkerReply, pack, unpack
 from fedbb.simulation.pool.worker_pool import WorkerPool
 
-PRELOADED = ("fedbb.runs.scheduler", "sklearn.metrics")
+PRELOADED = ("fedbb.runs.scheduler",)
 """What every run imports, and therefore is imported once for all processes."""
 
 RunJob = tuple[Recipe, Path]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 from torch import Tensor, nn
 
 from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset
+from fedbb.errors import RunError
 from fedbb.evaluation.operating_point import ThresholdRule
-from fedbb.inference.model import InferenceModel
+from fedbb.inference.model import InferenceModel, own_model_message
 from fedbb.methods import Method
 from fedbb.models.registry import ModelSource
 from fedbb.partition.partition import Partition
@@ -33,6 +35,7 @@ from fedbb.runs.python_recipe import Arguments, Experiment, Privacy
 from fedbb.runs.result import Result, RoundRecord, make_result
 from fedbb.runs.runner import (
     DEFAULT_METRIC,
+    CommittedRound,
     FinalScores,
     RunParts,
     recipe_loader,
@@ -41,11 +44,13 @@ from fedbb.runs.runner import (
     summarize,
 )
 from fedbb.secagg.dp import DifferentialPrivacy
+from fedbb.secagg.neighbours import SecureSums
 from fedbb.state import restore
 from fedbb.training.config import LocalConfig
 
 LOCAL = LocalConfig()
 DEFENSE = RoundPolicy()
+SECURE = SecureSums()
 
 Progress = Callable[[RoundRecord], None]
 
@@ -54,6 +59,7 @@ def simulate(
     data: Dataset,
     clients: Partition | Rule,
     *,
+    public: Dataset | npt.NDArray[Any] | None = None,
     model: ModelSource = "small-cnn",
     method: str | Method = "fedavg",
     local: LocalConfig = LOCAL,
@@ -67,6 +73,7 @@ def simulate(
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
     dp: DifferentialPrivacy | None = None,
+    secure: SecureSums = SECURE,
     central: bool = False,
     batch_size: int = 256,
     min_cases: int = 10,
@@ -85,6 +92,8 @@ def simulate(
         data: Training and test data.
         clients: Which client has which training examples: a `Partition`, as the functions of
             `fedbb.partition` make it.
+        public: Inputs without labels that every client and the server have, for methods of
+            distillation: an array (N, …), or a data set, of which the training inputs are taken.
         model: The network: a function that returns one, an `nn.Module`, which is copied and keeps
             its weights, or the name of a built-in one.
         method: The algorithm: a name such as "fedbb" or "moon+fedbb", what a function of
@@ -103,6 +112,7 @@ def simulate(
         defense: Fault tolerance and Byzantine robustness.
         privacy: Secure aggregation, "masked" or "bfv".
         dp: Differential privacy of model changes, under secure aggregation.
+        secure: With whom clients share masks in secure sums, and what these may reveal.
         central: Whether one client trains on all data without any federation; its optimizer goes
             on from round to round.
         batch_size: Examples that are scored at once.
@@ -136,6 +146,7 @@ def iter_rounds(
     data: Dataset,
     clients: Partition | Rule,
     *,
+    public: Dataset | npt.NDArray[Any] | None = None,
     model: ModelSource = "small-cnn",
     method: str | Method = "fedavg",
     local: LocalConfig = LOCAL,
@@ -149,6 +160,7 @@ def iter_rounds(
     defense: RoundPolicy = DEFENSE,
     privacy: Privacy = "none",
     dp: DifferentialPrivacy | None = None,
+    secure: SecureSums = SECURE,
     central: bool = False,
     batch_size: int = 256,
     min_cases: int = 10,
@@ -236,18 +248,7 @@ def _finish(
         return parts
 
     rounds = run_parts(recipe, load, path, resume=resume, workers=workers)
-    while True:
-        try:
-            done = next(rounds)
-        except StopIteration as end:
-            scores: FinalScores = end.value
-            break
-        records.append(done.record)
-        states["final"] = done.state
-        if done.leads:
-            states["best"] = done.state
-        if progress is not None:
-            progress(RoundRecord.from_record(done.record, state_dict(done.state)))
+    scores = _follow(rounds, records, states, progress)
     ((network, info),) = built
     if path is None:
         metric = recipe.evaluation.metric or DEFAULT_METRIC[Task(info.task)]
@@ -258,6 +259,8 @@ def _finish(
         records, summary = folder.records(), folder.read_json("summary.json")
 
     def trained(name: str) -> InferenceModel:
+        if info.unshared:
+            raise RunError(own_model_message(info, path))
         file = f"{name}.safetensors"
         state = states[name] if path is None else load_checkpoint(path / file).state
         decision: dict[str, Any] = scores[name].decision
@@ -265,6 +268,27 @@ def _finish(
         return fill(network, state, described)
 
     return make_result(recipe, records, summary, path, trained, scores)
+
+
+def _follow(
+    rounds: Generator[CommittedRound, None, FinalScores],
+    records: list[Record],
+    states: dict[str, ModelState],
+    progress: Progress | None,
+) -> FinalScores:
+    """Add the records of all rounds and the final and best state, and return the scores."""
+    while True:
+        try:
+            done = next(rounds)
+        except StopIteration as end:
+            scores: FinalScores = end.value
+            return scores
+        records.append(done.record)
+        states["final"] = done.state
+        if done.leads:
+            states["best"] = done.state
+        if progress is not None:
+            progress(RoundRecord.from_record(done.record, state_dict(done.state)))
 
 
 def fill(network: nn.Module, state: ModelState, info: ModelInfo) -> InferenceModel:

@@ -63,7 +63,7 @@ def run_grid(
     Cells that failed are tried again. With `seconds` by cell the longest are started first, so that
     the processes end at about the same time. A cell that fails does not stop the others.
     """
-    with _hold(out):
+    with hold_folder(out):
         found = statuses(grid, out)
         missing = [cell for cell in grid.cells if found[cell.name].state is not State.FINISHED]
         missing.sort(key=lambda cell: -(seconds or {}).get(cell.name, 0.0))
@@ -94,13 +94,13 @@ def _status(cell: Cell, path: Path) -> CellStatus:
     except (FedbbError, KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         reason = str(error) if isinstance(error, FedbbError) else f"{path} is damaged: {error!r}"
         return CellStatus(State.FAILED, 0, of, 0.0, reason)
-    if _is_finished(folder, len(records), of):
+    if is_finished(folder, len(records), of):
         return CellStatus(State.FINISHED, len(records), of, seconds)
     state = State.FAILED if failure else State.UNFINISHED if records else State.WAITING
     return CellStatus(state, len(records), of, seconds, failure or "")
 
 
-def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
+def is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
     """Return whether the run is finished; one whose summary is damaged is finished again."""
     try:
         summary = folder.read_json("summary.json")
@@ -111,7 +111,7 @@ def _is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
 
 
 @contextmanager
-def _hold(out: Path) -> Iterator[None]:
+def hold_folder(out: Path) -> Iterator[None]:
     """Make the folder if need be, and keep other processes from running the same cells."""
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,7 @@ from fedbb.records import (
     Tensors,
 )
 from fedbb.secagg.dp import NoiseTerms, add_noise, clip_change
+from fedbb.secagg.neighbours import Neighbourhood
 from fedbb.state import select
 from fedbb.statistics.base import Statistic
 
@@ -126,6 +127,7 @@ class Agreement:
         recipe: the SHA-256 of the recipe, as far as results depend on it.
         rounds: how many rounds the recipe has; None for any number.
         noise: how changes are clipped and noised; None without differential privacy.
+        graph: how many neighbours share a client's secrets; None if all clients of a sum do.
     """
 
     terms: Terms
@@ -134,6 +136,7 @@ class Agreement:
     recipe: str = ""
     rounds: int | None = None
     noise: NoiseTerms | None = None
+    graph: Neighbourhood | None = None
 
     def __post_init__(self) -> None:
         check_linear(self.merge)
@@ -171,6 +174,7 @@ class Contributor:
         sums: Sums,
         shapes: Tensors = NO_STATISTICS,
         draw_noise: DrawNoise | None = None,
+        drawn: IntArray | None = None,
     ) -> FloatArray:
         """Return what it adds to a round's sum; without an update, only that it took part.
 
@@ -182,6 +186,8 @@ class Contributor:
             sums: the sums from which its weight follows.
             shapes: the names and shapes of the statistics that are due. They are not weighted.
             draw_noise: draws the noise of differential privacy.
+            drawn: the places of the parameters that may change; None for all. The others stay out
+                of the sum, and out of the noise.
         """
         agreed = self.agreement
         weight = 0.0 if update is None else self.weight(sums)
@@ -190,6 +196,8 @@ class Contributor:
             if update is None
             else contribute(current, update, weight, agreed.merge, agreed.bounds)
         )
+        if drawn is not None:
+            vector = select_drawn(vector, drawn, count_parameters(current))
         if agreed.noise is not None:
             if draw_noise is None or shapes:
                 raise PrivacyError("differential privacy needs noise, and covers no statistics")
@@ -407,6 +415,31 @@ def abstain(current: ModelState) -> FloatArray:
     nothing = np.zeros(sum(tensor.numel() for tensor in entries) + SCALARS)
     nothing[-1] = 1.0
     return nothing
+
+
+def count_parameters(current: ModelState) -> int:
+    """Return how many of the numbers of a vector are changes of parameters."""
+    return sum(tensor.numel() for tensor in current.params.values())
+
+
+def select_drawn(vector: FloatArray, drawn: IntArray, parameters: int) -> FloatArray:
+    """Return a vector with the changes of the drawn parameters alone, before all else in it.
+
+    >>> select_drawn(np.array([0.0, 7.0, 0.0, 1.0]), np.array([1]), 3).tolist()
+    [7.0, 1.0]
+    """
+    return np.concatenate([vector[drawn], vector[parameters:]])
+
+
+def spread_drawn(vector: FloatArray, drawn: IntArray, parameters: int) -> FloatArray:
+    """Return the vector that `select_drawn` was given; parameters that were not drawn have zeros.
+
+    >>> spread_drawn(np.array([7.0, 1.0]), np.array([1]), 3).tolist()
+    [0.0, 7.0, 0.0, 1.0]
+    """
+    changes = np.zeros(parameters)
+    changes[drawn] = vector[: len(drawn)]
+    return np.concatenate([changes, vector[len(drawn) :]])
 
 
 def flatten_statistics(found: Tensors, shapes: Tensors) -> FloatArray:

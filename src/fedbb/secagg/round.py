@@ -19,6 +19,7 @@ import numpy as np
 from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.aggregation.merging import update_norm
 from fedbb.aggregation.server_step import Turn
+from fedbb.compression import Compression
 from fedbb.errors import PrivacyError, QuorumError, RefusedError, TooFewError
 from fedbb.evaluation.sites import OWN_TEST, SUMMED_LENGTH, SiteSpread, spreads_from_sums
 from fedbb.records import (
@@ -46,11 +47,13 @@ from fedbb.secagg.cbr import (
     abstain,
     combine,
     commitment,
+    count_parameters,
     flatten_measured,
     read_sums,
     split_measured,
     split_measured_statistics,
     split_statistics,
+    spread_drawn,
 )
 from fedbb.secagg.client_secrets import ClientSecrets, RosterKeys
 from fedbb.secagg.masked.client import MaskedSumClient
@@ -317,6 +320,8 @@ class SecureRound:
         samples: Σn, from which the scale of the second sum follows.
         server_steps: the method's server steps in this run.
         statistics: the method's statistics, all of which are summed.
+        compression: the method's compression; only numbers that it draws enter the sum.
+        seed: the seed of the run, from which the drawn numbers follow.
     """
 
     aggregation: SecureAggregation
@@ -331,6 +336,8 @@ class SecureRound:
     samples: int
     server_steps: ServerSteps = NO_SERVER_STEPS
     statistics: tuple[Statistic, ...] = ()
+    compression: Compression | None = None
+    seed: int = 0
 
     @property
     def shares(self) -> None:
@@ -355,8 +362,13 @@ class SecureRound:
             )
         work = RoundWork(number, state, self.server_steps.broadcast(server, number))
         shapes = self._shapes(work)
-        total = self._sum(work, able, len(abstain(state)) + _length(shapes))
+        drawn, parameters = self._drawn(state, number), count_parameters(state)
+        length = len(abstain(state)) + _length(shapes)
+        length += 0 if drawn is None else len(drawn) - parameters
+        total = self._sum(work, able, length)
         values, sums = split_statistics(np.asarray(total.values, dtype=np.float64), shapes)
+        if drawn is not None:
+            values = spread_drawn(values, drawn, parameters)
         self._check(number, values, len(total.clients))
         merged, turn = combine(state, values), None
         if self.server_steps.steps:
@@ -367,7 +379,9 @@ class SecureRound:
         self.record(replace(audit, statistics=tuple(sorted(shapes))))
         if turn is not None:
             server, merged = self._calibrate(replace(turn, merged=merged), server)
-        reports = tuple(ClientReport(client) for client in total.clients)
+        # A sum has one number of 64 bits for each entry, and the same number from every client.
+        sent = None if self.compression is None else 8 * length
+        reports = tuple(ClientReport(client, sent_bytes=sent) for client in total.clients)
         return RoundResult(merged, reports, failures, server)
 
     def _calibrate(self, turn: Turn, server: Tensors) -> tuple[Tensors, ModelState]:
@@ -387,6 +401,12 @@ class SecureRound:
         self.record_measured(turn.round, total.clients, sorted(shapes))
         sums = split_measured_statistics(values, shapes, self.samples)
         return self.server_steps.calibrate(server, replace(turn, clients=total.clients, sums=sums))
+
+    def _drawn(self, state: ModelState, number: int) -> IntArray | None:
+        """Return the places of the parameters that enter the sum of a round; None for all."""
+        if self.compression is None:
+            return None
+        return self.compression.drawn(state, self.seed, number)
 
     def _shapes(self, work: RoundWork) -> Tensors:
         """Return the shapes of the statistics that are due."""

@@ -126,6 +126,14 @@ class RoundTraining:
         """The digest of the model that the clients receive."""
         return digest(self.state)
 
+    @cached_property
+    def drawn(self) -> IntArray | None:
+        """The places of the parameters that enter the sum; None for all."""
+        compression = self.engine.method.compression
+        if compression is None:
+            return None
+        return compression.drawn(self.state, self.seed, self.number)
+
     def train(self, clients: Sequence[int]) -> Iterator[ClientUpdate]:
         """Yield the updates of these clients."""
         # A repeated attempt must not start from the client states that the first one left.
@@ -227,8 +235,9 @@ class SimulatedTransport:
         seeded = f"fedbb simulated noise {training.seed} {info.client}"
         secret = hashlib.sha256(seeded.encode()).digest()
         draw_noise = partial(gaussian_noise, secret, training.number)
-        contributor = client.contributor
-        return contributor.vector(training.state, update, sums, training.shapes, draw_noise)
+        return client.contributor.vector(
+            training.state, update, sums, training.shapes, draw_noise, training.drawn
+        )
 
 
 class _StageUpdates:
@@ -345,6 +354,8 @@ def open_round(
         audit.sums.samples,
         steps,
         statistics,
+        engine.method.compression,
+        seed,
     )
 
 
@@ -403,7 +414,7 @@ def _draw_keys(
     least: int,
 ) -> RosterKeys:
     """Return new keys of the server with a roster that the enrolment key signs."""
-    server = Identity.draw()
+    server, graph = Identity.draw(), agreement.graph
     roster = Roster(
         {client: own.identity.public for client, own in enumerate(secrets)},
         server.public,
@@ -413,6 +424,8 @@ def _draw_keys(
         privacy=privacy,
         gamma=agreement.terms.gamma,
         recipe=agreement.recipe,
+        neighbours=0 if graph is None else graph.drawn,
+        neighbours_needed=0 if graph is None else graph.needed,
     )
     return RosterKeys(server, roster, sign_roster(roster, enrolment), enrolment.public)
 

@@ -39,6 +39,16 @@ class SimulationEngine(Engine, Protocol):
         ...
 
     @property
+    def model(self) -> nn.Module:
+        """A network that states can be restored into between rounds."""
+        ...
+
+    @property
+    def local(self) -> LocalConfig:
+        """The settings of local training."""
+        ...
+
+    @property
     def clients(self) -> Sequence[ClientDataset]:
         """The data of every client."""
         ...

@@ -29,6 +29,7 @@ class ClientView:
         broadcast: what the server sent beside the model.
         before: what the client kept from the last round it took part in, by full name.
         after: what it keeps after this one; like `before` until it has trained.
+        public: yields the public inputs in their order, as the network gets them.
     """
 
     model: nn.Module
@@ -39,6 +40,7 @@ class ClientView:
     broadcast: Tensors = field(default_factory=dict)
     before: Tensors = field(default_factory=dict)
     after: Tensors = field(default_factory=dict)
+    public: Callable[[], Iterator[Tensor]] = lambda: iter(())
 
 
 class Statistic:

@@ -22,7 +22,6 @@ from fedbb.models.base import (
     run_tail,
 )
 from fedbb.penalties.base import Needs
-from fedbb.personal import Personal
 
 DEVICES = "cpu, cuda, cuda:0, cuda:1, …, or another device that this torch can compute on"
 
@@ -109,24 +108,41 @@ def check_network(network: nn.Module, dataset: Dataset, method: Method | None = 
         )
     if method is not None:
         check_loss(method.loss, len(dataset.classes), dataset.task)
-        if method.personal is not None:
-            _check_personal(method.personal, network, follows)
+        check_personal(method, network)
+        _check_sampling(method, len(dataset.classes))
         for step in method.server:
-            _check_step(step, len(dataset.classes), width, follows)
+            _check_step(step, network, len(dataset.classes), width, follows)
 
 
-def _check_step(step: ServerStep, classes: int, width: int | None, follows: str) -> None:
+def _check_step(
+    step: ServerStep, network: nn.Module, classes: int, width: int | None, follows: str
+) -> None:
     try:
         step.check(classes, width)
+        step.check_network(network)
     except ValueError as error:
         raise RecipeError(f"{follows}: {error}") from error
 
 
-def _check_personal(personal: Personal, network: nn.Module, follows: str) -> None:
+def _check_sampling(method: Method, classes: int) -> None:
     try:
-        personal.check(network)
+        method.sampling.check(classes)
     except ValueError as error:
-        raise RecipeError(f"{follows}: {error}") from error
+        raise RecipeError(f"{method.name}: {error}") from error
+
+
+def check_personal(method: Method, network: nn.Module) -> None:
+    """Check that the part of a network that a method leaves with clients is there.
+
+    Raises:
+        RecipeError: it is not, or nothing else would be shared.
+    """
+    if method.personal is None:
+        return
+    try:
+        method.personal.check(network)
+    except ValueError as error:
+        raise RecipeError(f"{method.name}: {error}") from error
 
 
 def _check_linear(network: nn.Module, outputs: Outputs, follows: str) -> None:

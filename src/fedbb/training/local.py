@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from fedbb._util.collection import pause_collection
+from fedbb.compression import COMPRESSION, Compressed
 from fedbb.data.dataset import Dataset
 from fedbb.data.transforms import Augmentation, apply, draw, normalize
+from fedbb.distillation import DISTILLATION
 from fedbb.errors import DivergedError
 from fedbb.imbalance import count_groups, count_labels
 from fedbb.methods import Method
@@ -27,6 +29,7 @@ from fedbb.personal import PERSONAL, Stage
 from fedbb.records import (
     ClientState,
     ClientUpdate,
+    FloatArray,
     IntArray,
     LabelCounts,
     ModelFacts,
@@ -34,7 +37,7 @@ from fedbb.records import (
     Tensors,
 )
 from fedbb.rng import stream, torch_stream
-from fedbb.sampling import Sampling
+from fedbb.sampling import SAMPLING, SampleView, Sampling, TrainedView
 from fedbb.state import (
     add_prefix,
     at_rest,
@@ -47,6 +50,7 @@ from fedbb.state import (
 )
 from fedbb.statistics.base import ClientView, Statistic, due, statistic_shapes
 from fedbb.training.config import LocalConfig, TrainJob, check_optimizer
+from fedbb.training.distill import learn, place, public_batches
 from fedbb.training.optimizer import LocalOptimizer, effective_steps
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
@@ -97,10 +101,55 @@ def make_client_datasets(dataset: Dataset, clients: Sequence[IntArray]) -> list[
         ]
 
 
-def draw_samples(client: ClientDataset, job: TrainJob, sampling: Sampling) -> ClientDataset:
+Samples = Callable[[int], ClientDataset]
+"""Returns the samples of an epoch, given its number in the round."""
+
+
+def draw_samples(
+    client: ClientDataset, job: TrainJob, sampling: Sampling, view: SampleView
+) -> Samples:
     """Return the samples that a client trains on in a round, which are all by default."""
+    chances = sampling.chances(view)
+    if chances is not None:
+        return lambda epoch: _draw_epoch(client, job, sampling.size(len(client)), chances, epoch)
     positions = sampling.draw(len(client), stream(job.seed, "draw", job.round, job.client))
-    return client if positions is None else ClientDataset(client.dataset, client.indices[positions])
+    drawn = client
+    if positions is not None:
+        drawn = ClientDataset(client.dataset, client.indices[positions])
+    return lambda epoch: drawn
+
+
+def _draw_epoch(
+    client: ClientDataset, job: TrainJob, size: int, chances: FloatArray, epoch: int
+) -> ClientDataset:
+    rng = stream(job.seed, "draw", job.round, job.client, epoch)
+    positions = rng.choice(len(client), size, p=chances)
+    return ClientDataset(client.dataset, client.indices[positions])
+
+
+def _sample_view(client: ClientDataset, job: TrainJob, kept: Tensors) -> SampleView:
+    labels, classes = client.dataset.train.labels[client.indices], len(client.dataset.classes)
+    return SampleView(labels, classes, select(kept, SAMPLING), job.broadcast)
+
+
+def _keep_sampling(
+    model: nn.Module,
+    client: ClientDataset,
+    job: TrainJob,
+    method: Method,
+    local: LocalConfig,
+    view: SampleView,
+) -> dict[str, Tensor]:
+    """Return what a client keeps for the sampling of its next round, after it has trained."""
+    if not method.sampling.keeps:
+        return {}
+
+    def inputs(positions: IntArray) -> tuple[Tensor, Tensor]:
+        return _take(client, client.indices[positions], local)
+
+    rng = stream(job.seed, "probe", job.round, job.client)
+    trained = TrainedView(model.eval(), job.state, inputs, rng)
+    return add_prefix(SAMPLING, method.sampling.keep(view, trained))
 
 
 def batches(
@@ -170,7 +219,9 @@ def train_client(
     restore(model, job.state)
     starting = due(method.statistics, number, "start")
     found = _compute_statistics(starting, model, client, job, local, (before, before))
-    samples = draw_samples(client, job, method.sampling)
+    _distill(model, client, job, method, local, before)
+    view = _sample_view(client, job, before)
+    samples = draw_samples(client, job, method.sampling, view)
     training = _Training(model, client, job, method, local, client_state)
     stages: tuple[Stage, ...] = (Stage(local.epochs),)
     if personal is not None:
@@ -189,23 +240,55 @@ def train_client(
         sent = replace_entries(state, {name: given[name] for name in names})
     ending = due(method.statistics, number, "end")
     found |= _compute_statistics(ending, model, client, job, local, (before, tensors))
+    if method.distillation is not None:
+        tensors |= add_prefix(DISTILLATION, method.distillation.keep(found))
+    tensors |= _keep_sampling(model, client, job, method, local, view)
     if personal is not None and personal.second is not None:
+        restore(model, received)
+        with torch.no_grad():
+            noted = personal.received(model.eval(), _rows(client, local))
+        tensors |= add_prefix(PERSONAL, {name: at_rest(t) for name, t in noted.items()})
         restore(model, personal.model(received, first or received, mine))
         own_model = _train_own(model, client, samples, job, method, local)
         tensors |= add_prefix(PERSONAL, {**own_model.params, **own_model.buffers})
+    leaving = Compressed(sent)
+    if method.compression is not None:
+        rest = select(before, f"{COMPRESSION}.")
+        leaving = method.compression.compress(received, sent, rest, job.seed, number)
+        tensors |= add_prefix(f"{COMPRESSION}.", leaving.kept)
     kept = ClientState(
         model=state if method.needs.client_state else None,
         optimizer=training.optimizer.state() if local.keep_optimizer else {},
         tensors=tensors,
     )
     mean, seconds = math.fsum(losses) / len(losses), time.perf_counter() - began
-    return ClientUpdate(job.client, sent, len(losses), effective, mean, seconds, found), kept
+    update = ClientUpdate(
+        job.client, leaving.state, len(losses), effective, mean, seconds, found, leaving.message
+    )
+    return update, kept
+
+
+def _distill(
+    model: nn.Module,
+    client: ClientDataset,
+    job: TrainJob,
+    method: Method,
+    local: LocalConfig,
+    kept: Tensors,
+) -> None:
+    """Train the network on public inputs towards what the server broadcasts, if it does."""
+    spec = method.distillation
+    if spec is None or client.dataset.public is None:
+        return
+    target = spec.target(job.broadcast, select(kept, DISTILLATION), job.client)
+    if target is not None:
+        learn(model, client.dataset, target, spec, local, job.seed, job.round, job.client)
 
 
 def _train_own(
     model: nn.Module,
     client: ClientDataset,
-    samples: ClientDataset,
+    samples: Samples,
     job: TrainJob,
     method: Method,
     local: LocalConfig,
@@ -253,14 +336,14 @@ class _Training:
         self.optimizer = LocalOptimizer(model, local, self.lr, client_state.optimizer, further)
         self.kept = self._objective.kept
 
-    def run(self, samples: ClientDataset, stages: Sequence[Stage]) -> list[float]:
+    def run(self, samples: Samples, stages: Sequence[Stage]) -> list[float]:
         """Train stage by stage on these samples; return the objective of every step."""
         losses: list[float] = []
         epoch = 0
         for stage in stages:
             with _frozen(self.model, stage.frozen):
                 for number in range(epoch, epoch + stage.epochs):
-                    self._run_epoch(samples, number, losses)
+                    self._run_epoch(samples(number), number, losses)
             epoch += stage.epochs
         return losses
 
@@ -333,6 +416,7 @@ def _compute_statistics(
         job.round,
         job.broadcast,
         *kept,
+        lambda: public_batches(client.dataset, local),
     )
     found: dict[str, Tensor] = {}
     for statistic in statistics:
@@ -345,14 +429,8 @@ def _compute_statistics(
 def _facts(model: nn.Module, client: ClientDataset) -> ModelFacts:
     """Return what a client knows about the task and its network."""
     dataset = client.dataset
-    return ModelFacts(dataset.task, len(dataset.classes), classifier_name(model))
-
-
-def _place(inputs: Tensor, local: LocalConfig) -> Tensor:
-    """Return a batch on the device and in the memory format of local training."""
-    if local.channels_last and inputs.ndim == 4 and inputs.is_floating_point():
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
-    return inputs.to(local.device)
+    public = 0 if dataset.public is None else len(dataset.public)
+    return ModelFacts(dataset.task, len(dataset.classes), classifier_name(model), public=public)
 
 
 def _checked(
@@ -372,12 +450,16 @@ def _checked(
 
 def _rows(client: ClientDataset, local: LocalConfig) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield all samples of a client in the order of its rows, not augmented."""
-    dataset = client.dataset
     for start in range(0, len(client), STATISTICS_BATCH):
-        rows = client.indices[start : start + STATISTICS_BATCH]
-        inputs = normalize(torch.from_numpy(dataset.train.inputs[rows]), dataset.mean, dataset.std)
-        targets = torch.from_numpy(dataset.train.labels[rows])
-        yield _place(inputs, local), targets.to(local.device)
+        yield _take(client, client.indices[start : start + STATISTICS_BATCH], local)
+
+
+def _take(client: ClientDataset, rows: IntArray, local: LocalConfig) -> tuple[Tensor, Tensor]:
+    """Return the samples of these rows, not augmented, as the network takes them."""
+    dataset = client.dataset
+    inputs = normalize(torch.from_numpy(dataset.train.inputs[rows]), dataset.mean, dataset.std)
+    targets = torch.from_numpy(dataset.train.labels[rows])
+    return place(inputs, local), targets.to(local.device)
 
 
 class _Objective:
@@ -452,7 +534,7 @@ class _Objective:
     def _value(
         self, images: Tensor, targets: Tensor, teacher: Tensor | None, step: int
     ) -> tuple[Tensor, float]:
-        images, targets = _place(images, self.local), targets.to(self.local.device)
+        images, targets = place(images, self.local), targets.to(self.local.device)
         outputs = self._outputs(images)
         objective = self.loss(outputs.logits, targets)
         loss = _finite(objective, self.method, self.job, step)

@@ -7,8 +7,8 @@ from pydicom.data import get_testdata_file
 from pydicom.pixels.processing import apply_windowing
 
 import fedbb
-from fedbb.data.images.dicom import DicomFormat, apply_window, read_header, read_pixels
 from fedbb.data.registry import load_dataset
+from fedbb.data.sets.dicom import DicomFormat, apply_window, read_header, read_pixels
 from fedbb.errors import DataError
 from helpers.commands import fedbb as call
 from helpers.dicom_files import RAMP, write

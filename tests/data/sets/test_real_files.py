@@ -1,4 +1,4 @@
-"""The real files of the paper's data sets, for whoever has them in the folder FEDBB_TEST_FILES."""
+"""The real files of the paper's data sets, if the folder FEDBB_TEST_FILES has them."""
 
 import os
 from pathlib import Path

@@ -22,7 +22,7 @@ def pixels(*key: int) -> np.ndarray:
 
 def save(path, image: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # PNG under the name of JPEG, so that pixels can be compared; files are told by content.
+    # PNG under the name of JPEG, so that pixels can be compared; the content decides, not the name.
     Image.fromarray(image).save(path, "PNG")
 
 

@@ -1,4 +1,4 @@
-"""A site's own node: what its staff are told."""
+"""A site's own node: what its staff see."""
 
 import sys
 import time

@@ -118,7 +118,7 @@ def test_a_node_whose_clock_is_an_hour_off_is_kept_out(shift, federation, shifte
     refused = federation.logs("superlink").count("401")
     wrong = federation._group.start("wrong", command, variables, tmp_path / "node.log")
     try:
-        # Flower ends the node without a word; what is wrong is told by `fedbb flower doctor`.
+        # Flower ends the node without a word; `fedbb flower doctor` says what is wrong.
         wait_until(lambda: not wrong.is_running(), 120)
         assert node.name not in federation.online()
         assert federation.logs("superlink").count("401") > refused

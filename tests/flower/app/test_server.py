@@ -58,7 +58,7 @@ def sites_of(recipe, folder, kept):
 
 
 def begin(recipe, path, grid, rounds, **settings):
-    """Run so many rounds and stop as a crash would."""
+    """Run this number of rounds and stop as a crash would."""
     run = serve(GridTransport(grid, poll=0.01), RunSettings(recipe, path, wait=5.0, **settings))
     for _ in range(rounds):
         next(run)

@@ -1,4 +1,4 @@
-"""Flat settings that come through Flower are checked, and what is wrong is told."""
+"""Flat settings that come through Flower are checked, and a message says what is wrong."""
 
 from pathlib import Path
 

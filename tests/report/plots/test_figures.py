@@ -72,7 +72,7 @@ def test_an_undefined_metric_leaves_an_empty_figure(tmp_path):
 
 
 def timed(root, seconds):
-    """Return a comparison whose methods take so many seconds a round."""
+    """Return a comparison whose methods take these seconds per round."""
     folders = build_all(root, [Sketch(method, seed) for method in LEVELS for seed in (0, 1)])
     for number, folder in enumerate(folders):
         lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]

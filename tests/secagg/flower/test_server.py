@@ -1,4 +1,4 @@
-"""Private runs on Flower: the bits of the simulated ones, whoever goes away and comes back."""
+"""Private runs on Flower: the bits of the simulated ones, also when sites leave and return."""
 
 import json
 from dataclasses import replace
@@ -351,3 +351,26 @@ def test_a_run_scored_by_sites_goes_on_to_the_same_bits(tmp_path):
     run.close()
     parts, _ = private_run(recipe, tmp_path / "parts", federation, grid, score="sites", resume=True)
     assert parts == whole
+
+
+def test_pooled_scores_over_changing_groups_are_refused_by_server_and_sites(
+    tmp_path, monkeypatch, caplog
+):
+    recipe = private_recipe(tmp_path, clients=4, rounds={"number": 1})
+    federation = enrolled(recipe, tmp_path, 4)
+    with pytest.raises(RunError, match=r'score = "sites" in a private run: .*reveal_class_counts'):
+        private_run(recipe, tmp_path / "honest", federation, score="sites")
+    assert not RunFolder(tmp_path / "honest").is_run()
+    # A lying server asks for the sum all the same.
+    monkeypatch.setattr("fedbb.flower.app.server.may_difference", lambda *recipe: False)
+    with pytest.raises(QuorumError, match="scoring of round 1"):
+        private_run(recipe, tmp_path / "lying", federation, score="sites")
+    assert "reveals which classes a site's test data has" in caplog.text
+
+
+def test_sites_score_over_changing_groups_if_they_agreed_to_it(tmp_path):
+    recipe = private_recipe(
+        tmp_path, clients=4, rounds={"number": 1}, secure={"reveal_class_counts": True}
+    )
+    private_run(recipe, tmp_path / "flower", enrolled(recipe, tmp_path, 4), score="sites")
+    assert RunFolder(tmp_path / "flower").records()[-1]["scores"]["test"]["samples"] == 80

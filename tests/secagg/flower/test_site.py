@@ -1,4 +1,4 @@
-"""What a site of a private run shows, and what it refuses whoever asks."""
+"""What a site of a private run shows, and what it refuses to any peer."""
 
 import json
 import logging

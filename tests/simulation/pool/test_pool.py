@@ -25,7 +25,7 @@ PLAN = LocalConfig(batch_size=8, lr=0.1)
 
 @dataclass(frozen=True)
 class Deadly(CrossEntropy):
-    """Ends the process that binds it to so many samples, as often as there are marks to take."""
+    """Ends the process that binds it to a number of samples, once for each mark."""
 
     marks: Path = Path()
     samples: int = 20
@@ -153,18 +153,6 @@ def test_no_process_is_left_when_the_pool_is_closed_or_a_round_given_up(tmp_path
     for number in numbers:
         with pytest.raises(ProcessLookupError):
             os.kill(number, 0)
-
-
-def test_what_scoring_needs_is_imported_once_all_workers_are_busy(tmp_path, monkeypatch):
-    ready = []
-    dataset, model = toy_dataset(), toy_network()
-    engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, ClientStateFiles(tmp_path))
-    monkeypatch.setattr("fedbb.evaluation.metrics.prepare", lambda: ready.append(len(ready)))
-    with Pool(engine, {"test": dataset.test}, workers=2) as pool:
-        assert ready == []
-        rounds = federate(pool, fedavg(), Start(snapshot(model)), Schedule(number=2), pool)
-        assert len(list(rounds)) == 2
-        assert ready == [0]
 
 
 def test_jobs_of_different_states_are_refused(tmp_path):

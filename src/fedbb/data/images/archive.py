@@ -5,12 +5,13 @@ from __future__ import annotations
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from fedbb.data.packed import refuse_bomb
 from fedbb.errors import DataError
 
 _FAULTS = (
@@ -105,7 +106,7 @@ class TarArchive:
     def names(self) -> list[str]:
         """Return the names of all members that are files."""
         with _reading(self.path), tarfile.open(self.path) as archive:
-            return [member.name for member in archive if member.isfile()]
+            return _checked((member.name for member in archive if member.isfile()), self.path)
 
     def contents(self, names: Sequence[str]) -> Iterator[tuple[int, Path | bytes]]:
         """Yield what is in the members, in the order of the archive."""
@@ -114,6 +115,8 @@ class TarArchive:
             for member in archive:
                 file = archive.extractfile(member) if member.isfile() else None
                 if file is not None and member.name in places:
+                    packed = self.path.stat().st_size
+                    refuse_bomb(f"{self.path}: {member.name}", packed, member.size)
                     yield places.pop(member.name), file.read()
                 if not places:
                     return
@@ -132,19 +135,36 @@ class ZipArchive:
     def names(self) -> list[str]:
         """Return the names of all members that are files."""
         with _reading(self.path), zipfile.ZipFile(self.path) as archive:
-            return [member.filename for member in archive.infolist() if not member.is_dir()]
+            members = archive.infolist()
+        return _checked((item.filename for item in members if not item.is_dir()), self.path)
 
     def contents(self, names: Sequence[str]) -> Iterator[tuple[int, Path | bytes]]:
         """Yield what is in the members, in the order of the names."""
         with _reading(self.path), zipfile.ZipFile(self.path) as archive:
-            held = set(archive.namelist())
+            held = {member.filename: member for member in archive.infolist()}
             for place, name in enumerate(names):
                 if name in held:
+                    size = held[name].compress_size
+                    refuse_bomb(f"{self.path}: {name}", size, held[name].file_size)
                     yield place, archive.read(name)
 
     def stamps(self, names: Sequence[str]) -> Iterator[str]:
         """Yield size and time of the archive, and the names."""
         yield from (str(self.path.resolve()), _stamp(self.path), *names)
+
+
+def _checked(members: Iterable[str], path: Path) -> list[str]:
+    """Return names of members; one that leaves the archive or is there twice is refused."""
+    names = list(members)
+    seen: set[str] = set()
+    for name in names:
+        parts = PurePosixPath(name).parts
+        if ".." in parts or name.startswith("/"):
+            raise DataError(f"{path}: {name} is outside of the archive")
+        if name in seen:
+            raise DataError(f"{path}: {name} is in the archive twice")
+        seen.add(name)
+    return names
 
 
 def _stamp(path: Path) -> str:

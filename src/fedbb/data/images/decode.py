@@ -219,12 +219,20 @@ def decode_image(content: Path | bytes, name: Path, wanted: ImageFormat) -> Pixe
     try:
         source = BytesIO(content) if isinstance(content, bytes) else content
         with Image.open(source, formats=tuple(IMAGE_FORMATS)) as image:
+            refuse_frames(image)
             return convert_image(image, wanted)
     except FAULTS as error:
         # Pillow would name a buffer in memory, which helps nobody.
         is_buffer = isinstance(content, bytes) and isinstance(error, UnidentifiedImageError)
         reason = "it is no image" if is_buffer else error
         raise DataError(f"image {name} cannot be read: {reason}") from error
+
+
+def refuse_frames(image: Image.Image) -> None:
+    """Raise ValueError if a file holds several images; a photo may hold a preview of itself."""
+    number = getattr(image, "n_frames", 1)
+    if number > 1 and image.format not in ("JPEG", "MPO"):
+        raise ValueError(f"it has {number} frames, and an image is one; extract a frame first")
 
 
 def resize(images: Pixels, wanted: ImageFormat) -> Pixels:

@@ -8,7 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from fedbb.data.csv_table import CsvTable, read_csv, read_label_columns
+from fedbb.data.csv_table import (
+    CsvTable,
+    find_line,
+    read_csv,
+    read_label_columns,
+    refuse_doubles,
+)
 from fedbb.data.dataset import Dataset
 from fedbb.data.images.archive import Folder
 from fedbb.data.images.decode import ImageFormat, ImageSource, Unreadable
@@ -79,7 +85,16 @@ def load(source: Source) -> Dataset:
     test = cap(test, options.n_test, source, "n_test")
     wanted = ImageFormat(options.channels, (options.size, options.size))
     images = ImageSource(Folder(folder), wanted, options.unreadable)
-    return load_split(NamedSplit(Task.MULTILABEL, CLASSES, train, test), images, source)
+
+    def place(name: str) -> str:
+        """Return the line that names a film; valid.csv has those that the first table lacks."""
+        for file in (table, folder / "valid.csv"):
+            if line := find_line(file, _PATH, lambda path: path.endswith(f"/{name}")):
+                return f"{file}: line {line}, column {_PATH}"
+        return str(table)
+
+    split = NamedSplit(Task.MULTILABEL, CLASSES, train, test, place=place)
+    return load_split(split, images, source)
 
 
 def _split(
@@ -99,6 +114,7 @@ def read_films(path: Path, options: CheXpertOptions) -> NamedExamples:
     views = [view.lower() for view in table.column(_VIEW)]
     rows = _rows(views, options.view, table)
     paths = [_locate(path, row, table) for row, path in enumerate(table.column(_PATH))]
+    refuse_doubles(table, _PATH)
     columns = {
         "patient": [_patient(paths[row], row, table) for row in rows],
         "view": [views[row] for row in rows],

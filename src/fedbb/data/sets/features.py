@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb.data.array_files import read_npz
-from fedbb.data.csv_table import read_class_column, read_csv, read_label_columns
-from fedbb.data.dataset import Dataset, check_dataset
+from fedbb.data.checks import check_dataset
+from fedbb.data.csv_table import read_class_column, read_csv, read_label_columns, refuse_doubles
+from fedbb.data.dataset import Dataset
 from fedbb.data.examples import Examples
 from fedbb.data.label_policy import Policy
 from fedbb.data.parquet import read_parquet
@@ -243,21 +244,13 @@ def _read_rows(table: ColumnTable, options: FeatureOptions) -> tuple[Task, tuple
         table.values(name)
     columns = {name: np.array(table.column(name), dtype=np.str_) for name in options.kept}
     if options.id_column is not None:
-        _refuse_doubles(table, options.id_column)
+        refuse_doubles(table, options.id_column)
     labels: npt.NDArray[Any]
     if options.class_column is not None:
         classes, labels = read_class_column(table, options.class_column, options.classes)
         return Task.MULTICLASS, classes, _Rows(table, labels, columns)
     labels = read_label_columns(table, options.label_columns, options.uncertain, options.blank)
     return Task.MULTILABEL, options.label_columns, _Rows(table, labels, columns)
-
-
-def _refuse_doubles(table: ColumnTable, column: str) -> None:
-    first: dict[str, int] = {}
-    for row, name in enumerate(table.column(column)):
-        if name in first:
-            raise DataError(f"{table.place(row, column)}: {name} is at {table.at(first[name])} too")
-        first[name] = row
 
 
 def _split(rows: _Rows, table: ColumnTable, options: FeatureOptions, seed: int) -> dict[str, _Rows]:

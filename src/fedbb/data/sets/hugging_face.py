@@ -12,11 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from fedbb._util.files import parse_json
 from fedbb.data.dataset import Dataset, TestShare, from_tables
-from fedbb.data.images.decode import IMAGE_FORMATS, Size, as_size
+from fedbb.data.images.decode import (
+    FAULTS,
+    IMAGE_FORMATS,
+    Size,
+    as_size,
+    refuse_frames,
+    tolerance,
+)
+from fedbb.data.packed import refuse_bomb
 from fedbb.data.parquet import import_arrow
 from fedbb.data.rows import LABEL_KEYS, RowFormat, read_rows
 from fedbb.data.source import Source, read_options
@@ -190,10 +198,15 @@ class SavedSplit:
         if not content:
             raise DataError(f"{where}: the image is not in the file")
         try:
-            image = Image.open(BytesIO(content), formats=tuple(IMAGE_FORMATS))
-            image.load()
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise DataError(f"{where}: the image cannot be read") from error
+            with tolerance():
+                image = Image.open(BytesIO(content), formats=tuple(IMAGE_FORMATS))
+                refuse_frames(image)
+                image.load()
+        except FAULTS as error:
+            # Pillow would name a buffer in memory, which helps nobody.
+            is_buffer = isinstance(error, UnidentifiedImageError)
+            reason = "it is no image" if is_buffer else error
+            raise DataError(f"{where}: the image cannot be read: {reason}") from error
         return image
 
 
@@ -226,13 +239,25 @@ def _read_split(folder: Path) -> SavedSplit:
         if not _is_plain(name):
             raise DataError(f"{folder / 'state.json'}: {name!r} is no file in this folder")
         try:
-            with pyarrow.memory_map(str(folder / str(name))) as file:
-                tables.append(pyarrow.ipc.open_stream(file).read_all())
+            tables.append(_read_arrow(folder / str(name)))
         except (OSError, pyarrow.ArrowException) as error:
             raise DataError(f"cannot read {folder / str(name)} as Arrow: {error}") from error
     if not tables:
         raise DataError(f"{folder / 'state.json'} names no files")
     return SavedSplit(folder, pyarrow.concat_tables(tables), features)
+
+
+def _read_arrow(path: Path) -> Any:
+    """Return the table of a file, mapped where it lies unless its batches are compressed."""
+    import pyarrow
+
+    batches, held = [], 0
+    with pyarrow.memory_map(str(path)) as file, pyarrow.ipc.open_stream(file) as reader:
+        for batch in reader:
+            held += batch.nbytes
+            refuse_bomb(str(path), path.stat().st_size, held)
+            batches.append(batch)
+        return pyarrow.Table.from_batches(batches, reader.schema)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

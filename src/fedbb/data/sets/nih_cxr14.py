@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedbb._util.names import nearest
 from fedbb.data.array_files import read_npz
-from fedbb.data.csv_table import CsvTable, read_csv
+from fedbb.data.csv_table import CsvTable, find_line, read_csv, refuse_doubles
 from fedbb.data.dataset import Dataset, Examples, assemble
 from fedbb.data.images.archive import Folder
 from fedbb.data.images.decode import ImageFormat, ImageSource, Unreadable, resize
@@ -101,6 +101,7 @@ def load_arrays(source: Source, path: Path, options: NihOptions) -> Dataset:
     images = as_images(arrays["images"], "auto", f"{path}: images")
     films = Examples(images, labels, {"patient": arrays["patient"].astype(str)})
     names = arrays["names"].astype(str).tolist()
+    _refuse_repeated(names, path)
     train, test, notes = split_films(films, names, None, options, source)
     wanted = _array_format(images, options, path)
     train, test = (
@@ -108,6 +109,13 @@ def load_arrays(source: Source, path: Path, options: NihOptions) -> Dataset:
     )
     dataset = assemble(source.name, Task.MULTILABEL, CLASSES, train, test)
     return replace(dataset, notes=notes)
+
+
+def _refuse_repeated(names: Sequence[str], path: Path) -> None:
+    first: dict[str, int] = {}
+    for row, name in enumerate(names):
+        if first.setdefault(name, row) != row:
+            raise DataError(f"{path}: names, row {row}: {name} is at row {first[name]} too")
 
 
 def _in_order(labels: npt.NDArray[Any], classes: list[str], path: Path) -> npt.NDArray[np.float32]:
@@ -144,7 +152,12 @@ def load_films(source: Source, path: Path, options: NihOptions) -> Dataset:
     train, test, notes = split_films(films, names, table.path.parent, options, source)
     size = options.size or SIZE
     images = ImageSource(folder, ImageFormat(options.channels, (size, size)), options.unreadable)
-    split = NamedSplit(Task.MULTILABEL, CLASSES, train, test, missing + notes)
+
+    def place(name: str) -> str:
+        line = find_line(table.path, _NAME, PurePosixPath(name).name.__eq__)
+        return f"{table.path}: line {line}, column {_NAME}"
+
+    split = NamedSplit(Task.MULTILABEL, CLASSES, train, test, missing + notes, place)
     return load_split(split, images, source)
 
 
@@ -178,6 +191,7 @@ def _find(
 ) -> tuple[NamedExamples, list[str], tuple[str, ...]]:
     """Return the films whose files are there, their names, and a note on the others."""
     labels, names, patients = read_findings(table), table.column(_NAME), table.column(_PATIENT)
+    refuse_doubles(table, _NAME)
     files = {PurePosixPath(path).name: path for path in folder.names()}
     rows = [row for row, name in enumerate(names) if name in files]
     missing = len(names) - len(rows)

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from fedbb._util.names import nearest
 from fedbb.data.array_files import StoredArray, find_arrays, missing_array, read_inputs
+from fedbb.data.checks import check_examples
 from fedbb.data.dataset import Dataset, assemble
-from fedbb.data.examples import Examples, check_examples, count_numbered_classes
+from fedbb.data.examples import Examples, count_numbered_classes
 from fedbb.data.images.decode import Size, as_size, resize_arrays
 from fedbb.data.label_policy import REPLACEMENT, Policy
 from fedbb.data.rows import as_inputs

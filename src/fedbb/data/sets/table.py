@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
@@ -84,6 +84,7 @@ def load_rows(
     options: TableOptions,
     request: Request,
     more: Callable[[list[int]], Mapping[str, npt.NDArray[np.str_]]] | None = None,
+    header: Sequence[str] = (),
 ) -> Dataset:
     """Return the data set of a table and the images of a request.
 
@@ -93,10 +94,11 @@ def load_rows(
         options: what its columns mean.
         request: the image of each row.
         more: returns further columns, those of the files, for the rows whose image was read.
+        header: names of these columns; the table may have columns of these names instead.
     """
     task, classes, labels = _labels(table, options)
-    of_table = [name for name in _column_names(options) if more is None or name in table.header]
-    columns = {name: np.array(table.column(name)) for name in of_table}
+    named = [n for n in _column_names(options) if n in table.header or n not in header]
+    columns = {name: np.array(table.column(name)) for name in named}
     decoded = load_images(request, source)
     rows = decoded.rows
     kept = {name: values[rows] for name, values in columns.items()}

@@ -103,14 +103,16 @@ def _annotated(archive: Archive, root: str, numbers: dict[str, int]) -> NamedExa
     """Return the images of val/ whose classes are known, as val_annotations.txt says."""
     place = f"{root}val/val_annotations.txt"
     found = []
+    first: dict[str, int] = {}
     for line, text in enumerate(read_text(archive, place).splitlines(), start=1):
-        fields = text.split("\t")
-        if len(fields) < 2 and text.strip():
-            raise DataError(
-                f"{archive.path}: {place} line {line} is {text!r}; expected file, class"
-            )
-        if len(fields) >= 2 and fields[1].strip() in numbers:
-            found.append((numbers[fields[1].strip()], f"{root}val/images/{fields[0].strip()}"))
+        file, _, more = text.partition("\t")
+        where = f"{archive.path}: {place} line {line}"
+        if text.strip() and (not more or PurePosixPath(file.strip()).name != file.strip()):
+            raise DataError(f"{where} is {text!r}; expected file, class")
+        if (wnid := more.partition("\t")[0].strip()) in numbers:
+            if first.setdefault(file, line) != line:
+                raise DataError(f"{where}: {file} is on line {first[file]} too")
+            found.append((numbers[wnid], f"{root}val/images/{file.strip()}"))
     found.sort()
     labels = np.array([number for number, _ in found], dtype=np.int64)
     return name_examples([name for _, name in found], labels, {})

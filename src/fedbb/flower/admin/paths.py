@@ -71,6 +71,7 @@ class SiteFolder:
             "client": int,
             "server": str,
             "data": str,
+            "public-data": str,
             "whole": bool,
             "private": bool,
             ALLOWED_RUNS: int,
@@ -101,9 +102,10 @@ class SiteFolder:
             "state": str(self.state.resolve()),
             "keys": str(self.path.resolve()),
         }
-        if "data" in settings:
-            # A path in the settings is relative to their file.
-            config["data"] = str((self.path / settings["data"]).resolve())
+        for name in ("data", "public-data"):
+            if name in settings:
+                # A path in the settings is relative to their file.
+                config[name] = str((self.path / settings[name]).resolve())
         for name in ("whole", "private"):
             if settings.get(name):
                 config[name] = True

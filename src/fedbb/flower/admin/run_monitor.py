@@ -42,7 +42,11 @@ def located(recipe: Recipe) -> Recipe:
     """Return the recipe with absolute paths in place of those that exist relative to here."""
     data = recipe.data
     partition = replace(data.partition, path=_absolute(data.partition.path))
-    data = data.model_copy(update={"path": _absolute(data.path), "partition": partition})
+    public = data.public
+    if public is not None:
+        public = public.model_copy(update={"path": _absolute(public.path)})
+    changes = {"path": _absolute(data.path), "partition": partition, "public": public}
+    data = data.model_copy(update=changes)
     return recipe.model_copy(update={"data": data})
 
 

@@ -15,6 +15,7 @@ from fedbb.flower.app.serde import (
     pack_client_info,
     pack_scores,
     pack_update,
+    unpack_own_part,
     unpack_shift,
     unpack_state,
     unpack_train_request,
@@ -22,6 +23,7 @@ from fedbb.flower.app.serde import (
 from fedbb.flower.app.settings import SiteSettings, read_recipe_text, read_site_settings
 from fedbb.flower.app.site import Site, open_client_state, open_site
 from fedbb.recipes.spec import Recipe
+from fedbb.records import ModelState
 from fedbb.training.threads import keep_freed_memory, threads
 
 log = logging.getLogger("fedbb")
@@ -70,7 +72,7 @@ def evaluate(message: Message, context: Context) -> Message:
     """Score the state in the message on this site's own test data."""
 
     def work(site: Site) -> RecordDict:
-        return pack_scores(site.score(unpack_state(message.content)))
+        return pack_scores(site.score(_model(site, message, context)))
 
     return _reply(message, context, work)
 
@@ -81,7 +83,7 @@ def evaluate_own(message: Message, context: Context) -> Message:
 
     def work(site: Site) -> RecordDict:
         shift = unpack_shift(message.content, len(site.dataset.classes))
-        return pack_scores(site.score_own(unpack_state(message.content), shift))
+        return pack_scores(site.score_own(_model(site, message, context), shift))
 
     return _reply(message, context, work)
 
@@ -94,6 +96,15 @@ def evaluate_cases(message: Message, context: Context) -> Message:
         return pack_cases(site.count_cases(unpack_state(message.content)))
 
     return _reply(message, context, work)
+
+
+def _model(site: Site, message: Message, context: Context) -> ModelState:
+    """Return the model to score: as it came, or with what this site's client keeps."""
+    state, own = unpack_state(message.content), unpack_own_part(message.content)
+    if own is None:
+        return state
+    folder = read_site_settings(context.node_config).state
+    return site.own_model(state, own.since, open_client_state(folder, own.run, context.state))
 
 
 @app.query("secure")

@@ -16,9 +16,11 @@ from flwr.app import RecordDict
 from fedbb.errors import QuorumError, ReplyError
 from fedbb.evaluation.metrics import Scores
 from fedbb.evaluation.operating_point import ODDS
+from fedbb.evaluation.own_models import ClientsScores, mean_over_clients
 from fedbb.evaluation.sites import SiteScores
 from fedbb.flower.app.node_registry import PLAIN_METHOD, NodeRegistry
 from fedbb.flower.app.serde import (
+    OwnPart,
     TrainRequest,
     TrainResponse,
     pack_scoring,
@@ -39,9 +41,12 @@ from fedbb.records import (
     ModelFacts,
     ModelState,
     Task,
+    Tensors,
 )
+from fedbb.rounds.loop import ScoreClients
 from fedbb.rounds.replies import Expected, Inbox
 from fedbb.rounds.round import RoundPolicy, RoundReplies, repeat_until_quorum
+from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.federation import OWN_TEST
 from fedbb.simulation.pool.protocol import SpillBuffer
 from fedbb.state import add_prefix, flatten_state, select, unflatten_state
@@ -57,6 +62,9 @@ ON_DISK = ModelState({}, {})
 """Stands for a model that waits on disk."""
 
 Found = TypeVar("Found")
+
+ContentOf = Callable[[int], RecordDict]
+"""Returns the content of the message to a client."""
 
 IN_MEMORY = 4
 """Updates that wait for their turn in memory; the others wait on disk."""
@@ -119,27 +127,47 @@ class FlowerEngine:
         """Return the scores of a model, pooled over the sites that replied."""
         outline = self.registry.outline
         assert outline is not None
-        content, classes = pack_scoring(pack_state(state)), len(outline.classes)
+        content = pack_scoring(pack_state(state))
+        found = self.score_each(lambda client: content)
+        return pool_scores([found[client] for client in sorted(found)], outline.task)
+
+    def score_each(self, content: ContentOf) -> dict[int, dict[str, Scores]]:
+        """Return the scores on test and validation data of a quorum of the sites."""
+        assert self.registry.outline is not None
+        classes = len(self.registry.outline.classes)
 
         def ask(attempt: int) -> dict[int, dict[str, Scores]]:
             return self._ask_quorum(
                 attempt, "evaluate", content, lambda reply: unpack_scores(reply, classes)
             )
 
-        found = repeat_until_quorum(ask, self.defense.attempts, "scoring")
-        return pool_scores([found[client] for client in sorted(found)], outline.task)
+        return repeat_until_quorum(ask, self.defense.attempts, "scoring")
+
+    def score_clients(self, steps: ServerSteps) -> ScoreClients:
+        """Return what scores the sites' own models, at the sites."""
+        return _SiteModelScorer(self, steps)
+
+    def own_content(self, model: ModelState, client: int) -> RecordDict:
+        """Return the request to a site to score its own model, of which `model` is a part."""
+        own = OwnPart(self.run, self.state_rounds.get(client))
+        return pack_scoring(pack_state(model), own=own)
 
     def score_sites(self, state: ModelState, shift: FloatArray | None = None) -> list[SiteScores]:
         """Return the scores of a model on the own test data of each site that replies.
 
         `shift` is added to its logits, (C,), so that it decides at its operating point.
         """
+        content = pack_scoring(pack_state(state), shift)
+        return self.score_each_own(lambda client: content)
+
+    def score_each_own(self, content: ContentOf) -> list[SiteScores]:
+        """Return the scores on the own test data of each site that replies."""
         assert self.registry.outline is not None
         classes = len(self.registry.outline.classes)
         nodes = self.registry.find(sorted(self.registry.infos), self.patience)
         replies = self._evaluate(
             "evaluate.own",
-            pack_scoring(pack_state(state), shift),
+            content,
             nodes,
             lambda reply: unpack_scores(reply, classes, (OWN_TEST,)),
         )
@@ -159,7 +187,10 @@ class FlowerEngine:
 
         def ask(attempt: int) -> dict[int, IntArray]:
             return self._ask_quorum(
-                attempt, "evaluate.cases", content, lambda reply: unpack_cases(reply, shape)
+                attempt,
+                "evaluate.cases",
+                lambda client: content,
+                lambda reply: unpack_cases(reply, shape),
             )
 
         found = repeat_until_quorum(ask, self.defense.attempts, "counting validation cases")
@@ -191,6 +222,8 @@ class FlowerEngine:
             due(self.method.statistics, job.round, *moments),
             self.facts,
             job.measure,
+            self.method.compression,
+            job.seed,
         )
 
     def _send(
@@ -199,12 +232,14 @@ class FlowerEngine:
         if not jobs:
             return
         first = jobs[0]
-        state, number = pack_state(first.state), first.round
+        number = first.round
+        states = {id(job.state): job.state for job in jobs}
+        packed = {key: pack_state(state) for key, state in states.items()}
         broadcast = pack_tensors(first.broadcast) if first.broadcast else None
         contents = {
             nodes[job.client]: pack_train_request(
                 TrainRequest(job, attempt, self.run, self.state_rounds.get(job.client)),
-                state,
+                packed[id(job.state)],
                 broadcast,
             )
             for job in jobs
@@ -242,7 +277,7 @@ class FlowerEngine:
             self.state_rounds[client] = number
 
     def _ask_quorum(
-        self, attempt: int, kind: str, content: RecordDict, unpack: Callable[[RecordDict], Found]
+        self, attempt: int, kind: str, content: ContentOf, unpack: Callable[[RecordDict], Found]
     ) -> dict[int, Found]:
         """Return what a quorum of the sites replies to a model."""
         clients = sorted(self.registry.infos)
@@ -258,12 +293,12 @@ class FlowerEngine:
     def _evaluate(
         self,
         kind: str,
-        content: RecordDict,
+        content: ContentOf,
         nodes: dict[int, int],
         unpack: Callable[[RecordDict], Found],
     ) -> Iterator[tuple[int, Found]]:
         """Yield the client and the reply of each site whose reply can be read."""
-        contents = dict.fromkeys(nodes.values(), content)
+        contents = {node: content(client) for client, node in nodes.items()}
         clients = {node: client for client, node in nodes.items()}
         for node, outcome in self.transport.send_and_receive(
             kind, contents, self.defense.deadline, "scoring"
@@ -274,6 +309,31 @@ class FlowerEngine:
                 yield clients[node], unpack(outcome)
             except ReplyError as error:
                 log.warning("scores of client %d are left out: %s", clients[node], error)
+
+
+@dataclass(frozen=True, eq=False)
+class _SiteModelScorer:
+    """Scores the sites' own models; each site scores its own, and sends only scores."""
+
+    engine: FlowerEngine
+    steps: ServerSteps
+
+    def __call__(self, shared: ModelState, server: Tensors) -> ClientsScores:
+        """Return the scores on the sites' test data, as means over the sites that reply."""
+        found = self.engine.score_each(self._content(shared, server))
+        keeps = self.engine.method.personal is not None
+        trained = sum(not keeps or client in self.engine.state_rounds for client in found)
+        return mean_over_clients([found[client] for client in sorted(found)], trained)
+
+    def sites(self, shared: ModelState, server: Tensors) -> tuple[SiteScores, ...]:
+        """Return the scores of each site's model on what it keeps of its data for tests."""
+        return tuple(self.engine.score_each_own(self._content(shared, server)))
+
+    def _content(self, shared: ModelState, server: Tensors) -> ContentOf:
+        def content(client: int) -> RecordDict:
+            return self.engine.own_content(self.steps.start(server, client, shared), client)
+
+        return content
 
 
 class _Updates:

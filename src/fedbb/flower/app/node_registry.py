@@ -34,6 +34,7 @@ COMPARED = {
     "channels": "channels",
     "shape": "the shape of an input",
     "dtype": "the type of inputs",
+    "public": "the SHA-256 of public inputs",
 }
 """What must be the same in the outlines of all sites, and its name in messages."""
 

@@ -34,7 +34,7 @@ from fedbb.flower.app.serde import VERSIONS
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.partition.registry import Rule
 from fedbb.recipes.check import check_data, check_recipe, method_of
-from fedbb.recipes.spec import DataSpec, Recipe
+from fedbb.recipes.spec import DataSpec, PublicSpec, Recipe
 from fedbb.records import ClientInfo, Task
 from fedbb.runs.federation import OWN_TEST, prepare, sums_inputs
 from fedbb.training.local import ClientDataset
@@ -46,7 +46,8 @@ FOLDER = ".prepared"
 
 FACTS = "facts.json"
 TEACHER = "train.teacher.npy"
-FORMAT = 2
+PUBLIC = "public.npy"
+FORMAT = 3
 KEPT = 2
 """Prepared data sets that a site keeps: that of two runs which take turns."""
 
@@ -117,6 +118,11 @@ def _undivided(recipe: Recipe) -> Recipe:
             'data.normalize = "federated" needs sums of all clients, and a site with whole=true '
             "has its own data only: use a private run, which sums them, or choose training"
         )
+    if recipe.data.public is not None and recipe.data.public.name is None:
+        raise RecipeError(
+            "data.public takes its inputs out of the training data, and that of a site with "
+            "whole=true is its own: name a data set in data.public"
+        )
     everything = Rule(kind="even", clients=1)
     data = recipe.data.model_copy(update={"partition": everything})
     return recipe.model_copy(update={"data": data})
@@ -139,8 +145,10 @@ def _key(recipe: Recipe, settings: SiteSettings) -> str:
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     assert settings.state is not None
     teacher = method_of(recipe).needs.teacher
+    place, public = settings.state.resolve(), recipe.data.public
     sources = {
-        *_source_files(recipe.data, settings.state.resolve()),
+        *_source_files(recipe.data, place),
+        *([] if public is None else _source_files(public, place)),
         *([Path(teacher)] if teacher else []),
     }
     for path in sorted(sources):
@@ -153,14 +161,14 @@ def _key(recipe: Recipe, settings: SiteSettings) -> str:
     return digest.hexdigest()[:32]
 
 
-def _source_files(data: DataSpec, state: Path) -> Iterator[Path]:
+def _source_files(data: DataSpec | PublicSpec, state: Path) -> Iterator[Path]:
     """Yield the files that a data section reads, or may read.
 
     Downloaded data sets are left out: their files are known by their SHA-256.
     """
     named = [value for value in data.options.values() if isinstance(value, str)]
     folders = [Path(value).resolve() for value in named if Path(value).exists()]
-    if data.partition.path is not None:
+    if isinstance(data, DataSpec) and data.partition.path is not None:
         folders.append(Path(data.partition.path).resolve())
     if data.path is not None:
         path = Path(data.path).resolve()
@@ -199,6 +207,8 @@ def _save(data: ClientData, cache: Path, key: str) -> None:
             _write(temporary / f"{name}.labels.npy", examples.labels)
         if train.teacher is not None:
             _write(temporary / TEACHER, train.teacher[rows])
+        if data.train.dataset.public is not None:
+            _write(temporary / PUBLIC, np.asarray(data.train.dataset.public))
         digests = {path.name: _sha256(path) for path in temporary.iterdir()}
         _write(temporary / FACTS, json.dumps({**_facts(data), "sha256": digests}).encode())
         shutil.rmtree(cache / key, ignore_errors=True)  # damaged, or it would have been used
@@ -254,6 +264,9 @@ def _load(folder: Path) -> ClientData:
     if (folder / TEACHER).exists():
         logits = np.load(folder / TEACHER, mmap_mode="r", allow_pickle=False)
         train = replace(train, teacher=logits)
+    public = None
+    if (folder / PUBLIC).exists():
+        public = np.load(folder / PUBLIC, mmap_mode="r", allow_pickle=False)
     if len(train.inputs) != facts["samples"]:
         raise ValueError(f"{len(train.inputs)} images, not {facts['samples']}")
     dataset = Dataset(
@@ -266,6 +279,7 @@ def _load(folder: Path) -> ClientData:
         std=tuple(facts["std"]),
         augmentation=Augmentation(**facts["augmentation"]),
         notes=tuple(facts["notes"]),
+        public=public,
     )
     scored = {name: _read(folder, name) for name in facts["scored"]}
     info = ClientInfo(facts["client"], facts["samples"], facts["dispersion"])

@@ -75,6 +75,7 @@ class Outline:
         mean: Mean per channel by which the site normalizes inputs, empty if it does not; None if
             the site does not say.
         std: Standard deviation per channel, likewise.
+        public: SHA-256 of the public inputs; empty without any.
     """
 
     data: str
@@ -86,6 +87,7 @@ class Outline:
     dtype: str = ""
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    public: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, as a record of Flower and the run folder hold them."""
@@ -100,6 +102,8 @@ class Outline:
         }
         if self.mean is not None and self.std is not None:
             form |= {"mean": list(self.mean), "std": list(self.std)}
+        if self.public:
+            form["public"] = self.public
         return form
 
     @classmethod
@@ -130,6 +134,7 @@ class Outline:
             dtype=dtype,
             mean=mean,
             std=std,
+            public=str(form.get("public", "")),
         )
 
 
@@ -301,7 +306,8 @@ def pack_update(
         "kept": int(kept),
         "lost": int(lost),
     }
-    content = RecordDict({STATE: pack_state(update.state), FACTS: MetricRecord(facts)})
+    model = pack_record(update.message or state_to_arrays(update.state))
+    content = RecordDict({STATE: model, FACTS: MetricRecord(facts)})
     if update.statistics:
         content[STATISTICS] = pack_tensors(update.statistics)
     return content
@@ -320,12 +326,41 @@ def unpack_update(content: RecordDict) -> TrainResponse:
     return TrainResponse(reply, kept=facts.get("kept") == 1, lost=facts.get("lost") == 1)
 
 
-def pack_scoring(state: PackedRecord, shift: FloatArray | None = None) -> RecordDict:
-    """Return a model to score; `shift` is added to its logits, (C,), where it decides otherwise."""
+@dataclass(frozen=True)
+class OwnPart:
+    """What a site is to score its own model with: the run, and the round of its client's state."""
+
+    run: str
+    since: int | None
+
+
+def pack_scoring(
+    state: PackedRecord, shift: FloatArray | None = None, own: OwnPart | None = None
+) -> RecordDict:
+    """Return a model to score.
+
+    `shift` is added to its logits, (C,), where it decides otherwise. With `own` the site puts what
+    its client keeps into the model.
+    """
     content = RecordDict({STATE: state})
     if shift is not None:
         content[SHIFT] = ArrayRecord({SHIFT: Array(shift)})
+    if own is not None:
+        since = NEVER if own.since is None else own.since
+        content[FACTS] = ConfigRecord({"run": own.run, "since": since})
     return content
+
+
+def unpack_own_part(content: RecordDict) -> OwnPart | None:
+    """Return with what a site is to score its own model; None if the model is scored as it is."""
+    if FACTS not in content:
+        return None
+    facts = _record(content, FACTS, ConfigRecord)
+    try:
+        run, since = str(facts["run"]), _integer(facts["since"])
+    except (KeyError, TypeError) as error:
+        raise ReplyError(f"the request for scores cannot be read: {quote(error)}") from error
+    return OwnPart(run, None if since == NEVER else since)
 
 
 def unpack_shift(content: RecordDict, classes: int) -> FloatArray | None:

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedbb.aggregation.merging import Weighting
 from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.public import public_digest
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer
 from fedbb.evaluation.operating_point import ThresholdRule, decision_shift, thresholds_of_counts
@@ -28,14 +29,15 @@ from fedbb.flower.app.site import dataset_of, outline_of
 from fedbb.flower.app.transport import GridTransport
 from fedbb.imbalance import count_labels
 from fedbb.methods import Method
-from fedbb.models.base import classifier_name
+from fedbb.models.base import classifier_name, norm_names
 from fedbb.recipes.check import check_data, check_named_code, check_recipe
+from fedbb.recipes.privacy import SCORES_DIFFER, may_difference
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, LabelCounts, ModelState, RunFacts
 from fedbb.rounds.loop import Score
 from fedbb.rounds.round import PlainRound, accept_all
-from fedbb.rounds.server_steps import ServerSteps
-from fedbb.runs.federation import prepare, sums_inputs
+from fedbb.rounds.server_steps import ServerSteps, open_distiller
+from fedbb.runs.federation import load_public, prepare, sums_inputs
 from fedbb.runs.final_scores import (
     FinalScorer,
     ModelScores,
@@ -51,6 +53,7 @@ from fedbb.runs.runner import check_resume, go_on
 from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of
 from fedbb.secagg.audit import AuditFile
 from fedbb.state import snapshot
+from fedbb.training.checks import check_personal
 from fedbb.training.threads import threads
 
 if TYPE_CHECKING:
@@ -99,7 +102,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
         private = _open_private(settings, method, registry) if registry.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
         if own is None:
-            _check_scored_by_sites(recipe)
+            _check_scored_by_sites(recipe, None if private is None else private.clients)
         if own is not None:
             registry.outline = outline_of(own.dataset)
         if folder.is_run():
@@ -113,7 +116,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
             measured = AuditFile.read(folder.path).measured
             metadata = replace(metadata, measured=measured, outline=outline)
             own = own.normalized(outline) if own and sums_inputs(recipe) else own
-        dataset = dataset_of(metadata.outline) if own is None else own.dataset
+        dataset = _dataset(recipe, metadata.outline, own)
         check_data(recipe, method, dataset, len(metadata.infos))
         engine = FlowerEngine(
             transport,
@@ -145,15 +148,33 @@ class OwnData:
         return replace(self, dataset=replace(self.dataset, mean=mean, std=std))
 
 
+def _dataset(recipe: Recipe, outline: Outline, own: OwnData | None) -> Dataset:
+    """Return the server's data, or its form, with the public inputs if the recipe has some.
+
+    Raises:
+        RunError: The server has other public inputs than the sites.
+    """
+    if own is not None:
+        return own.dataset
+    dataset = load_public(recipe, dataset_of(outline))
+    if public_digest(dataset.public) != outline.public:
+        raise RunError("the server has other public inputs (data.public) than the sites")
+    return dataset
+
+
 def _check(recipe: Recipe) -> Method:
     if recipe.engine == "central":
         raise RunError('engine = "central" trains in one place; it has no sites')
+    if recipe.rounds.topology is not None:
+        raise RunError("rounds.topology is for simulations; on Flower there is a server")
     check_named_code(recipe, _allowed_code())
     return check_recipe(recipe, allow_code=_allowed_code())
 
 
-def _check_scored_by_sites(recipe: Recipe) -> None:
-    """Refuse operating points that only a server with data of its own can compute."""
+def _check_scored_by_sites(recipe: Recipe, enrolled: int | None) -> None:
+    """Refuse what only a server with data of its own can compute, or may know."""
+    if enrolled is not None and may_difference(recipe, enrolled):
+        raise RunError(f'score = "sites" in a private run: {SCORES_DIFFER}')
     if recipe.evaluation.logit_adjustment:
         raise RunError(
             'evaluation.logit_adjustment needs test data at the server: score = "server"'
@@ -244,6 +265,9 @@ def _begin(
     infos = registry.gather(number, settings.wait)
     assert registry.outline is not None
     check_data(settings.recipe, method, dataset_of(registry.outline), len(infos))
+    if method.personal is not None:
+        dataset, code = dataset_of(registry.outline), _allowed_code()
+        check_personal(method, network_of(settings.recipe, method, dataset, allow_code=code))
     outline = _pool_statistics(registry.outline, registry.outlines, infos)
     if own is None and settings.recipe.evaluation.threshold is not None:
         _check_validation(settings, method, registry, outline)
@@ -355,7 +379,7 @@ def _open_runtime(
     metadata: RunMetadata,
     own: OwnData | None,
 ) -> RunRuntime:
-    dataset = dataset_of(metadata.outline) if own is None else own.dataset
+    dataset = _dataset(recipe, metadata.outline, own)
     model = network_of(recipe, method, dataset, allow_code=_allowed_code())
     score: Score = engine.score
     score_fully: ScoreFully | None = None
@@ -377,8 +401,12 @@ def _open_runtime(
         classifier_name(model),
         len(metadata.infos),
         recipe.seed,
+        public=0 if dataset.public is None else len(dataset.public),
+        norms=norm_names(model),
     )
     engine.facts = facts
+    local = local_config_of(recipe)
+    distiller = open_distiller(method, model, dataset, local, recipe.seed)
     # The engine has validated each reply on arrival; the round need not hold all to do so again.
     plain = PlainRound(
         engine.train,
@@ -387,9 +415,17 @@ def _open_runtime(
         recipe.seed,
         recipe.defense,
         validate=accept_all,
-        server_steps=ServerSteps(method.server, facts, metadata.measured),
+        server_steps=ServerSteps(method.server, facts, metadata.measured, distiller),
     )
-    return RunRuntime(plain, score, snapshot(model), engine.state_rounds, score_fully=score_fully)
+    clients = None if method.shares_model else engine.score_clients(plain.server_steps)
+    return RunRuntime(
+        plain,
+        score,
+        snapshot(model),
+        engine.state_rounds,
+        score_fully=score_fully,
+        score_clients=clients,
+    )
 
 
 def _choose_at_sites(engine: FlowerEngine, dataset: Dataset, rule: ThresholdRule) -> ScoreFully:

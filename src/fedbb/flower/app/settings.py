@@ -53,6 +53,7 @@ class SiteSettings:
     Args:
         client: which client of the recipe this site is, from 0.
         data: the path of its data, in place of the recipe's.
+        public: the path of the public inputs there, in place of the recipe's.
         whole: whether all training data there is its own; otherwise the recipe's partition is
             applied and the site takes its part.
         state: the folder in which it keeps prepared data and its client's state between rounds.
@@ -65,6 +66,7 @@ class SiteSettings:
 
     client: int
     data: str | None = None
+    public: str | None = None
     whole: bool = False
     state: Path | None = None
     keys: Path | None = None
@@ -137,6 +139,7 @@ def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
     return SiteSettings(
         client=client,
         data=values.text("data") or None,
+        public=values.text("public-data") or None,
         whole=values.switch("whole"),
         state=values.path("state"),
         keys=values.path("keys"),

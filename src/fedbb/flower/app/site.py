@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from torch import nn
 from fedbb._util.files import remove_leftovers
 from fedbb._util.text import quote
 from fedbb.data.dataset import Dataset, Examples
+from fedbb.data.public import public_digest
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scorer, Scores, score_logits
 from fedbb.evaluation.operating_point import count_by_odds
@@ -24,6 +26,7 @@ from fedbb.flower.app.serde import VERSIONS, Outline, TrainRequest, read_arrays
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.methods import Method
 from fedbb.models.base import classifier_name
+from fedbb.personal import PERSONAL
 from fedbb.recipes.check import check_named_code, method_of
 from fedbb.recipes.spec import Recipe
 from fedbb.records import (
@@ -41,10 +44,12 @@ from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.runs.federation import OWN_TEST
 from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import ClientStateStore
-from fedbb.state import flatten_client_state, snapshot, unflatten_client_state
+from fedbb.state import flatten_client_state, select, snapshot, unflatten_client_state
 from fedbb.statistics.base import due, moments_of, statistic_shapes
 from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
+
+log = logging.getLogger("fedbb")
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,8 @@ class Site:
         if not wanted:
             return {}
         classifier = classifier_name(self._network)
-        facts = ModelFacts(self.dataset.task, len(self.dataset.classes), classifier)
+        public = 0 if self.dataset.public is None else len(self.dataset.public)
+        facts = ModelFacts(self.dataset.task, len(self.dataset.classes), classifier, public=public)
         return statistic_shapes(wanted, state, facts)
 
     def outline(self) -> Outline:
@@ -148,6 +154,26 @@ class Site:
         # The server may discard this round's reply and ask again from the state it named.
         store.keep_only(self.client, {job.round, request.since or job.round})
         return Trained(update, kept=True, lost=lost)
+
+    def own_model(
+        self, state: ModelState, since: int | None, store: ClientStateStore
+    ) -> ModelState:
+        """Return the model of this site's client.
+
+        Args:
+            state: The shared model, or the one that the server has for this client.
+            since: The round of the client's state; None if it took part in none.
+            store: Where the state is.
+        """
+        if self.method.personal is None:
+            return state
+        kept: Tensors = {}
+        if since is not None:
+            try:
+                kept = select(store.load(self.client, since).tensors, PERSONAL)
+            except RunError as error:
+                log.warning("the model of this site is scored without what was lost: %s", error)
+        return self.method.personal.model(state, self._first or state, kept)
 
     def score(self, state: ModelState) -> dict[str, Scores]:
         """Return the scores of a model on test and validation data."""
@@ -239,12 +265,19 @@ def open_site(recipe: Recipe, settings: SiteSettings, run: str | None = None) ->
 
 def _open_site(recipe: Recipe, settings: SiteSettings) -> Site:
     if settings.data is not None:
-        own = recipe.data.model_copy(update={"path": settings.data})
-        recipe = recipe.model_copy(update={"data": own})
+        recipe = _with_data(recipe, path=settings.data)
+    if settings.public is not None and recipe.data.public is not None:
+        public = recipe.data.public.model_copy(update={"path": settings.public})
+        recipe = _with_data(recipe, public=public)
     check_named_code(recipe, settings.allowed_code)
     data = open_client_data(recipe, settings)
     method = method_of(recipe, settings.allowed_code)
     return Site(settings.client, recipe, method, data, settings.allowed_code)
+
+
+def _with_data(recipe: Recipe, **changes: object) -> Recipe:
+    """Return a recipe with other values in its data section."""
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=changes)})
 
 
 def outline_of(dataset: Dataset) -> Outline:
@@ -260,6 +293,7 @@ def outline_of(dataset: Dataset) -> Outline:
         str(dataset.train.inputs.dtype),
         dataset.mean,
         dataset.std,
+        public_digest(dataset.public),
     )
 
 

@@ -191,8 +191,8 @@ const charts = (() => {
   // rows: {name, note}; series: {name, index, values: [], deviation: []}; one line of dots a row.
   const dots = (width, rows, series, { label, across, zero = false, joined = false, form = number, digits = 1 }) => {
     const room = Math.min(width * 0.42, 12 + Math.max(...rows.map((row) => widthOf(row.name)), 24));
-    const pace = rows.length > 40 ? 9 : Math.max(20, Math.min(34, 10 + 5 * series.length * !joined));
-    const height = 10 + rows.length * pace + 40;
+    const spacing = rows.length > 40 ? 9 : Math.max(20, Math.min(34, 10 + 5 * series.length * !joined));
+    const height = 10 + rows.length * spacing + 40;
     const ends = series.flatMap(({ values, deviation = [] }) => values.flatMap((value, at) =>
       value === null ? [] : [value - (deviation[at] ?? 0), value + (deviation[at] ?? 0)]));
     const span = range(zero ? [...ends, 0] : ends);
@@ -204,20 +204,20 @@ const charts = (() => {
     nodes.push(words(width - 8, height - 4, fit(across, width - 16), { "text-anchor": "end" }));
     const spots = [];
     rows.forEach((row, at) => {
-      const middle = 10 + (at + 0.5) * pace;
-      if (at > 0 && !joined && pace >= 18) nodes.push(line(room + 6, 10 + at * pace, width - 12, 10 + at * pace, "grid"));
-      if (at % every(pace) === 0) nodes.push(draw("g", {}, draw("title", {}, row.name),
+      const middle = 10 + (at + 0.5) * spacing;
+      if (at > 0 && !joined && spacing >= 18) nodes.push(line(room + 6, 10 + at * spacing, width - 12, 10 + at * spacing, "grid"));
+      if (at % every(spacing) === 0) nodes.push(draw("g", {}, draw("title", {}, row.name),
         words(room - 4, middle + 4, fit(row.name, room - 8), { "text-anchor": "end", class: "name" })));
       const found = series.filter((one) => one.values[at] !== null);
       if (joined && found.length === 2)
         nodes.push(line(x(found[0].values[at]), middle, x(found[1].values[at]), middle, "axis"));
       found.forEach((one) => {
         const order = series.indexOf(one);
-        const y = joined ? middle : middle + (order - (series.length - 1) / 2) * Math.min(6, (pace - 6) / series.length);
+        const y = joined ? middle : middle + (order - (series.length - 1) / 2) * Math.min(6, (spacing - 6) / series.length);
         const [value, margin] = [one.values[at], one.deviation?.[at] ?? null];
         nodes.push(draw("g", { class: hue(one.index) },
           margin === null ? null : draw("path", { class: "thin", d: `M${x(value - margin)} ${y}H${x(value + margin)}` }),
-          draw("circle", { class: joined && order === 0 ? "ring" : "dot", r: pace < 18 ? 3 : 4, cx: x(value), cy: y })));
+          draw("circle", { class: joined && order === 0 ? "ring" : "dot", r: spacing < 18 ? 3 : 4, cx: x(value), cy: y })));
       });
       spots.push({ x: room + (width - room) / 2, y: middle, lines: [
         row.name, ...(row.note ? [row.note] : []),
@@ -247,23 +247,23 @@ const charts = (() => {
   // rows: {name}; series: {name, index, values}; the values of a row are stacked, their sum is written.
   const bars = (width, rows, series, { label, across, most, form }) => {
     const left = Math.min(width * 0.42, 14 + Math.max(...rows.map((row) => widthOf(row.name)), 20));
-    const pace = rows.length > 30 ? 14 : 21;
-    const height = rows.length * pace + 30;
+    const spacing = rows.length > 30 ? 14 : 21;
+    const height = rows.length * spacing + 30;
     const length = (value) => value / most * Math.max(20, width - left - 8 - widthOf(form(most)) - 6);
     const spots = [];
     const nodes = rows.flatMap((row, at) => {
-      const y = 4 + at * pace;
+      const y = 4 + at * spacing;
       let start = left;
       const stack = series.map((one) => {
-        const node = draw("rect", { class: `bar ${hue(one.index)}`, x: start, y: y + 2, width: length(one.values[at]), height: pace - 5 });
+        const node = draw("rect", { class: `bar ${hue(one.index)}`, x: start, y: y + 2, width: length(one.values[at]), height: spacing - 5 });
         start += length(one.values[at]);
         return node;
       });
       const total = series.reduce((sum, one) => sum + one.values[at], 0);
-      spots.push({ x: left, y: y + pace / 2, lines: [row.name, ...series.map((one) => `${one.name}: ${form(one.values[at])}`)] });
+      spots.push({ x: left, y: y + spacing / 2, lines: [row.name, ...series.map((one) => `${one.name}: ${form(one.values[at])}`)] });
       return draw("g", {}, draw("title", {}, row.name),
-        words(left - 6, y + pace / 2 + 4, fit(row.name, left - 10), { "text-anchor": "end", class: "name" }),
-        stack, words(start + 5, y + pace / 2 + 4, form(total), {}));
+        words(left - 6, y + spacing / 2 + 4, fit(row.name, left - 10), { "text-anchor": "end", class: "name" }),
+        stack, words(start + 5, y + spacing / 2 + 4, form(total), {}));
     });
     nodes.push(words(width - 8, height - 4, fit(across, width - 16), { "text-anchor": "end" }));
     return listen(canvas(width, height, label, nodes), spots, { alongY: true });

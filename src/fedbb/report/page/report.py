@@ -52,20 +52,35 @@ MOST_CLIENTS = 100
 
 def write_report(gathered: Gathered, out: Path, title: str = TITLE) -> list[MethodComparison]:
     """Write the page and return what it found, one entry for each comparison."""
+    page, parts = make_report(gathered, out.parent, title)
+    write_page(out, page)
+    return parts
+
+
+def make_report(
+    gathered: Gathered, folder: Path, title: str = TITLE
+) -> tuple[Page, list[MethodComparison]]:
+    """Return the page and what it found, one entry for each comparison.
+
+    Args:
+        gathered: The runs.
+        folder: Where the page will lie; paths on it start there.
+        title: Its title.
+
+    Raises:
+        RunError: There are no runs.
+    """
     if not gathered.runs:
         raise RunError(f"there is no finished run to report{_reasons(gathered)}")
     parts = [compare_methods(comparison) for comparison in group(gathered.runs)]
-    write_page(
-        out,
-        Page(
-            title=title,
-            data=report_data(parts, gathered, out.parent),
-            body=read_part("report.html"),
-            style=read_part("report.css"),
-            script=read_part("report.js"),
-        ),
+    page = Page(
+        title=title,
+        data=report_data(parts, gathered, folder),
+        body=read_part("report.html"),
+        style=read_part("report.css"),
+        script=read_part("report.js"),
     )
-    return parts
+    return page, parts
 
 
 def report_data(

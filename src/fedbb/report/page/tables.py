@@ -175,14 +175,27 @@ def _figure_cell(name: str, spread: Spread) -> Cell:
 
 def run_table(parts: Sequence[MethodComparison]) -> Table:
     """Return every run by itself."""
-    rows = tuple(
-        _run_row(run, part.comparison.title, method.label)
+    runs = [
+        (run, part.comparison.title, method.label)
         for part in parts
         for method in part.comparison.methods
         for run in method.runs
-    )
-    head = ("run", "data", "method", "seed", Column("metric"), "final", "best", "best round")
-    return make_table((*head, "seconds"), rows, words=3)
+    ]
+    rows = tuple(_run_row(*each) for each in runs)
+    if any(run.sent_bytes is not None for run, *_ in runs):
+        # Methods that compress nothing send models, whose size a run does not record.
+        rows = tuple((*row, _megabytes(run)) for row, (run, *_) in zip(rows, runs, strict=True))
+        head = (*_RUN_HEAD, "seconds", "sent up, MB")
+        return make_table(head, rows, words=3)
+    return make_table((*_RUN_HEAD, "seconds"), rows, words=3)
+
+
+_RUN_HEAD = ("run", "data", "method", "seed", Column("metric"), "final", "best", "best round")
+
+
+def _megabytes(run: RunResult) -> Entry:
+    sent = run.sent_bytes
+    return None if sent is None else number_cell(sent, f"{sent / 1e6:,.2f}")
 
 
 def score_cell(spread: Spread) -> Cell:

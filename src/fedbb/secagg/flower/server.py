@@ -270,6 +270,8 @@ class SecureRounds:
             self.audit.sums.samples,
             self.server_steps,
             self.server.method.statistics,
+            self.server.method.compression,
+            self.server.recipe.seed,
         )
 
     def score(self, state: ModelState) -> dict[str, Scores]:

@@ -18,7 +18,7 @@ from fedbb.flower.app.serde import TrainRequest
 from fedbb.flower.app.settings import SiteSettings
 from fedbb.flower.app.site import Site, open_client_state, open_site, run_folder
 from fedbb.recipes.check import check_recipe
-from fedbb.recipes.privacy import agree
+from fedbb.recipes.privacy import SCORES_DIFFER, agree, may_difference
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientUpdate, FloatArray, IntArray, ModelState
 from fedbb.runs.federation import measure_inputs, normalize_by_sums, sums_inputs
@@ -132,6 +132,8 @@ class SecureSite:
         if attempt_id.round > SITE_SCORING:
             return site_vector(_own_scores(site, message.state))
         if SCORING < attempt_id.round < MEASURING:
+            if may_difference(self.recipe, len(self.keys.roster.members)):
+                raise RefusedError(f"pooled scores of sites: {SCORES_DIFFER}")
             return weigh_scores(site.score(message.state), len(site.dataset.classes))
         if not np.array_equal(contributor.statistics(), secrets.declared):
             raise RunError("this site has other data than when the run began")
@@ -147,7 +149,10 @@ class SecureSite:
             found = None if update is None else update.statistics
             return contributor.measured_vector(statistics, found, shapes, secrets.sums)
         draw_noise = partial(gaussian_noise, secrets.noise, attempt_id.round)
-        return contributor.vector(message.state, update, secrets.sums, shapes, draw_noise)
+        compression, drawn = site.method.compression, None
+        if compression is not None:
+            drawn = compression.drawn(message.state, self.recipe.seed, attempt_id.round)
+        return contributor.vector(message.state, update, secrets.sums, shapes, draw_noise, drawn)
 
     def _train(
         self, site: Site, attempt_id: AttemptId, state: ModelState, message: SiteMessage

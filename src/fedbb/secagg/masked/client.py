@@ -9,13 +9,22 @@ a run whose server crashed between unmasking and saving could never continue.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedbb.errors import RefusedError
+from fedbb.secagg.masked.graph import (
+    Pair,
+    announced_facts,
+    count_agreements,
+    draw_neighbours,
+    sign_survivors,
+    verify_neighbours,
+)
+from fedbb.secagg.neighbours import MOST_ATTEMPTS
 from fedbb.secagg.primitives.fixed_point import RingArray, add_masks, as_bytes
-from fedbb.secagg.primitives.keys import KEY, Entropy, public_key
+from fedbb.secagg.primitives.keys import KEY, Entropy, open_secret, public_key
 from fedbb.secagg.primitives.shamir import SHARE, split
 from fedbb.secagg.protocol.canonical import (
     canonical_json,
@@ -40,25 +49,13 @@ from fedbb.secagg.protocol.messages import (
     SignedMessage,
     check_group,
     sign_message,
-    verify_agreements,
     verify_message,
 )
-from fedbb.secagg.protocol.roster import AGGREGATOR, Roster
+from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import SumClient, Values
 
 STAGES = ("keys", "shares", "masked", "agree", "unmask")
 ENCRYPTED_SHARE = NONCE + 2 * SHARE + TAG
-
-
-@dataclass(frozen=True, repr=False)
-class Pair:
-    """Two public keys, two secret keys or two shares: the first for shares, the second for masks.
-
-    A pair of shares is one of the seed of a client's self mask and one of its secret mask key.
-    """
-
-    first: bytes
-    second: bytes
 
 
 EMPTY = Pair(b"", b"")
@@ -73,7 +70,9 @@ class AttemptState:
         cohort: the clients that the attempt began with, including this one.
         stage: the stage that comes next.
         secrets: this client's secret keys, until it has masked its vector.
-        peers: the cohort's public keys, until then.
+        drawn: the neighbours that it drew; none in a complete graph, where all are neighbours.
+        peers: its neighbours' public keys, until then.
+        owners: the clients whose secrets it gets shares of.
         seed: the seed of its self mask, until then.
         held: shares of the others' secrets, and its own share of its own, by client.
         survivors: whose vectors are in the sum, once it has agreed.
@@ -84,7 +83,9 @@ class AttemptState:
     cohort: tuple[int, ...]
     stage: str
     secrets: Pair = EMPTY
+    drawn: tuple[int, ...] = ()
     peers: Mapping[int, Pair] = field(default_factory=dict)
+    owners: tuple[int, ...] = ()
     seed: bytes = b""
     held: Mapping[int, Pair] = field(default_factory=dict)
     survivors: tuple[int, ...] = ()
@@ -139,36 +140,42 @@ class MaskedSumClient(SumClient):
         attempt_id = message.attempt_id
         self._check_run(attempt_id)
         cohort = self._check_cohort(message)
-        self._guard.begin(attempt_id)
+        self._guard.begin(attempt_id, MOST_ATTEMPTS if self.roster.is_sparse else None)
         secrets = Pair(self.entropy(KEY), self.entropy(KEY))
+        drawn = draw_neighbours(self.roster, cohort, self.client, self.entropy)
         keys = (public_key(secrets.first), public_key(secrets.second))
-        answer = self._reply(message, {"cohort": list(cohort)}, *keys)
-        return AttemptState(attempt_id, cohort, "shares", secrets), answer
+        answer = self._reply(message, announced_facts(self.roster, cohort, drawn), *keys)
+        return AttemptState(attempt_id, cohort, "shares", secrets, drawn), answer
 
     def _share_secrets(
         self, attempt: AttemptState, message: SignedMessage
     ) -> tuple[AttemptState, SignedMessage]:
-        """Split the secrets of this client's masks among the cohort, encrypted for each client."""
+        """Split the secrets of this client's masks among its neighbours, encrypted for each."""
         cohort, secrets = attempt.cohort, attempt.secrets
-        peers = verify_keys(message, self.roster, cohort)
+        found = verify_neighbours(message, self.roster, cohort, self.client, attempt.drawn)
+        peers, holders = found.peers, found.holders
         if peers[self.client] != Pair(public_key(secrets.first), public_key(secrets.second)):
             raise RefusedError("this client's own key was replaced by another")
-        seed, needed = self.entropy(KEY), self.roster.needed(len(cohort))
-        seeds = split(seed, needed, cohort, self.entropy)
-        masks = split(secrets.second, needed, cohort, self.entropy)
+        seed, needed = self.entropy(KEY), self.roster.holders_needed(len(cohort))
+        seeds = split(seed, needed, holders, self.entropy)
+        masks = split(secrets.second, needed, holders, self.entropy)
+        secret = open_secret(secrets.first)
         encrypted = [
             encrypt_share(
-                secrets.first,
+                secret,
                 peers[other].first,
                 key_purpose(self.roster, attempt.attempt_id, "share", self.client, other),
                 seeds[other] + masks[other],
                 self.entropy(NONCE),
             )
-            for other in self._others(attempt)
+            for other in self._others(holders)
         ]
-        held = {self.client: Pair(seeds[self.client], masks[self.client])}
+        own = [self.client] if self.client in holders else []
+        held = {client: Pair(seeds[client], masks[client]) for client in own}
         commitment = seed_commitment(self.roster, attempt.attempt_id, self.client, seed)
-        after = replace(attempt, stage="masked", peers=peers, seed=seed, held=held)
+        after = replace(
+            attempt, stage="masked", peers=peers, owners=found.owners, seed=seed, held=held
+        )
         return after, self._reply(message, {}, commitment, *encrypted)
 
     def _mask_vector(
@@ -195,7 +202,10 @@ class MaskedSumClient(SumClient):
         check_group(self.client, survivors, attempt.cohort, needed)
         self._guard.agree(attempt.attempt_id, survivors)
         after = replace(attempt, stage="unmask", survivors=survivors)
-        return after, self._reply(message, {"survivors": list(survivors), "same": attempt.same})
+        facts, parts = sign_survivors(
+            self.roster, attempt.attempt_id, self.identity, survivors, same=attempt.same
+        )
+        return after, self._reply(message, facts, *parts)
 
     def _unmask(self, attempt: AttemptState, message: SignedMessage) -> SignedMessage:
         """Release the shares that remove the masks from the sum, once."""
@@ -205,26 +215,27 @@ class MaskedSumClient(SumClient):
         if alive != attempt.survivors or {*alive, *dead} != set(attempt.cohort):
             raise RefusedError("the survivors are not those that this client has agreed to")
         needed = self.roster.needed(len(attempt.cohort))
-        signers, same = verify_agreements(message.parts, attempt.attempt_id, self.roster, alive)
+        signers, same = count_agreements(message, self.roster, alive)
         if signers < needed:
             raise RefusedError(f"{signers} survivors agree to their list; {needed} are needed")
         self._guard.disclose(attempt.attempt_id)
         self._guard.reveal(attempt.attempt_id, alive, same=same)
-        seeds = b"".join(attempt.held[client].first for client in alive)
-        masks = b"".join(attempt.held[client].second for client in dead)
+        held = attempt.held
+        seeds = b"".join(held[client].first for client in alive if client in held)
+        masks = b"".join(held[client].second for client in dead if client in held)
         return self._reply(message, {}, seeds, masks)
 
     def _add_masks(self, attempt: AttemptState, vector: RingArray, view: str) -> None:
-        """Add the self mask and one mask per other client.
+        """Add the self mask and one mask per neighbour.
 
         Pairwise masks cancel in a sum of clients with the same view.
         """
-        mine = (self.client, attempt.secrets.second)
+        mine = (self.client, open_secret(attempt.secrets.second))
         keys = {
             other: pair_mask_key(
                 self.roster, attempt.attempt_id, view, mine, (other, attempt.peers[other].second)
             )
-            for other in self._others(attempt)
+            for other in self._others(attempt.peers)
         }
         own = self_mask_key(self.roster, attempt.attempt_id, self.client, attempt.seed)
         plus = [key for other, key in keys.items() if other > self.client]
@@ -233,9 +244,9 @@ class MaskedSumClient(SumClient):
 
     def _decrypt_shares(self, attempt: AttemptState, message: SignedMessage) -> dict[int, Pair]:
         """Return the shares of the others' secrets that they encrypted for this client."""
-        others = self._others(attempt)
+        others = self._others(attempt.owners)
         parts = message.sized(*[ENCRYPTED_SHARE] * len(others))
-        secret = attempt.secrets.first
+        secret = open_secret(attempt.secrets.first)
         shares = {}
         for other, encrypted in zip(others, parts, strict=True):
             purpose = key_purpose(self.roster, attempt.attempt_id, "share", other, self.client)
@@ -243,29 +254,13 @@ class MaskedSumClient(SumClient):
             shares[other] = Pair(content[:SHARE], content[SHARE:])
         return shares
 
-    def _others(self, attempt: AttemptState) -> list[int]:
-        return [client for client in attempt.cohort if client != self.client]
-
-
-def verify_keys(message: SignedMessage, roster: Roster, cohort: Sequence[int]) -> dict[int, Pair]:
-    """Return the public keys of a whole cohort, each announced and signed by its owner."""
-    if len(message.parts) != len(cohort):
-        raise RefusedError("the cohort's keys are not complete")
-    keys = {}
-    for client, part in zip(cohort, message.parts, strict=True):
-        announced = verify_message(part, roster, "keys", client, message.attempt_id)
-        if announced.clients("cohort") != tuple(cohort):
-            raise RefusedError(f"client {client} announced its keys for another cohort")
-        keys[client] = Pair(*announced.sized(KEY, KEY))
-    every = [key for pair in keys.values() for key in (pair.first, pair.second)]
-    if len(set(every)) < len(every):
-        raise RefusedError("two public keys of a cohort are the same")
-    return keys
+    def _others(self, clients: Iterable[int]) -> list[int]:
+        return sorted(client for client in clients if client != self.client)
 
 
 _FIELDS = frozenset(
     {"run", "round", "attempt", "token", "cohort", "stage"}
-    | {"secrets", "peers", "seed", "held", "survivors", "same"}
+    | {"secrets", "drawn", "peers", "owners", "seed", "held", "survivors", "same"}
 )
 
 
@@ -277,6 +272,8 @@ def save_attempt(attempt: AttemptState) -> bytes:
             "cohort": list(attempt.cohort),
             "stage": attempt.stage,
             "secrets": _plain(attempt.secrets),
+            "drawn": list(attempt.drawn),
+            "owners": list(attempt.owners),
             "peers": [[client, *_plain(pair)] for client, pair in sorted(attempt.peers.items())],
             "seed": attempt.seed.hex(),
             "held": [[client, *_plain(pair)] for client, pair in sorted(attempt.held.items())],
@@ -296,7 +293,9 @@ def load_attempt(data: bytes) -> AttemptState:
         read_clients(record["cohort"], "its cohort"),
         record["stage"],
         _pair(record["secrets"], KEY if record["stage"] in STAGES[:3] else 0),
+        read_clients(record["drawn"], "its drawn neighbours"),
         _pairs(record["peers"], KEY),
+        read_clients(record["owners"], "its owners of shares"),
         read_hex(record["seed"], "its seed"),
         _pairs(record["held"], SHARE),
         read_clients(record["survivors"], "its survivors"),

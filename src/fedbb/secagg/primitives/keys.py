@@ -85,11 +85,16 @@ def public_key(secret: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
-def shared_key(secret: bytes, public: bytes, purpose: bytes) -> bytes:
+def open_secret(secret: bytes | X25519PrivateKey) -> X25519PrivateKey:
+    """Return a secret X25519 key, opened once for use with many public keys."""
+    return X25519PrivateKey.from_private_bytes(secret) if isinstance(secret, bytes) else secret
+
+
+def shared_key(secret: bytes | X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
     """Return the key for a purpose that two parties derive, each from its secret key."""
     try:
         other = X25519PublicKey.from_public_bytes(public)
-        common = X25519PrivateKey.from_private_bytes(secret).exchange(other)
+        common = open_secret(secret).exchange(other)
     except ValueError:
         raise RefusedError("no secret can be agreed on with this public key") from None
     return derived_key(common, purpose)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fedbb.errors import RefusedError
@@ -20,7 +22,13 @@ TAG = 16
 
 def key_purpose(roster: Roster, attempt_id: AttemptId, use: str, *details: str | int) -> bytes:
     """Return the context that a key or ciphertext is bound to, so that it has no other use."""
-    return canonical_json(["fedbb", roster.digest, asdict(attempt_id), use, *details])
+    return _attempt_purpose(roster.digest, attempt_id) + canonical_json([use, *details])[1:]
+
+
+@lru_cache(maxsize=4)
+def _attempt_purpose(roster: str, attempt_id: AttemptId) -> bytes:
+    """Return the beginning of every purpose in an attempt: a JSON array that is not closed."""
+    return canonical_json(["fedbb", roster, asdict(attempt_id)])[:-1] + b","
 
 
 def self_mask_key(roster: Roster, attempt_id: AttemptId, client: int, seed: bytes) -> bytes:
@@ -32,7 +40,7 @@ def pair_mask_key(
     roster: Roster,
     attempt_id: AttemptId,
     view: str,
-    mine: tuple[int, bytes],
+    mine: tuple[int, bytes | X25519PrivateKey],
     other: tuple[int, bytes],
 ) -> bytes:
     """Return the key of the mask of two clients: one adds the mask, the other subtracts it.
@@ -60,13 +68,15 @@ def seed_commitment(roster: Roster, attempt_id: AttemptId, client: int, seed: by
 
 
 def encrypt_share(
-    secret: bytes, public: bytes, purpose: bytes, share: bytes, nonce: bytes
+    secret: bytes | X25519PrivateKey, public: bytes, purpose: bytes, share: bytes, nonce: bytes
 ) -> bytes:
     """Return a share encrypted for the owner of the public key, bound to one purpose."""
     return nonce + AESGCM(shared_key(secret, public, purpose)).encrypt(nonce, share, purpose)
 
 
-def decrypt_share(secret: bytes, public: bytes, purpose: bytes, encrypted: bytes) -> bytes:
+def decrypt_share(
+    secret: bytes | X25519PrivateKey, public: bytes, purpose: bytes, encrypted: bytes
+) -> bytes:
     """Return the share that the owner of the public key encrypted for this purpose."""
     try:
         key = shared_key(secret, public, purpose)

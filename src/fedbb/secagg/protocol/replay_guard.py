@@ -126,11 +126,25 @@ class ReplayGuard:
     rounds: int | None = None
     runs: RunLimit | None = None
 
-    def begin(self, attempt_id: AttemptId) -> None:
-        """Take part in an attempt, once; new rounds must rise, up to the agreed number."""
+    def begin(self, attempt_id: AttemptId, most: int | None = None) -> None:
+        """Take part in an attempt, once; new rounds must rise, up to the agreed number.
+
+        Args:
+            attempt_id: the attempt.
+            most: how many attempts at one sum this client begins; None for any number.
+        """
         self._check_round(attempt_id)
         if self.journal.record(f"begun {attempt_id.token}", str(attempt_id)) is not None:
             raise RefusedError(f"client {self.client} has begun this attempt before: {attempt_id}")
+        for number in range(1, (most or 0) + 1):
+            key = _round_key(f"attempt {number}", attempt_id)
+            if self.journal.record(key, attempt_id.token) is None:
+                return
+        if most is not None:
+            raise RefusedError(
+                f"client {self.client} has begun {most} attempts at round {attempt_id.round} of "
+                f"{attempt_id.run}; each is another draw of its neighbours, and it begins no more"
+            )
 
     def bind_view(self, attempt_id: AttemptId, view: str) -> None:
         """Compute under one view in a round, in all of its attempts."""
@@ -230,12 +244,15 @@ class FileJournal:
     path: Path
     durable: bool = True
     _known: dict[tuple[str | int, ...], str] = field(default_factory=dict, init=False, repr=False)
+    _keys: dict[tuple[str | int, ...], list[str]] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _read: int = field(default=0, init=False, repr=False)
 
     def decided(self, *of: int) -> list[str]:
         """Return the keys of all decisions, or those `of` one client in a shared file."""
         with self._locked():
-            return [str(key[-1]) for key in self._known if key[:-1] == of]
+            return list(self._keys.get(of, ()))
 
     def lookup(self, *key: str | int) -> str | None:
         """Return the decision about a key, or None."""
@@ -284,8 +301,10 @@ class FileJournal:
         for line in content.splitlines():
             try:
                 *key, decision = json.loads(line)
-                self._known.setdefault(tuple(key), str(decision))
-            except (RecursionError, TypeError, ValueError):
+                if tuple(key) not in self._known:
+                    self._known[tuple(key)] = str(decision)
+                    self._keys.setdefault(tuple(key[:-1]), []).append(str(key[-1]))
+            except (IndexError, RecursionError, TypeError, ValueError):
                 raise PrivacyError(
                     f"the journal {self.path} is damaged; without it this client cannot know what "
                     "it has unmasked before, and takes no part"

@@ -35,6 +35,7 @@ _PLAN = frozenset(("privacy", "method", "gamma", "recipe"))
 _FIELDS = _PLAN | frozenset(
     ("members", "aggregator", "threshold", "least", "least_dispersion", "max_weight", "scale_bits")
 )
+_SPARSE = frozenset(("neighbours", "neighbours_needed"))
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class Roster:
         method: the name of the method that they agree to.
         gamma: the share of evenness in a weight that they agree to.
         recipe: the SHA-256 of the recipe that they agree to, as far as results depend on it.
+        neighbours: how many clients each one draws to share its secrets with, see
+            `fedbb.secagg.neighbours`; 0 for all clients of a sum.
+        neighbours_needed: how many of these recover a secret; 0 without a sparse graph.
     """
 
     members: Mapping[int, bytes]
@@ -67,6 +71,8 @@ class Roster:
     method: str = ""
     gamma: float = 0.0
     recipe: str = ""
+    neighbours: int = 0
+    neighbours_needed: int = 0
 
     def __post_init__(self) -> None:
         keys = [*self.members.values(), self.aggregator]
@@ -99,6 +105,28 @@ class Roster:
             raise PrivacyError("a roster's largest weight must lie above 0 and not above 1")
         if not 1 <= self.scale_bits <= 52:
             raise PrivacyError("a roster's fixed-point numbers have 1 to 52 fractional bits")
+        if self.is_sparse or self.neighbours_needed:
+            self._check_neighbours()
+
+    def _check_neighbours(self) -> None:
+        if not self.neighbours < 2 * self.neighbours_needed <= 2 * self.neighbours:
+            raise PrivacyError(
+                "more than half of a client's neighbours must be needed to recover its secrets; "
+                f"the roster has {self.neighbours_needed} of {self.neighbours}"
+            )
+        if self.neighbours >= self.least:
+            raise PrivacyError(
+                f"a client cannot draw {self.neighbours} neighbours in a sum over {self.least}"
+            )
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether a client shares secrets with some clients of a sum instead of all."""
+        return self.neighbours > 0
+
+    def holders_needed(self, cohort: int) -> int:
+        """Return how many of the clients that hold shares of a secret recover it."""
+        return self.neighbours_needed if self.is_sparse else self.needed(cohort)
 
     def needed(self, cohort: int) -> int:
         """Return how many of a cohort must stay to the end for a sum to be unmasked.
@@ -122,6 +150,9 @@ class Roster:
         if self.key_of(sender) != identity.public:
             name = "the aggregator" if sender == AGGREGATOR else f"client {sender}"
             raise RefusedError(f"the roster has another key for {name}")
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
 
     @cached_property
     def digest(self) -> str:
@@ -158,6 +189,8 @@ def _plain(roster: Roster) -> dict[str, Any]:
         "method": roster.method,
         "gamma": float(roster.gamma),
         "recipe": roster.recipe,
+        # Rosters of complete graphs are written as before there were others.
+        **({name: getattr(roster, name) for name in sorted(_SPARSE)} if roster.is_sparse else {}),
     }
 
 
@@ -168,7 +201,7 @@ def _roster(content: Any) -> Roster:
             "it is of an earlier version, without the recipe that the sites agree to; delete "
             "roster.json at the server and at every site, and enrol them again"
         )
-    if not isinstance(content, dict) or content.keys() != _FIELDS:
+    if not isinstance(content, dict) or content.keys() not in (_FIELDS, _FIELDS | _SPARSE):
         raise RefusedError(f"a roster has the fields {', '.join(sorted(_FIELDS))}, no others")
     entries = content["members"]
     if not isinstance(entries, list) or any(
@@ -195,5 +228,9 @@ def _roster(content: Any) -> Roster:
         privacy=read_text(content["privacy"], "a roster's privacy"),
         method=read_text(content["method"], "a roster's method"),
         recipe=read_text(content["recipe"], "a roster's recipe"),
+        **{
+            name: read_integer(content[name], "a roster's number of neighbours", 1)
+            for name in _SPARSE & content.keys()
+        },
         **terms,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from threading import Thread
 from typing import Self
 
 import numpy as np
@@ -13,7 +12,6 @@ import torch
 
 from fedbb.data.dataset import Examples
 from fedbb.errors import RunError
-from fedbb.evaluation import metrics
 from fedbb.evaluation.metrics import Scores, score_logits
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Tensors
 from fedbb.simulation.inline import Inline, make_client_infos
@@ -68,7 +66,7 @@ class Pool:
         workers: int | None = None,
     ) -> None:
         self.method, self.state_rounds = engine.method, engine.state_rounds
-        self.classifier = engine.classifier
+        self.classifier, self.model, self.local = engine.classifier, engine.model, engine.local
         self.batch_size = batch_size
         self.workers = workers or worker_count(engine.local)
         held = {**scored, **(further or {})}
@@ -86,26 +84,27 @@ class Pool:
         )
         # Over the shared arrays, so that the caller can free its own.
         self.clients = setup.clients(self._block.arrays())
-        # The first scores need imports that take as long as torch's.
-        importing = Thread(target=metrics.prepare, name="scoring")
-        self._pool = WorkerPool(
-            setup, self.workers, handle=self._block.handle, when_busy=importing.start
-        )
+        self._pool = WorkerPool(setup, self.workers, handle=self._block.handle)
 
     def client_infos(self) -> list[ClientInfo]:
         """Return the information about every client."""
         return make_client_infos(self.clients, self.method.weighting)
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[ClientUpdate]:
-        """Train the clients of these jobs in parallel; they all start from one state."""
+        """Train the clients of these jobs in parallel; what is broadcast is one for all."""
         state, broadcast = jobs[0].state, jobs[0].broadcast
         # Broadcasts that are empty need not be the same object.
         sent = broadcast or None
-        if any(job.state is not state or (job.broadcast or None) is not sent for job in jobs):
-            raise ValueError("jobs that are trained together must start from the same state")
+        if any((job.broadcast or None) is not sent for job in jobs):
+            raise ValueError("jobs that are trained together must have the same broadcast")
         tasks = [
             TrainTask(
-                job.client, job.round, job.seed, self.state_rounds.get(job.client), job.measure
+                job.client,
+                job.round,
+                job.seed,
+                self.state_rounds.get(job.client),
+                job.measure,
+                None if job.state is state else pack_state(job.state, NOTHING),
             )
             for job in jobs
         ]
@@ -127,9 +126,11 @@ class Pool:
             for name, logits in self._predict(state, self._scored).items()
         }
 
-    def outputs(self, state: ModelState) -> dict[str, FloatArray]:
-        """Return the logits (N, C) of this state for every set of examples."""
-        return self._predict(state, tuple(self._labels))
+    def outputs(
+        self, state: ModelState, names: Sequence[str] | None = None
+    ) -> dict[str, FloatArray]:
+        """Return the logits (N, C) of this state for every set of examples, or for these."""
+        return self._predict(state, tuple(self._labels) if names is None else names)
 
     def close(self) -> None:
         """End the workers."""

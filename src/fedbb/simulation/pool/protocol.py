@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, BinaryIO, Self
 
@@ -47,7 +47,8 @@ class WorkerReply:
 class TrainTask:
     """Train a client from the round's state; `state_round` is the round its own state is from.
 
-    With `measure` it only computes the statistics of that state.
+    With `measure` it only computes the statistics of that state. `start` is the packed state of a
+    client that does not start from the round's.
     """
 
     client: int
@@ -55,6 +56,7 @@ class TrainTask:
     seed: int
     state_round: int | None
     measure: bool = False
+    start: bytes | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"client {self.client} in round {self.round}"

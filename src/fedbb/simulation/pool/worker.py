@@ -196,12 +196,14 @@ def share_data(clients: Sequence[ClientDataset], scored: Mapping[str, Examples])
     }
     if dataset.train.teacher is not None:
         arrays["train.teacher"] = dataset.train.teacher
+    if dataset.public is not None:
+        arrays["public"] = dataset.public
     return share_arrays(arrays | {SCORED + name: part.inputs for name, part in scored.items()})
 
 
 def without_examples(dataset: Dataset) -> Dataset:
     """Return a data set without its examples."""
-    return replace(dataset, train=_NO_EXAMPLES, test=_NO_EXAMPLES, validation=None)
+    return replace(dataset, train=_NO_EXAMPLES, test=_NO_EXAMPLES, validation=None, public=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +239,8 @@ class TrainingSetup:
         images, labels = arrays["train.images"], arrays["train.labels"]
         train = Examples(images, labels, teacher=arrays.get("train.teacher"))
         parts = (arrays[name] for name in ("rows", "starts", "positive", "negative"))
-        return ClientDatasets(replace(self.dataset, train=train), *parts)
+        dataset = replace(self.dataset, train=train, public=arrays.get("public"))
+        return ClientDatasets(dataset, *parts)
 
 
 @dataclass
@@ -270,6 +273,8 @@ class WorkerRuntime:
         state_rounds.clear()
         if task.state_round is not None:
             state_rounds[task.client] = task.state_round
+        if task.start is not None:
+            state, _ = unpack_state(task.start)
         job = TrainJob(
             task.client, task.round, task.seed, state, self.broadcast, measure=task.measure
         )

@@ -93,8 +93,6 @@ class WorkerPool:
         setup: what every worker begins with.
         size: the number of workers.
         handle: the shared memory that the set-up refers to, if any.
-        when_busy: called once, when all workers have started and some have a task. Until the first
-            result this process has nothing to do; earlier it would compete for their cores.
     """
 
     def __init__(
@@ -103,9 +101,8 @@ class WorkerPool:
         size: int,
         *,
         handle: int | None = None,
-        when_busy: Callable[[], None] | None = None,
     ) -> None:
-        self._setup, self._handle, self._when_busy = pack_setup(setup), handle, when_busy
+        self._setup, self._handle = pack_setup(setup), handle
         self._version = 0
         self._early_deaths = 0
         self.workers: list[Worker] = []
@@ -146,9 +143,6 @@ class WorkerPool:
                 for worker in list(self.workers):
                     if worker.ready and worker.task is None:
                         yield from self._assign(worker, batch, release)
-                if self._when_busy and all(worker.ready for worker in self.workers):
-                    self._when_busy()
-                    self._when_busy = None
                 for worker in self._heard():
                     yield from self._receive(worker, batch, release)
         finally:

@@ -1,0 +1,90 @@
+"""`fedbb verify`: run a kept result again and say whether the same comes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json, stoppable
+from fedbb.errors import RecipeError
+from fedbb.report.verification import Kept, Outcome, Verification, kept_cell, kept_run
+from fedbb.report.verification import verify as run_again
+
+
+def verify(
+    source: Annotated[Path, typer.Argument(help="Finished run folder, or grid file (.toml).")],
+    cell: Annotated[
+        str | None, typer.Argument(help="Cell of the grid: its name, or a part of it.")
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Stored cells of the grid; docs/results/<grid>/cells.csv if not given."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes; one per core if not given.")
+    ] = None,
+    allow_code: AllowCode = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a kept result again and say whether the same comes out.
+
+    The same bits are expected on the same kind of processor with the same versions. Elsewhere the
+    score must lie in the 95 % prediction interval of the setting, from its stored seeds. Exits
+    with 1 if it does not.
+    """
+    kept = _find(source, cell, results)
+    if not (as_json or quiet):
+        echo(f"running {kept.name} again", err=True)
+    try:
+        with stoppable():
+            found = run_again(kept, workers=workers, allow_code=allow_code)
+    except KeyboardInterrupt:
+        echo("stopped; nothing was verified", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(_as_json(found))
+    elif not quiet:
+        echo(_sentence(found))
+    if found.outcome is Outcome.DIFFERS:
+        raise typer.Exit(1)
+
+
+def _find(source: Path, cell: str | None, results: Path | None) -> Kept:
+    if source.is_dir():
+        if cell is not None:
+            raise RecipeError("a run folder has no cells; name the grid file to verify a cell")
+        return kept_run(source)
+    if cell is None:
+        raise RecipeError(f"name a cell of {source}, or give the folder of a finished run")
+    stored = results or Path("docs", "results", source.stem, "cells.csv")
+    return kept_cell(source, cell, stored)
+
+
+def _sentence(found: Verification) -> str:
+    kept = found.kept
+    scores = f"{kept.metric} {100 * found.score:.2f}, kept {100 * kept.score:.2f}"
+    if found.outcome is Outcome.SAME_BITS:
+        return f"same bits: {scores}; SHA-256 {found.sha256}"
+    about = f"other bits ({found.sha256[:12]}… instead of {kept.sha256[:12]}…): {scores}"
+    if found.outcome is Outcome.UNKNOWN:
+        return f"{about}; a single seed is kept, so no interval is known"
+    low, high = 100 * kept.interval.low, 100 * kept.interval.high
+    return f"{about}; {found.outcome} {low:.2f} to {high:.2f} of {1 + len(kept.others)} seeds"
+
+
+def _as_json(found: Verification) -> dict[str, object]:
+    kept, interval = found.kept, found.kept.interval
+    known = interval.low == interval.low  # NaN differs from itself
+    return {
+        "name": kept.name,
+        "outcome": str(found.outcome),
+        "metric": kept.metric,
+        "score": found.score,
+        "kept_score": kept.score,
+        "interval": [interval.low, interval.high] if known else None,
+        "sha256": found.sha256,
+        "kept_sha256": kept.sha256,
+    }

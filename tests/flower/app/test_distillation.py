@@ -1,0 +1,62 @@
+"""Methods that learn from public inputs, and FedFusion, on Flower: the inline engine's bits."""
+
+import numpy as np
+import pytest
+
+from fedbb.errors import FedbbError
+from fedbb.runs.checkpoint import load_checkpoint
+from helpers.flower_loopback import FIRST_NODE, flower_run, open_loopback, take_identity
+from helpers.small_run import finish, small_recipe, without_seconds, write_npz
+
+SKEW = {"kind": "label-skew", "clients": 3, "concentration": 0.5, "min_samples": 4}
+METHODS = {
+    "feddf": {"steps": 4, "batch_size": 8},
+    "fedmd": {"batch_size": 8},
+    "rhfl": {"batch_size": 8},
+    "fedfusion": {"components": 3, "steps": 3},
+}
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch):
+    take_identity(monkeypatch)
+
+
+def recipe_of(tmp_path, name, public=None):
+    data = {"name": "npz", "path": str(tmp_path / "small.npz"), "partition": SKEW}
+    data["public"] = public or {"images": 12}
+    method = {"name": name, "options": METHODS[name]}
+    further = {"model": {"name": "resnet11"}} if name == "fedfusion" else {}
+    rounds = {"number": 2}
+    return small_recipe(tmp_path, data=data, method=method, rounds=rounds, **further)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_recipe_gives_the_inline_engines_bits(tmp_path, name):
+    recipe = recipe_of(tmp_path, name)
+    inline, inline_records = finish(recipe, tmp_path / "inline")
+    flower, flower_records = flower_run(recipe, tmp_path / "flower")
+    assert flower == inline
+    assert without_seconds(flower_records) == without_seconds(inline_records)
+    ours, theirs = (
+        load_checkpoint(tmp_path / folder / "checkpoints" / "round-000002.safetensors").server
+        for folder in ("flower", "inline")
+    )
+    assert ours.keys() == theirs.keys()
+    assert all(ours[key].equal(theirs[key]) for key in theirs)
+
+
+def test_a_site_with_other_public_inputs_is_refused(tmp_path):
+    write_npz(tmp_path / "public.npz")
+    path = str(tmp_path / "public.npz")
+    recipe = recipe_of(tmp_path, "fedmd", {"name": "npz", "path": path, "images": 10})
+    other = tmp_path / "other.npz"
+    arrays = dict(np.load(path))
+    np.savez(other, **{**arrays, "images": 255 - arrays["images"]})
+    grid = open_loopback(recipe)
+    grid.nodes[FIRST_NODE + 1].config["public-data"] = str(other)
+    with pytest.raises(FedbbError, match="the SHA-256 of public inputs is"):
+        flower_run(recipe, tmp_path / "flower", grid)
+    inline, _ = finish(recipe, tmp_path / "inline")
+    flower, _ = flower_run(recipe, tmp_path / "sites", score="sites")
+    assert flower["sha256"] == inline["sha256"]

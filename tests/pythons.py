@@ -1,0 +1,96 @@
+"""Run the fast tests on other versions of Python: `make test-pythons`.
+
+For each version that is installed, makes an environment, installs the package and runs the tests.
+What is missing is skipped, with the reason. On Linux the registry's builds of torch bring several
+gigabytes of CUDA; unless ANY_TORCH=1 allows them, a version for which pip finds no CPU build is
+checked without torch: every file is compiled with warnings as errors, and the command line starts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENTS = ROOT / ".pythons"
+VERSIONS = ("3.12", "3.13")
+LIGHT = ("typer>=0.15.4", "rich>=13.9,<16", "filelock")
+"""What the command line needs to print its help."""
+
+
+def main() -> None:
+    """Check the versions named on the command line, 3.12 and 3.13 by default."""
+    failed = []
+    for version in sys.argv[1:] or VERSIONS:
+        python = find_python(version)
+        if python is None:
+            print(f"Python {version}: skipped, it is not installed")
+            continue
+        try:
+            print(f"Python {version}: {check(version, python)}")
+        except subprocess.CalledProcessError as error:
+            failed.append(version)
+            print(f"Python {version}: FAILED: {' '.join(map(str, error.cmd))}")
+    sys.exit(1 if failed else 0)
+
+
+def find_python(version: str) -> str | None:
+    """Return an interpreter of a version, from the PATH or from pyenv."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    found = sorted(versions.glob(f"{version}.*/bin/python"))
+    for candidate in (shutil.which(f"python{version}"), *map(str, found)):
+        # pyenv puts commands on the PATH for versions that are not switched on.
+        if candidate and not subprocess.run([candidate, "-V"], capture_output=True).returncode:
+            return candidate
+    return None
+
+
+def check(version: str, python: str) -> str:
+    """Check one version and return what was done."""
+    folder = ENVIRONMENTS / version
+    run(python, "-m", "venv", str(folder))
+    own = str(folder / "bin" / "python")
+    pip = (own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    if not has_small_torch(own):
+        run(*pip, *LIGHT)
+        run(own, "-W", "error", "-m", "compileall", "-q", "-f", "src", "tests", "studies")
+        run(own, "-W", "error", "-c", "from fedbb.cli.main import main; main()", "--help")
+        return "compiled, and the command line starts; tests skipped: no CPU build of torch"
+    run(*pip, "-c", "constraints.txt", "torch")
+    run(*pip, "-c", "constraints.txt", "-e", ".[dev]")
+    run(own, "-m", "pytest")
+    return "the tests passed"
+
+
+def has_small_torch(python: str) -> bool:
+    """Return whether pip would install a torch without CUDA."""
+    if os.environ.get("ANY_TORCH") == "1":
+        return True
+    words = (
+        "install",
+        "--dry-run",
+        "--no-deps",
+        "--quiet",
+        "--report",
+        "-",
+        "-c",
+        "constraints.txt",
+    )
+    done = subprocess.run(
+        [python, "-m", "pip", *words, "torch"], cwd=ROOT, capture_output=True, text=True
+    )
+    return done.returncode == 0 and re.search(r"torch-[\d.]+(\+|%2B)cpu", done.stdout) is not None
+
+
+def run(*words: str) -> None:
+    """Run a program on the source tree and fail with it."""
+    paths = {"PYTHONPATH": str(ROOT / "src")}
+    subprocess.run(words, cwd=ROOT, check=True, env={**os.environ, **paths}, stdout=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The documentation site builds without a warning and can be read at every width."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedbb.methods import METHODS
+
+ROOT = Path(__file__).parents[1]
+PAGES = (
+    "index.html",
+    "equations.html",
+    "methods.html",
+    "methods/fedbb.html",
+    "notebooks/loss.html",
+    "reference/fedbb.losses.html",
+    "commands.html",
+    "data.html",
+    "results.html",
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_every_method_has_a_page_and_every_equation_its_code(site):
+    for name in METHODS:
+        assert f'<h1 id="{name}">' in (site / "methods" / f"{name}.html").read_text("utf-8")
+    text = (site / "equations.html").read_text("utf-8")
+    assert text.count("<math") >= 6
+    for name in ("effective_number", "case_weights", "dispersion", "balance_weights"):
+        assert re.search(rf"def</span>\s*<span class=\"nf\">{name}", text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_has_no_console_error_and_nothing_is_cut(site, chromium, name, width):
+    page = chromium.new_page(viewport={"width": width, "height": 900})
+    complaints = []
+    page.on("console", lambda told: complaints.append(told.text) if told.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", lambda request: complaints.append(request.url))
+    page.goto((site / name).as_uri())
+    page.wait_for_timeout(300)
+    wider = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    page.close()
+    assert complaints == []
+    assert wider == 0
