@@ -30,7 +30,7 @@ def test_the_version_is_the_same_wherever_it_stands():
 
 def test_every_file_of_the_package_is_one_that_a_wheel_takes():
     endings = {path.suffix for path in (ROOT / "src" / "fedbb").rglob("*") if path.is_file()}
-    assert endings - {".pyc"} <= {".py", ".toml", ".json", ".css", ".js", ".html", ".typed"}
+    assert endings - {".pyc"} <= {".py", ".toml", ".json", ".css", ".js", ".html", ".md", ".typed"}
 
 
 @pytest.fixture(scope="module")
