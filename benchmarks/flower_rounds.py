@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4, help="rounds; the first is shown apart")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
+    results.expect_quiet(options.out)
     cases = []
     for case in options.cases:
         model, sites, images = case.split(":")

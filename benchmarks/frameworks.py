@@ -30,14 +30,16 @@ LIMIT = 600
 
 @dataclass(frozen=True)
 class Peer:
-    """A framework: the folder of its app, its package, and how Python starts the app."""
+    """A framework: the folder of its app, its package, how Python starts the app, its options."""
 
     folder: str
     package: str
     launcher: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+THREADS, PROCESSES, LAST = ("--mode", "thread"), ("--mode", "process"), "--channels-last"
 PEERS = {
     "bare loop": Peer("bare", "torch"),
     "fedbb": Peer("fedbb", "fedbb"),
@@ -46,6 +48,10 @@ PEERS = {
     "pfl, a process per core": Peer("pfl", "pfl", (*TORCHRUN, "{cores}")),
     "FedLab": Peer("fedlab", "fedlab"),
     "NVFlare": Peer("nvflare", "nvflare"),
+    "BlazeFL, threads": Peer("blazefl", "blazefl", (), THREADS),
+    "BlazeFL, threads, channels-last": Peer("blazefl", "blazefl", (), (*THREADS, LAST)),
+    "BlazeFL, processes": Peer("blazefl", "blazefl", (), PROCESSES),
+    "BlazeFL, processes, channels-last": Peer("blazefl", "blazefl", (), (*PROCESSES, LAST)),
 }
 
 
@@ -58,10 +64,12 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=500, help="of each client")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
+    results.expect_quiet(options.out)
     work = Work("small-cnn", options.clients, options.images)
-    pythons = {name: environments.make(PEERS[name].folder) for name in options.peers}
-    taken = take(work, options, pythons)
-    peers = summarize(taken)
+    made = {name: environments.make(PEERS[name].folder) for name in options.peers}
+    pythons = {name: python for name, python in made.items() if isinstance(python, Path)}
+    absent = {name: {"failed": why} for name, why in made.items() if isinstance(why, str)}
+    peers = {**summarize(take(work, options, pythons)), **absent}
     for name, peer in peers.items():
         if "failed" not in peer:
             peer["version"] = environments.installed(pythons[name], PEERS[name].package)
@@ -109,7 +117,8 @@ def _command(
     }
     app = environments.PEERS / PEERS[name].folder / "app.py"
     arguments = [str(part) for pair in given.items() for part in pair]
-    return [str(python), "-W", "ignore", *launcher, str(app), *arguments]
+    own = PEERS[name].options
+    return [str(python), "-W", "ignore", *launcher, str(app), *own, *arguments]
 
 
 def run(command: list[str], scratch: Path, *, watch: bool) -> dict[str, Any]:
@@ -123,7 +132,9 @@ def run(command: list[str], scratch: Path, *, watch: bool) -> dict[str, Any]:
             env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            # A group to end it by, but no session: Linux shares the cores between sessions
+            # (autogroup), and a busy machine would flatter whoever has more of them.
+            process_group=0,
         )
         try:
             with PeakMemory(process.pid) if watch else nullcontext() as memory:
@@ -144,7 +155,7 @@ def run(command: list[str], scratch: Path, *, watch: bool) -> dict[str, Any]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End whatever an app has left running in its session."""
+    """End whatever an app has left running in its process group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--engine", default="pool", choices=("inline", "pool"))
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
+    results.expect_quiet(options.out)
     by_clients = [Case(number, options.samples, model=options.model) for number in options.clients]
     by_samples = [
         Case(CHOSEN, factor * options.base, size=32, model=options.model)

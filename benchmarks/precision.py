@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, help="by default as many as take a minute or so")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
+    results.expect_quiet(options.out)
     torch.set_num_threads(1)
     keep_freed_memory()
     models = {model: compare(model, options.pairs or PAIRS[model]) for model in options.models}

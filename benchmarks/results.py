@@ -11,10 +11,37 @@ from typing import Any
 from benchmarks import machine
 
 FOLDER = Path(__file__).parent / "results"
+REFUSED = Path(__file__).parent / "refused"
+"""Where a result goes that was taken on a busy machine; nothing reads it."""
+
+MOST_LOAD = 0.25
+"""Cores that other programs may use before and after a measurement."""
+
+
+def expect_quiet(folder: Path) -> None:
+    """End the program if the machine is busy and the result is meant for the repository.
+
+    Raises:
+        SystemExit: Other programs use more than `MOST_LOAD` cores.
+    """
+    if folder.resolve() != FOLDER:
+        return
+    load = machine.foreign_load()
+    if load > MOST_LOAD:
+        raise SystemExit(
+            f"this machine is busy: other programs use {load:.2f} cores, and {MOST_LOAD} are "
+            "allowed. For a trial whose result is not kept, give --out another folder."
+        )
 
 
 def write(name: str, values: dict[str, Any], folder: Path = FOLDER) -> Path:
-    """Write a result beside the facts of this machine, and return its file."""
+    """Write a result beside the facts of this machine, and return its file.
+
+    A result for the repository is refused if the machine is busy by now; it goes to `REFUSED`.
+    """
+    if folder.resolve() == FOLDER and machine.foreign_load() > MOST_LOAD:
+        folder = REFUSED
+        print("this machine became busy: the result is not kept")
     path = folder / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"machine": machine.facts(), **values}, indent=1, ensure_ascii=False)

@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=500, help="of each client")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
+    results.expect_quiet(options.out)
     measured = {}
     for model in options.models:
         images = QUICK.get(model, options.images) if options.quick else options.images

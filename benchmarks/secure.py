@@ -56,6 +56,7 @@ def main() -> None:
         options.page.write_text(fill(text, "cost", content), encoding="utf-8")
         print("written to", options.page)
         return
+    results.expect_quiet(options.out)
     cases = []
     for clients in options.clients:
         cases.append(measure(clients, options.numbers, options.repeats))

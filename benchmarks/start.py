@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--engine", default="pool", choices=("inline", "pool"))
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
+    results.expect_quiet(options.out)
     models = {}
     for model in options.models:
         models[model] = measure(model, options.engine, options.repeats)

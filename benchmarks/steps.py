@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, help="by default as many as take a minute or so")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
+    results.expect_quiet(options.out)
     torch.set_num_threads(1)
     keep_freed_memory()
     models: dict[str, Any] = {}

@@ -1,5 +1,6 @@
 """The documentation site builds without a warning and can be read at every width."""
 
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ PAGES = (
     "commands.html",
     "data.html",
     "results.html",
+    "leaderboard.html",
 )
 
 
@@ -30,6 +32,7 @@ def site(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
         timeout=600,

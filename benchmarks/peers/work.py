@@ -58,7 +58,17 @@ def client_data(client: int, images: int) -> tuple[Tensor, Tensor, Tensor]:
         pixels = torch.from_numpy(archive["images"][rows])
         labels = torch.from_numpy(archive["labels"][rows])
     serials = torch.arange(rows.start, rows.stop) + 1
-    return (pixels.float() / 255 - 0.5) / 0.25, labels, serials
+    images = (pixels.float() / 255 - 0.5) / 0.25
+    return images.contiguous(memory_format=LAYOUT), labels, serials
+
+
+LAYOUT = torch.contiguous_format
+
+
+def use_channels_last() -> None:
+    """Keep images in the layout that fedbb uses; the network's is the app's matter."""
+    global LAYOUT
+    LAYOUT = torch.channels_last
 
 
 def train(model: nn.Module, client: int, number: int) -> Proof:

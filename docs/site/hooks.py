@@ -20,12 +20,14 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from studies.leaderboard import make_page
 from typer.main import get_group
 
 import fedbb
 from fedbb.cli.main import VERBS, app
 from fedbb.cli.methods import describe_method
 from fedbb.methods import METHODS
+from fedbb.report.page.shell import render_page
 
 ROOT = Path(__file__).parents[2]
 TOP = {
@@ -71,6 +73,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, file_page(source), content=text))
     if (demo := ROOT / "demo" / "index.html").exists():
         files.append(File.generated(config, "demo.html", abs_src_path=str(demo)))
+    board = render_page(make_page())
+    files.append(File.generated(config, "leaderboard.html", content=board))
     return files
 
 
@@ -83,6 +87,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = with_method_links(markdown)
     if uri == "report.md" and files.get_file_from_path("demo.html"):
         markdown += '\n\n## A live page\n\n<iframe class="report" src="demo.html"></iframe>\n'
+    if uri == "results.md":
+        title, _, rest = markdown.partition("\n")
+        link = "[Leaderboard](leaderboard.html): all stored results in tables that can be sorted."
+        markdown = f"{title}\n\n{link}\n{rest}"
     own = {target: source for source, target in TOP.items()}.get(uri, f"docs/{uri}")
     if uri.startswith(("methods/", "reference/", "notebooks/", "files/", "commands")):
         return markdown  # made for the site

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from fedbb._util.collection import pause_collection
 from fedbb.records import MOST_CLASSES, FloatArray, IntArray, LabelCounts, Task
 
 Values = npt.ArrayLike | Tensor
@@ -65,7 +66,8 @@ def count_groups(
             sum_by_group(cases, owner, len(groups)) for cases in _entries(array, classes)
         )
     rows = zip(positive, negative, sizes.tolist(), strict=True)
-    return [LabelCounts(*row) for row in rows]
+    with pause_collection():
+        return [LabelCounts(*row) for row in rows]
 
 
 def count_classes(

@@ -94,3 +94,12 @@ def test_a_run_on_mapped_images_keeps_them_on_disk(tmp_path):
     assert len(mapped) >= 3
     # Libraries are mapped files too; the images would add 300 MB and more.
     assert max(mapped) < 400
+
+
+def test_a_reply_costs_bytes_time_and_memory_by_size(tmp_path):
+    run("scaling", "--sizes", "1000", "600000", "--repeats", "2", "--out", str(tmp_path))
+    small, large = read(tmp_path, "scaling")["sizes"]
+    assert 4_000 < small["bytes"] < 5_000
+    assert 2_400_000 < large["bytes"] < 2_401_000
+    assert set(large["seconds"]) == {"pack", "unpack", "check", "add"}
+    assert all(seconds >= 0 for seconds in large["seconds"].values())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.evaluation.personalization import compare_columns, summarize_columns
+from fedbb.evaluation.personalization import compare_columns, is_clear, summarize_columns
 
 ACCURACIES, SIZES = [0.9, 0.5, 0.7], [10, 30, 60]
 shares = st.lists(st.floats(0, 1), min_size=2, max_size=12)
@@ -57,6 +57,21 @@ def test_a_gain_of_every_client_is_sure():
     assert gap.is_sure
     assert 0.1 <= gap.low < gap.mean < gap.high <= 0.2
     assert gap.ahead == 8
+
+
+@given(st.integers(1, 400), st.data())
+def test_a_clear_difference_is_beyond_the_deviation_it_has(tested, data):
+    """Two models of which b samples are right only under the first, c only under the second."""
+    b = data.draw(st.integers(0, tested))
+    c = data.draw(st.integers(0, tested - b))
+    both = data.draw(st.integers(0, tested - b - c))
+    one, two = (both + b) / tested, (both + c) / tested
+    share, gap = (b + c) / tested, (b - c) / tested
+    deviation = math.sqrt(max(share - gap * gap, 0.0) / tested)
+    if is_clear(one, two, tested):
+        assert abs(gap) > 1.96 * deviation - 1e-9
+    assert is_clear(one, two, tested) == is_clear(two, one, tested)
+    assert not is_clear(one, one, tested)
 
 
 @given(shares, st.integers(0, 1000))

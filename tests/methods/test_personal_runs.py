@@ -15,6 +15,9 @@ from fedbb.methods import Method, build_method, ditto, fedavg, fedper
 from fedbb.personal import PERSONAL, KeptEntries
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
+from fedbb.report.groups import gather, group
+from fedbb.report.method_comparison import compare_methods
+from fedbb.report.page.tables import report_tables
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.state import replace_entries, select
@@ -295,6 +298,9 @@ def test_the_commands_say_what_the_files_hold(recipe_run, monkeypatch):
     assert "every client has the classifier for itself" in card
     assert "means over the 3 clients' own models" in card
     assert 'load_model("run", client=0)' in card
+    parts = [compare_methods(one) for one in group(gather([run]).runs)]
+    note = report_tables(parts)["final"].note
+    assert "Means over the clients' own models" in note
     summary = json.loads((recipe_run / "run" / "summary.json").read_text())
     assert summary[SCORES_OF]["clients"] == 3
 
@@ -304,16 +310,56 @@ def test_the_commands_say_what_the_files_hold(recipe_run, monkeypatch):
     [
         ({"evaluation": {"logit_adjustment": True}}, "logit_adjustment is for one model of all"),
         ({"engine": "central", "data": None}, 'engine = "central" trains one model in one place'),
-        ({"privacy": "masked"}, 'privacy = "masked" is not possible with FedPer'),
+        (
+            {"privacy": "masked", "data": "own test"},
+            'privacy = "masked" and data.own_test exclude each other under FedPer',
+        ),
     ],
 )
 def test_settings_that_need_a_model_for_all_are_refused(tmp_path, changes, message):
     values = small_values(tmp_path / "small.npz", method={"name": "fedper"})
     values |= changes
+    if values["data"] == "own test":
+        values["data"] = small_values(tmp_path / "small.npz")["data"] | {"own_test": 0.2}
     if values["data"] is None:
         values["data"] = {"name": "npz", "path": str(tmp_path / "small.npz")}
     with pytest.raises(RecipeError, match=message):
         check_recipe(make_recipe(values))
+
+
+@pytest.mark.parametrize("name", ["fedper", "ditto"])
+def test_a_private_run_is_the_open_run_to_fixed_point_error(name):
+    plain, private = (
+        next(reversed(list(rounds_of(name, privacy)))) for privacy in ("none", "masked")
+    )
+    for entry, tensor in plain.state.items():
+        if tensor.is_floating_point():  # counters are not summed
+            torch.testing.assert_close(private.state[entry], tensor, atol=2e-3, rtol=0)
+    gap = plain.scores["test"]["auroc"] - private.scores["test"]["auroc"]
+    assert abs(gap) < 0.05
+
+
+def rounds_of(name, privacy):
+    data = toy_dataset()
+    clients = fedbb.partition.dirichlet(data, clients=3, concentration=0.5, seed=1)
+    local = fedbb.LocalConfig(batch_size=4, lr=0.05)
+    return fedbb.iter_rounds(
+        data,
+        clients,
+        model=network,
+        method=name,
+        rounds=2,
+        local=local,
+        bootstrap=0,
+        privacy=privacy,
+    )
+
+
+def test_what_stays_is_an_exact_zero_in_a_private_sum():
+    *_, last = rounds_of("fedper", "masked")
+    *_, alone = rounds_of("local", "none")
+    kept = KeptEntries("head").entries(network())
+    assert all(torch.equal(last.state[entry], alone.state[entry]) for entry in kept)
 
 
 def test_a_strong_pull_is_noted(tmp_path):

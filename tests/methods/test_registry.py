@@ -31,7 +31,10 @@ from fedbb.methods.climb import LossBalance, StartLoss
 from fedbb.methods.distillation import Consensus, EnsembleDistillation, PublicTable
 from fedbb.methods.feddyn import DynamicRegularizer, DynamicShift
 from fedbb.methods.fedfusion import Components
+from fedbb.methods.isfl import ClassSampling
+from fedbb.methods.pfedla import LayerMixing
 from fedbb.methods.rhfl import ClientConfidence, PeerDistillation, PrivateLoss, SingleTable
+from fedbb.methods.ripfl import FusedModel, Reliability, ReliableClients, RisingEvidential
 from fedbb.methods.scaffold import ControlChange, ControlVariate, ServerControl
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
@@ -120,6 +123,17 @@ SLOTS = {
     "fedrep": Method("FedRep", personal=KeptEntries("head", 1)),
     "fedbn": Method("FedBN", personal=KeptEntries("batch-norms")),
     "ditto": Method("Ditto", personal=OwnModel(1.0, None, "plain")),
+    "isfl": Method(
+        "ISFL", weighting=Uniform(), sampling=ClassSampling(1.0, 0.02, 1.0, "even", 100, "all")
+    ),
+    "pfedla": Method("pFedLA", server=(LayerMixing(5e-3, 100, "module", 0),)),
+    "ripfl": Method(
+        "RIPFL (reconstruction)",
+        RisingEvidential(1.0),
+        personal=FusedModel(0.0, None, "method"),
+        statistics=(Reliability(),),
+        server=(ReliableClients(0.05),),
+    ),
     "feddf": Method(
         "FedDF",
         distillation=FEDDF,

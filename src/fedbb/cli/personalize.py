@@ -18,6 +18,7 @@ from fedbb.evaluation.personalization import (
     ColumnSummary,
     PairedDifference,
     compare_columns,
+    is_clear,
     summarize_columns,
 )
 from fedbb.personal import Part
@@ -130,6 +131,7 @@ def _table(
     epochs: int,
     metric: str,
 ) -> Table:
+    clear = metric == "accuracy" and "shared" in columns and served[0].tested is not None
     rows: list[Sequence[Entry]] = []
     for place, row in enumerate(served):
         plain = row.as_json()
@@ -139,6 +141,8 @@ def _table(
             Cell(percent(value), strong=value is not None and value == best) for value in found
         ]
         size = row.samples if row.tested is None else row.tested
+        if clear:
+            cells.append(Cell(_clear(row, columns), strong=False))
         rows.append((served[place].client, size, row.classes, *cells))
     figures = {
         "mean by samples": [percent(one.to_json()["by_samples"]) for one in summaries],
@@ -149,14 +153,30 @@ def _table(
         "best for": [str(one.best_for) for one in summaries],
     }
     for name, texts in figures.items():
-        rows.append([Cell(text, strong=True) for text in (name, "", "", *texts)])
+        blank = [""] if clear else []
+        rows.append([Cell(text, strong=True) for text in (name, "", "", *texts, *blank)])
     own = served[0].tested is not None
     titles = _titles(epochs)
-    head = ("client", "tested" if own else "images", "classes", *(titles[c] for c in columns))
+    head = ["client", "tested" if own else "images", "classes", *(titles[c] for c in columns)]
+    head += ["clear gain"] if clear else []
     where = "each client's own test data" if own else "data mixed as a client's own"
     note = "best for: clients that no other column serves better; equal ones count in each."
+    if clear:
+        note += " clear gain: models that surely beat the shared one on the client's test data."
     caption = f"{metric_title(metric)} on {where}, %"
     return make_table(head, rows, caption[0].upper() + caption[1:], words=0, note=note)
+
+
+def _clear(row: ClientAccuracies, columns: Columns) -> str:
+    """Name the models that surely serve a client better than the shared one."""
+    found = []
+    for name in columns:
+        value = getattr(row, name)
+        if name == "shared" or row.shared is None or not row.tested:
+            continue
+        if value > row.shared and is_clear(value, row.shared, row.tested):
+            found.append(COLUMNS[name])
+    return ", ".join(found) or "–"
 
 
 def _comparison(differences: Sequence[PairedDifference], titles: dict[str, str]) -> Table:

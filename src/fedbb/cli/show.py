@@ -165,9 +165,10 @@ def _own_models(record: dict[str, Any], metric: str | None) -> str:
     first = f"; {never} never took part and have the first model" if never else ""
     if (distance := of.get("consensus_distance")) is not None:
         first += f"; distance from their mean {distance:.4g}"
+    worst = f", worst {percent(of['worst']['test'][name])}" if "worst" in of else ""
     return (
         f"{of['clients']} models of clients, {metric_title(name)}: mean {percent(means[name])}, "
-        f"SD {percent(of['std']['test'][name])}, worst {percent(of['worst']['test'][name])}{first}"
+        f"SD {percent(of['std']['test'][name])}{worst}{first}"
     )
 
 

@@ -30,6 +30,7 @@ class ClientsScores:
         trained: Number of them that took part in a round so far; the others have the first model.
         distance: Root of the mean squared distance of the clients' models from their mean, over
             parameters, where models are meant to agree; else None.
+        hidden: Whether the run is private: the record then has no figure of a single client.
     """
 
     mean: Mapping[str, Scores]
@@ -38,16 +39,20 @@ class ClientsScores:
     models: int
     trained: int
     distance: float | None = None
+    hidden: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return what a record says of its scores, beside the means themselves."""
+        spread = {"std": self.std} if self.hidden else {"std": self.std, "worst": self.worst}
         return {
             "models": "clients",
             "clients": self.models,
             "trained": self.trained,
             **({} if self.distance is None else {"consensus_distance": self.distance}),
-            "std": {name: finite_or_none(dict(values)) for name, values in self.std.items()},
-            "worst": {name: finite_or_none(dict(values)) for name, values in self.worst.items()},
+            **{
+                figure: {name: finite_or_none(dict(values)) for name, values in found.items()}
+                for figure, found in spread.items()
+            },
         }
 
 

@@ -84,6 +84,23 @@ class PairedDifference:
         return plain
 
 
+def is_clear(one: float, two: float, tested: int) -> bool:
+    """Return whether two accuracies on the same test data of one client surely differ.
+
+    The difference d of two models on n samples has the variance (D − d²)/n, D being the share of
+    samples that only one of them gets right; D is at most the sum of both errors, and of both
+    accuracies. So d is called clear if it exceeds 1.96 times the largest deviation it can have.
+
+    >>> is_clear(0.9, 0.8, 50), is_clear(0.9, 0.8, 200)
+    (False, True)
+    """
+    if tested < 1 or math.isnan(one) or math.isnan(two):
+        return False
+    gap = one - two
+    apart = min(2.0 - one - two, one + two)
+    return abs(gap) > 1.96 * math.sqrt(max(apart - gap * gap, 0.0) / tested)
+
+
 def summarize_columns(columns: Columns, sizes: Sequence[int]) -> list[ColumnSummary]:
     """Return a summary of every column.
 

@@ -38,14 +38,17 @@ from fedbb.methods.imbalance import (
     fedrs,
     fedvc,
 )
+from fedbb.methods.isfl import isfl
 from fedbb.methods.noisy_labels import evidential, symmetric
 from fedbb.methods.personal import ditto, fedbn, fedper, fedrep, local
+from fedbb.methods.pfedla import pfedla
 from fedbb.methods.record import Method, harmonize
 from fedbb.methods.record import with_robust_merge as with_robust_merge
 from fedbb.methods.registry import BALANCING as BALANCING
 from fedbb.methods.registry import BASES as BASES
 from fedbb.methods.registry import METHODS, build_method, hyper_parameters
 from fedbb.methods.rhfl import rhfl
+from fedbb.methods.ripfl import ripfl
 from fedbb.methods.scaffold import scaffold
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, fedyogi
 from fedbb.penalties.alignment import Alignment
@@ -117,14 +120,17 @@ __all__ = [
     "focal",
     "harmonize",
     "hyper_parameters",
+    "isfl",
     "lda_head",
     "local",
     "means_head",
     "moon",
     "normalized_average",
+    "pfedla",
     "pnb",
     "rhfl",
     "ridge_head",
+    "ripfl",
     "scaffold",
     "symmetric",
 ]

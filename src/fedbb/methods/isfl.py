@@ -243,7 +243,7 @@ def isfl(
     probe: int = ClassSampling.probe,
     gradients: Gradients = ClassSampling.gradients,
 ) -> Method:
-    """Samples drawn by class, less of those whose gradients change most.
+    """Samples drawn by class, fewer of unsteady classes.
 
     Args:
         strength: 1 is the published rule, 0 draws by the mix.

@@ -190,7 +190,7 @@ def ripfl(
     kl: float = Evidential.kl,
     least: float = ReliableClients.least,
 ) -> Method:
-    """Reconstruction: reliable clients, own and shared evidence joined.
+    """Reconstruction: reliable clients; own and shared evidence.
 
     Args:
         lam: pull of the own model towards the shared one.

@@ -37,6 +37,9 @@ FEWEST = 3
 OPEN_RUN = "the run is open:"
 """Begins the note on what the server of an open run learns of a client's classes."""
 
+OWN_MODELS = "all scores are means over the clients' own models:"
+"""Begins the note on a run that has no model for all."""
+
 FIXED_GROUP = (
     "Set defense.quorum = 1.0 and rounds.participation = 1.0, so that every sum is over all "
     "clients, or accept this with secure.reveal_class_counts = true"
@@ -71,10 +74,11 @@ def check_privacy(recipe: Recipe, method: Method) -> None:
     need_libraries(recipe.privacy)
     check_linear(method.merge)
     check_parts(recipe.privacy, method)
-    if not method.shares_model:
+    if not method.shares_model and recipe.data.own_test > 0:
         raise RecipeError(
-            f'privacy = "{recipe.privacy}" is not possible with {method.name}: every client has '
-            f"{method.unshared} for itself, so that the server would have to score single clients"
+            f'privacy = "{recipe.privacy}" and data.own_test exclude each other under '
+            f"{method.name}: every client has {method.unshared} for itself, whose scores are not "
+            "summed securely"
         )
     if recipe.data.partition.clients is not None:
         check_members(recipe, method, recipe.data.partition.clients)
@@ -153,7 +157,7 @@ def own_model_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     if not method.shares_model:
         notes = (
-            f"all scores are means over the clients' own models: under {method.name} every client "
+            f"{OWN_MODELS} under {method.name} every client "
             f"has {method.unshared} for itself, and the merged model alone cannot be used",
         )
     own = None if method.personal is None else method.personal.second

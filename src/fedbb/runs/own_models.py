@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,6 +81,7 @@ class OwnModelScorer:
         outputs: the logits of one model for a client's own test data, by its name.
         tests: the labels of each client's own test data, by its name.
         task: what a label is.
+        hidden: whether the run is private.
     """
 
     models: OwnModels
@@ -88,6 +89,7 @@ class OwnModelScorer:
     outputs: Outputs
     tests: Mapping[str, FloatArray]
     task: Task
+    hidden: bool = False
 
     def __call__(self, shared: ModelState, server: Tensors) -> ClientsScores:
         """Return the scores on the common examples, as means over the clients."""
@@ -101,7 +103,7 @@ class OwnModelScorer:
                 continue
             common = common or self.score(model)
             found.append(common)
-        return mean_over_clients(found, self.models.trained)
+        return replace(mean_over_clients(found, self.models.trained), hidden=self.hidden)
 
     def _score_agreeing(self, mean: ModelState, server: Tensors) -> ClientsScores:
         """Return the scores of models that may be equal, and their distance from their mean."""

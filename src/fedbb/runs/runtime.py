@@ -116,7 +116,7 @@ def open_runtime(
     further = {} if own is None else {OWN_TEST: own.examples}
     if not method.shares_model:
         further = divide_own_test(own)
-    open_clients = _client_scorer(method, federation, first, store, further)
+    open_clients = _client_scorer(recipe, method, federation, first, store, further)
     if not workers:
         scorer = Scorer(network, federation.dataset, federation.scored, batch, local.device)
         everything = replace(scorer, examples={**scorer.examples, **further})
@@ -150,6 +150,7 @@ def open_runtime(
 
 
 def _client_scorer(
+    recipe: Recipe,
     method: Method,
     federation: Federation,
     first: ModelState,
@@ -167,7 +168,8 @@ def _client_scorer(
         models = OwnModels(
             rounds.clients, first, store, engine.state_rounds, method.personal, rounds.server_steps
         )
-        return OwnModelScorer(models, score, scorer.outputs, labels, task)
+        hidden = recipe.privacy != "none"
+        return OwnModelScorer(models, score, scorer.outputs, labels, task, hidden)
 
     return open_clients
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import nn
 
+from fedbb._util.collection import pause_collection
 from fedbb.aggregation.merging import Weighting
 from fedbb.methods import Method
 from fedbb.models.base import classifier_name
@@ -60,10 +61,12 @@ class SimulationEngine(Engine, Protocol):
 
 def make_client_infos(clients: Sequence[ClientDataset], weighting: Weighting) -> list[ClientInfo]:
     """Return the information about every client: its size, and what the weighting measures."""
-    return [
-        ClientInfo(number, len(client), weighting.measure(client.counts))
-        for number, client in enumerate(clients)
-    ]
+    measure = weighting.measure
+    with pause_collection():
+        return [
+            ClientInfo(number, len(client.indices), measure(client.counts))
+            for number, client in enumerate(clients)
+        ]
 
 
 class ClientStateStore(Protocol):

@@ -13,6 +13,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
+from fedbb._util.collection import pause_collection
 from fedbb.compression import COMPRESSION, Compressed
 from fedbb.data.dataset import Dataset
 from fedbb.data.transforms import Augmentation, apply, draw, normalize
@@ -79,11 +80,13 @@ class ClientDataset:
     def __len__(self) -> int:
         return len(self.indices)
 
-    @cached_property
+    @property
     def counts(self) -> LabelCounts:
         """The label counts of this part."""
-        if self.counted is not None:
-            return self.counted
+        return self._own_counts if self.counted is None else self.counted
+
+    @cached_property
+    def _own_counts(self) -> LabelCounts:
         labels = self.dataset.train.labels[self.indices]
         return count_labels(labels, self.dataset.task, len(self.dataset.classes))
 
@@ -91,10 +94,11 @@ class ClientDataset:
 def make_client_datasets(dataset: Dataset, clients: Sequence[IntArray]) -> list[ClientDataset]:
     """Return the part of every client, given its rows; all labels are counted here, once."""
     counts = count_groups(dataset.train.labels, clients, dataset.task, len(dataset.classes))
-    return [
-        ClientDataset(dataset, indices, counted)
-        for indices, counted in zip(clients, counts, strict=True)
-    ]
+    with pause_collection():
+        return [
+            ClientDataset(dataset, indices, counted)
+            for indices, counted in zip(clients, counts, strict=True)
+        ]
 
 
 Samples = Callable[[int], ClientDataset]

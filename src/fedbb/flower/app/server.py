@@ -168,7 +168,13 @@ def _check(recipe: Recipe) -> Method:
     if recipe.rounds.topology is not None:
         raise RunError("rounds.topology is for simulations; on Flower there is a server")
     check_named_code(recipe, _allowed_code())
-    return check_recipe(recipe, allow_code=_allowed_code())
+    method = check_recipe(recipe, allow_code=_allowed_code())
+    if recipe.privacy != "none" and not method.shares_model:
+        raise RunError(
+            f'privacy = "{recipe.privacy}" on Flower is not possible with {method.name}: every '
+            f"site has {method.unshared} for itself, and its scores are not summed securely"
+        )
+    return method
 
 
 def _check_scored_by_sites(recipe: Recipe, enrolled: int | None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbb._util.table import UNDEFINED, Cell, Column, Entry, Table, make_table, number_cell
+from fedbb.recipes.privacy import OWN_MODELS
 from fedbb.records import FloatArray
 from fedbb.report.groups import Comparison, MethodRuns
 from fedbb.report.method_comparison import MethodComparison, MethodDifference, MethodScore
@@ -47,7 +48,21 @@ def final_scores(parts: Sequence[MethodComparison]) -> Table:
     ]
     rows = [(*row, cost) for row, cost in zip(rows, costs, strict=True)]
     caption = "Test scores after the last round"
-    return make_table((*head, "seconds per run"), rows, caption, words=2)
+    note = _own_models(parts)
+    return make_table((*head, "seconds per run"), rows, caption, words=2, note=note)
+
+
+def _own_models(parts: Sequence[MethodComparison]) -> str:
+    """Say which methods have no model for all, so that their scores are means over clients."""
+    found = [
+        method.label
+        for part in parts
+        for method in part.comparison.methods
+        if any(note.startswith(OWN_MODELS) for run in method.runs for note in run.federation.notes)
+    ]
+    if not found:
+        return ""
+    return f"Means over the clients' own models, for want of a model for all: {', '.join(found)}."
 
 
 def best_scores(parts: Sequence[MethodComparison]) -> Table:
