@@ -13,9 +13,14 @@ from fedbb.records import Task
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from helpers.small_run import small_recipe, small_values
+from helpers.suited_settings import can_be_built, network_of, public_data
 from helpers.teachers import teacher_options
 
-PAIRS = [*BASES, *BALANCING, *("+".join(pair) for pair in product(BASES, BALANCING))]
+PAIRS = [
+    name
+    for name in (*BASES, *BALANCING, *("+".join(pair) for pair in product(BASES, BALANCING)))
+    if can_be_built(name)
+]
 TASKS = [
     (name, str(task)) for name in PAIRS for task in Task if build_method(name, {}).supports(task)
 ]
@@ -38,7 +43,9 @@ def grid_recipe(folder, method, task, participation):
             "name": "npz",
             "path": str(path),
             "partition": {"kind": "even", "clients": 4},
+            **public_data(method),
         },
+        "model": network_of(method),
     }
     return make_recipe({**small_values(path), **changes, "seed": recipe.seed})
 

@@ -8,10 +8,12 @@ from fedbb.methods import METHODS
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
+from fedbb.runs.tuning import with_settings
 from helpers.cover import cover
 from helpers.digest_runs import CLIENTS, recipe_of
 from helpers.flower_loopback import flower_run, open_loopback, take_identity
 from helpers.small_run import finish, without_seconds, write_npz
+from helpers.suited_settings import is_central, network_of, public_data
 from helpers.teachers import teacher_options
 
 BASIC = {"batch_size": 8, "lr": 0.01}
@@ -82,13 +84,17 @@ ADAM_METHODS = [name for name in METHODS if not METHODS[name]().needs.sgd]
 
 @pytest.mark.parametrize(("method", "engine"), cover(ADAM_METHODS, ["inline", "central"]))
 def test_adam_resumes_to_the_bit_with_every_method(tmp_path, engine, method):
+    if engine == "central" and not is_central(method):
+        engine = "inline"
     named = {
         "name": method,
         "options": teacher_options(method, write_npz(tmp_path / "multiclass.npz")),
     }
-    changes = {"method": named, "local": {**BASIC, "optimizer": "adam"}}
-    case = f"multiclass {method}"
-    one, two = left_and_resumed(recipe_of(tmp_path, case, engine=engine, **changes), tmp_path)
+    local = {**BASIC, "optimizer": "adam"}
+    changes = {"method": named, "local": local, "model": network_of(method)}
+    recipe = recipe_of(tmp_path, f"multiclass {method}", engine=engine, **changes)
+    public = {f"data.{key}": value for key, value in public_data(method).items()}
+    one, two = left_and_resumed(with_settings(recipe, public), tmp_path)
     assert one == two
 
 

@@ -68,7 +68,9 @@ def test_a_recipe_that_makes_no_sense_is_refused(text, words):
 def test_a_node_config_is_read_and_what_belongs_to_other_apps_let_be():
     assert read_site_settings({"client": 2, "partition-id": 7}) == SiteSettings(2)
     whole = {"client": 0, "data": "/data/x.npz", "whole": True, "state": "/state"}
-    assert read_site_settings(whole) == SiteSettings(0, "/data/x.npz", True, Path("/state"))
+    assert read_site_settings(whole) == SiteSettings(
+        0, "/data/x.npz", whole=True, state=Path("/state")
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -155,13 +155,18 @@ def test_no_process_is_left_when_the_pool_is_closed_or_a_round_given_up(tmp_path
             os.kill(number, 0)
 
 
-def test_jobs_of_different_states_are_refused(tmp_path):
+def test_jobs_may_start_from_different_states_but_have_one_broadcast(tmp_path):
     dataset, model = toy_dataset(), toy_network()
     engine = Inline(model, toy_shares(dataset), fedavg(), PLAN, ClientStateFiles(tmp_path))
+    states = [snapshot(toy_network(seed=client)) for client in range(2)]
+    jobs = [TrainJob(client, 1, 0, state) for client, state in enumerate(states)]
+    expected = [digest(update.state) for update in engine.train(jobs)]
+    assert len(set(expected)) == 2
     with Pool(engine, {"test": dataset.test}, workers=1) as pool:
-        jobs = [TrainJob(client, 1, 0, snapshot(model)) for client in range(2)]
-        with pytest.raises(ValueError, match="same state"):
-            next(pool.train(jobs))
+        assert [digest(update.state) for update in pool.train(jobs)] == expected
+        others = [replace(job, broadcast={"a.b": torch.zeros(job.client + 1)}) for job in jobs]
+        with pytest.raises(ValueError, match="same broadcast"):
+            next(pool.train(others))
 
 
 def test_threads_of_a_client_are_taken_off_the_workers(monkeypatch):

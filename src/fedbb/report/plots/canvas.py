@@ -154,9 +154,11 @@ class Mark:
 
     color: str
     marker: str | tuple[int, int, int]
-    line: str
+    line: str | tuple[int, tuple[int, ...]]
 
 
+# Lengths of strokes and gaps, beside matplotlib's four kinds.
+LONG, WIDE = (0, (8, 2)), (0, (1, 4))
 METHOD_MARKS = {
     "fedavg": Mark(BLUE, "o", "-"),
     "fedavg-scaled": Mark(ORANGE, "s", "--"),
@@ -190,6 +192,19 @@ METHOD_MARKS = {
     "clip2fl": Mark(MUTED, (5, 0, 0), "-."),
     "symmetric": Mark(GREEN, (9, 2, 0), ":"),
     "evidential": Mark(INK, (10, 2, 0), ":"),
+    "local": Mark(MUTED, (3, 1, 180), LONG),
+    "fedper": Mark(BLUE, (4, 1, 45), LONG),
+    "fedrep": Mark(SKY, (5, 1, 36), LONG),
+    "fedbn": Mark(PURPLE, (6, 1, 30), LONG),
+    "ditto": Mark(GREEN, (11, 1, 0), LONG),
+    "isfl": Mark(ORANGE, (12, 1, 0), LONG),
+    "pfedla": Mark(VERMILION, (3, 2, 180), LONG),
+    "ripfl": Mark(INK, (4, 2, 45), LONG),
+    "fedopt-sca": Mark(MUTED, (5, 2, 36), WIDE),
+    "feddf": Mark(BLUE, (6, 2, 30), WIDE),
+    "fedmd": Mark(SKY, (11, 2, 0), WIDE),
+    "rhfl": Mark(PURPLE, (12, 2, 0), WIDE),
+    "fedfusion": Mark(GREEN, (8, 0, 22), WIDE),
 }
 SPARE_MARKS = (
     Mark(MUTED, "*", "-"),

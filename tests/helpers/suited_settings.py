@@ -1,0 +1,36 @@
+"""What a recipe needs, beside a method's name, to run that method."""
+
+from fedbb.errors import RecipeError
+from fedbb.methods import build_method
+
+NORMED = ("fedbn", "fedfusion")
+"""Methods that are about batch normalization, of which their network needs some."""
+
+
+def can_be_built(name):
+    """Tell whether two methods suit each other."""
+    try:
+        build_method(name, {})
+    except RecipeError:
+        return False
+    return True
+
+
+def needs_public(name):
+    return build_method(name, {}).distillation is not None
+
+
+def network_of(name):
+    """Return the section `model` of a recipe with this method."""
+    return {"name": "resnet11" if name.partition("+")[0] in NORMED else "small-cnn"}
+
+
+def public_data(name, images=8):
+    """Return the keys that a method adds to the section `data`."""
+    return {"public": {"images": images}} if needs_public(name) else {}
+
+
+def is_central(name):
+    """Tell whether a method can train in one place: nothing stays with clients."""
+    method = build_method(name, {})
+    return method.personal is None and method.distillation is None and method.shares_model
