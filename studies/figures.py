@@ -121,7 +121,7 @@ def by_row(stored: StoredGrid, measure: str, title: str) -> Figure:
                 notes.append((height, values, f"{lost} diverged"))
         for height, values, note in notes:
             _note(axes, height, values, note)
-        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
         if not axes.lines:
             axes.set_xticks([])
             axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color=MUTED)
@@ -149,13 +149,13 @@ def by_setting(chosen: winner.Winner, results: Path = RESULTS) -> Figure:
     heading = Heading("Accuracy (AUROC on X-rays) of all classes and of the worst", note, keys)
     names = [*winner.RIVALS, winner.NAME]
     titles = [setting.title.replace(", ", "\n", 1) for setting in found]
-    width = WIDTH * (0.55 * len(found) + 0.35)
+    width = WIDTH * (0.33 * len(found) + 0.35)
     figure, panels = new_panels(heading, 0.24 * len(names) + 0.6, titles, width)
     for place, (axes, setting) in enumerate(zip(panels, found, strict=True)):
         rows = [*((rival, winner.TRAINED) for rival in winner.RIVALS), chosen.at(setting)]
         for height, (row, name) in enumerate(zip(rows, names, strict=True)):
             _measures(axes, height, name, [of.get(row, {}) for of in scores[setting]])
-        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
         axes.set_yticks(range(len(names)), names if place == 0 else [""] * len(names))
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlabel("points")
