@@ -133,7 +133,7 @@ def run(command: list[str], scratch: Path, *, watch: bool) -> dict[str, Any]:
             stdout=output,
             stderr=subprocess.STDOUT,
             # A group to end it by, but no session: Linux shares the cores between sessions
-            # (autogroup), and a busy machine would flatter whoever has more of them.
+            # (autogroup), and a busy machine would flatter a program that has more of them.
             process_group=0,
         )
         try:

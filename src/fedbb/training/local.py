@@ -223,21 +223,15 @@ def train_client(
     view = _sample_view(client, job, before)
     samples = draw_samples(client, job, method.sampling, view)
     training = _Training(model, client, job, method, local, client_state)
-    stages: tuple[Stage, ...] = (Stage(local.epochs),)
-    if personal is not None:
-        stages = personal.stages(model, local.epochs)
+    plain = (Stage(local.epochs),)
+    stages = plain if personal is None else personal.stages(model, local.epochs)
     with torch_stream(job.seed, "torch", number, job.client):
         losses = training.run(samples, stages)
     state = _finite_snapshot(model, method, job)
     effective = effective_steps(len(losses), local)
     tensors = training.kept(LocalResult(job.state, state, effective, training.lr))
-    sent = state
-    if personal is not None and (names := personal.entries(model)):
-        own = {name: t for part in (state.params, state.buffers) for name, t in part.items()}
-        tensors |= {f"{PERSONAL}{name}": own[name] for name in sorted(names)}
-        # What stays is sent back as it came: it moves nothing, and the server learns nothing.
-        given = {**received.params, **received.buffers}
-        sent = replace_entries(state, {name: given[name] for name in names})
+    sent, own = _keep_entries(method, model, received, state)
+    tensors |= own
     ending = due(method.statistics, number, "end")
     found |= _compute_statistics(ending, model, client, job, local, (before, tensors))
     if method.distillation is not None:
@@ -251,11 +245,8 @@ def train_client(
         restore(model, personal.model(received, first or received, mine))
         own_model = _train_own(model, client, samples, job, method, local)
         tensors |= add_prefix(PERSONAL, {**own_model.params, **own_model.buffers})
-    leaving = Compressed(sent)
-    if method.compression is not None:
-        rest = select(before, f"{COMPRESSION}.")
-        leaving = method.compression.compress(received, sent, rest, job.seed, number)
-        tensors |= add_prefix(f"{COMPRESSION}.", leaving.kept)
+    leaving = _compress(method, received, sent, before, job)
+    tensors |= add_prefix(f"{COMPRESSION}.", leaving.kept)
     kept = ClientState(
         model=state if method.needs.client_state else None,
         optimizer=training.optimizer.state() if local.keep_optimizer else {},
@@ -266,6 +257,31 @@ def train_client(
         job.client, leaving.state, len(losses), effective, mean, seconds, found, leaving.message
     )
     return update, kept
+
+
+def _keep_entries(
+    method: Method, model: nn.Module, received: ModelState, trained: ModelState
+) -> tuple[ModelState, dict[str, Tensor]]:
+    """Return the model to send, and the entries of the trained one that stay with the client.
+
+    What stays is sent back as it came: it moves nothing, and the server learns nothing.
+    """
+    names = frozenset() if method.personal is None else method.personal.entries(model)
+    if not names:
+        return trained, {}
+    own, given = ({**state.params, **state.buffers} for state in (trained, received))
+    kept = {f"{PERSONAL}{name}": own[name] for name in sorted(names)}
+    return replace_entries(trained, {name: given[name] for name in names}), kept
+
+
+def _compress(
+    method: Method, received: ModelState, sent: ModelState, before: Tensors, job: TrainJob
+) -> Compressed:
+    """Return what leaves the client of its trained model, and what it keeps of the change."""
+    if method.compression is None:
+        return Compressed(sent)
+    rest = select(before, f"{COMPRESSION}.")
+    return method.compression.compress(received, sent, rest, job.seed, job.round)
 
 
 def _distill(
