@@ -25,9 +25,13 @@ def network_of(name):
     return {"name": "resnet11" if name.partition("+")[0] in NORMED else "small-cnn"}
 
 
-def public_data(name, images=8):
-    """Return the keys that a method adds to the section `data`."""
-    return {"public": {"images": images}} if needs_public(name) else {}
+def public_data(name, npz=None):
+    """Return the keys that a method adds to the section `data`: public inputs, if it needs some.
+
+    They are those of another file, or taken out of the training data.
+    """
+    other = {} if npz is None else {"name": "npz", "path": str(npz)}
+    return {"public": {"images": 8, **other}} if needs_public(name) else {}
 
 
 def is_central(name):

@@ -14,6 +14,7 @@ from fedbb.methods import METHODS as ALL_METHODS
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from helpers.small_run import without_seconds
+from helpers.suited_settings import can_be_built
 from helpers.toy import drop_rows, equal_states, toy_dataset
 
 CREFF = {"features": 4, "steps": 3, "epochs": 2}
@@ -263,8 +264,8 @@ def test_a_run_does_not_choose_its_blend_on_validation_data():
 
 @pytest.mark.parametrize("head", HEADS)
 def test_a_head_goes_on_any_method_that_does_not_set_the_classifier_itself(head):
-    # pFedLA weighs clients by itself, and is refused with a second weighting.
-    pairs = ("+".join(pair) for pair in product(BASES, BALANCING) if pair[0] != "pfedla")
+    # pFedLA and FedFusion weigh clients by themselves, and are refused with a second weighting.
+    pairs = filter(can_be_built, map("+".join, product(BASES, BALANCING)))
     for name in (*ALL_METHODS, *pairs):
         base = build_method(name, {})
         if name.partition("+")[0] in ("creff", "ccvr", "clip2fl"):

@@ -10,6 +10,7 @@ from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from fedbb.state import is_finite
+from helpers.suited_settings import network_of, public_data
 from helpers.teachers import teacher_options
 
 SITES = np.array(["one image"] + ["one class"] * 9 + ["all"] * 23 + ["test"] * 12)
@@ -40,6 +41,7 @@ def run_odd(tmp_path, task, method, model="small-cnn", **changes):
                 "name": "npz",
                 "path": str(path),
                 "partition": {"kind": "column", "column": "site"},
+                **public_data(method, path),
             },
             "model": {"name": model},
             "method": {"name": method, "options": teacher_options(method, path)},
@@ -57,12 +59,9 @@ SUITED = [
 ]
 
 
-NETWORKS = {"fedbn": "resnet11"}  # its clients keep batch normalization, of which it needs some
-
-
 @pytest.mark.parametrize(("method", "task"), SUITED)
 def test_one_image_one_class_and_a_class_nobody_has_give_defined_results(tmp_path, task, method):
-    folder, records = run_odd(tmp_path, task, method, NETWORKS.get(method, "small-cnn"))
+    folder, records = run_odd(tmp_path, task, method, network_of(method)["name"])
     assert is_finite(load_checkpoint(folder.file("final.safetensors")).state)
     assert all(np.isfinite(c["train_loss"]) for record in records for c in record["clients"])
     scores = records[-1]["scores"]["test"]
