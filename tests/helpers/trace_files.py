@@ -65,6 +65,7 @@ def trace_flower(folder: Path) -> tuple[list[str], int, int]:
     recipe = small_recipe(folder)
     OPEN_SITES.limit = SITES
     grid = open_loopback(recipe, SITES, state=str(folder / "state"))
+    grid.run_id = 1
     settings = RunSettings(recipe, folder / "run", wait=5.0)
     return trace_round(serve(GridTransport(grid, poll=0.01), settings))
 
