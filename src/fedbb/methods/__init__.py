@@ -53,7 +53,7 @@ from fedbb.methods.scaffold import scaffold
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, fedyogi
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import BoundPenalty
-from fedbb.penalties.contrastive import Contrastive
+from fedbb.penalties.embedding import Contrastive
 from fedbb.penalties.proximal import Proximal
 from fedbb.personal import KeptEntries, OwnModel, Personal
 from fedbb.records import ModelState
