@@ -219,14 +219,14 @@ def join(
 ) -> None:
     """Connect a site to the server and do its work until Ctrl-C."""
     need_flower()
-    from fedbb.flower.admin.local import run_node
+    from fedbb.flower.admin.node import join as keep_running
 
     site = SiteFolder(path)
     if not site.settings_file.exists():
         raise RunError(f"{path} is not the folder of a site; it has no site.toml")
     with stoppable():
         try:
-            for message in run_node(site):
+            for message in keep_running(site):
                 if as_json:
                     print_json({"time": time.time(), "message": message}, indent=None)
                 else:

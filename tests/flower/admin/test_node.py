@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.flower.admin import local
+from fedbb.flower.admin import node
 from fedbb.flower.admin.certificates import make_certificates
 from fedbb.flower.admin.control import Health
 from fedbb.flower.admin.local import free_port
@@ -49,13 +49,13 @@ def site(tmp_path):
 def pretend(monkeypatch, said, seconds=0.0):
     """Have a program that says this, and ends, in the place of Flower's."""
     script = f"import time; print({said!r}, end='', flush=True); time.sleep({seconds})"
-    monkeypatch.setattr(local, "node_command", lambda *_: [sys.executable, "-c", script])
-    monkeypatch.setattr(local, "RESTART_SECONDS", 0.1)
+    monkeypatch.setattr(node, "node_command", lambda *_: [sys.executable, "-c", script])
+    monkeypatch.setattr(node, "RESTART_SECONDS", 0.1)
 
 
 def test_what_happens_is_told_in_few_words(site, monkeypatch):
     pretend(monkeypatch, LOG, seconds=2.0)
-    words = local.run_node(site)
+    words = node.join(site)
     told = list(islice(words, 8))
     words.close()
     assert told[0].startswith(f"connecting to {site.settings()['server']} as client 0")
@@ -72,7 +72,7 @@ def test_what_happens_is_told_in_few_words(site, monkeypatch):
 
 def test_the_stages_of_a_private_run_are_told(site, monkeypatch):
     pretend(monkeypatch, PRIVATE_LOG, seconds=2.0)
-    words = local.run_node(site)
+    words = node.join(site)
     told = list(islice(words, 4))
     words.close()
     assert told[1:] == [
@@ -86,7 +86,7 @@ def test_a_node_that_ends_is_started_again_and_an_old_log_is_not_told_anew(site,
     site.log.write_text("SuperNode ID: 1\n[code: 2004]\n")
     pretend(monkeypatch, "INFO : SuperNode ID: 42\n", seconds=1.0)
     begun = time.monotonic()
-    words = local.run_node(site)
+    words = node.join(site)
     told = list(islice(words, 4))
     words.close()
     assert told[1:] == ["online", "the node ended; trying again every 0 s", "online"]
@@ -104,7 +104,7 @@ def test_a_node_that_ends_is_started_again_and_an_old_log_is_not_told_anew(site,
     ],
 )
 def test_why_a_node_ended_is_told(said, answer, words):
-    assert words in local.explain_ending(said, answer)
+    assert words in node.explain(said, answer)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_why_a_node_ended_is_told(said, answer, words):
 )
 def test_a_server_that_is_not_trusted_is_not_called_again(said, answer):
     with pytest.raises(RunError, match="is not trusted"):
-        local.explain_ending(said, answer)
+        node.explain(said, answer)
 
 
 @pytest.mark.parametrize("missing", ["key", "ca"])
 def test_a_site_without_its_files_is_told_which(site, missing):
     getattr(site, missing).unlink()
     with pytest.raises(RunError, match=f"{getattr(site, missing).name} is missing; see README.md"):
-        next(local.run_node(site))
+        next(node.join(site))
