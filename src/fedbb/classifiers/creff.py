@@ -20,7 +20,7 @@ from fedbb.models.base import classifier_parameters
 from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Task, Tensors
 from fedbb.rng import stream
 from fedbb.state import select
-from fedbb.statistics.base import ClientView, Statistic, form
+from fedbb.statistics import ClientView, Statistic, form
 
 EPSILON = 1e-6
 """Added to a product of norms, as in the authors' code."""

@@ -28,7 +28,7 @@ from fedbb.classifiers.sums import (
 from fedbb.models.base import classifier_parameters
 from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Tensors
 from fedbb.state import select
-from fedbb.statistics.base import ClientView, Moment, Statistic, form
+from fedbb.statistics import ClientView, Moment, Statistic, form
 
 FITTED = "fitted"
 PARAMETERS = "parameters."

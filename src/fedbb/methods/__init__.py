@@ -58,7 +58,7 @@ from fedbb.penalties.proximal import Proximal
 from fedbb.personal import KeptEntries, OwnModel, Personal
 from fedbb.records import ModelState
 from fedbb.sampling import Sampling
-from fedbb.statistics.base import Statistic
+from fedbb.statistics import Statistic
 
 __all__ = [
     "HEADS",
