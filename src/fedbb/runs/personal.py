@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -179,10 +179,17 @@ def personalize(
             with _open(recipe, run, measure, whole, number, fedavg()) as trainer:
                 first = trainer.first
                 found["alone"] = trainer.train(lambda client: first, 0, recipe.seed, count)
+    return _by_client(run.federation, measure, found)
+
+
+def _by_client(
+    federation: Federation, measure: _Measure, found: Mapping[str, Sequence[float]]
+) -> list[ClientAccuracies]:
+    """Return the accuracies of each client, given those of all clients by column."""
     return [
         ClientAccuracies(
             client=client,
-            samples=len(run.federation.partition.clients[client]),
+            samples=len(federation.partition.clients[client]),
             classes=int((measure.cases[client] > 0).sum()),
             tested=measure.tested(client),
             shared=found["shared"][client] if "shared" in found else None,
