@@ -34,7 +34,7 @@ class Trainer(SGDSerialClientTrainer):
 
 
 class Reported(StandalonePipeline):
-    """The package's own loop without the evaluation that it leaves to the user; it prints each round."""
+    """The package's own loop without the evaluation that it leaves to users; prints each round."""
 
     def main(self):
         """Run all rounds."""
