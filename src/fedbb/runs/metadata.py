@@ -404,7 +404,7 @@ def model_info_of(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInfo
     """
     wanted = recipe.model.projection
     return ModelInfo(
-        network=recipe.model.name,
+        network=recipe.model.title,
         options=recipe.model.options,
         projection=method.needs.projection if wanted is None else wanted,
         task=str(dataset.task),

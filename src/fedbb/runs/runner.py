@@ -67,6 +67,7 @@ from fedbb.runs.runtime import (
     choose_workers,
     local_config_of,
     network_of,
+    networks_of,
     open_runtime,
     plain_round,
 )
@@ -75,17 +76,21 @@ from fedbb.simulation.inline import Inline, make_client_infos
 from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import digest
-from fedbb.training.checks import check_device, check_network
+from fedbb.training.checks import check_device, check_network, check_statistics
 from fedbb.training.threads import threads
 
 
 @dataclass(frozen=True, eq=False)
 class RunParts:
-    """What a run is made of, besides its settings: the method, the data, and the first network."""
+    """What a run is made of, besides its settings: the method, the data, and the first network.
+
+    `by_client` are the networks that clients take in turn, if they have different ones.
+    """
 
     method: Method
     federation: Federation
     network: nn.Module
+    by_client: tuple[nn.Module, ...] = ()
 
 
 FinalScores = dict[str, ModelScores]
@@ -158,10 +163,10 @@ def recipe_loader(
 
     def load(device: str | None) -> RunParts:
         federation = prepare(recipe, progress, teacher=method.needs.teacher)
-        network = network_of(
-            recipe, method, federation.dataset, device=device, allow_code=allow_code
-        )
-        return RunParts(method, federation, network)
+        dataset = federation.dataset
+        network = network_of(recipe, method, dataset, device=device, allow_code=allow_code)
+        others = networks_of(recipe, method, dataset, device=device, allow_code=allow_code)
+        return RunParts(method, federation, network, others)
 
     return load
 
@@ -237,7 +242,10 @@ def _open(
     check_data(recipe, method, federation.dataset, len(federation.partition.clients))
     check_stopping(recipe, "validation" in federation.scored)
     check_evaluation(recipe, federation)
-    check_network(network, federation.dataset, method)
+    for one in parts.by_client or (network,):
+        check_network(one, federation.dataset, method)
+    if parts.by_client:
+        check_statistics(method, parts.by_client, federation.dataset)
     if isinstance(store, RunFolder):
         if not store.is_run():
             _set_up(store, recipe, federation, method)
@@ -254,6 +262,7 @@ def _open(
         method,
         states,
         workers,
+        by_client=parts.by_client,
         make_round=make_round,
         sum_sites=sum_sites,
     )
