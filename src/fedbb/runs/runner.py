@@ -42,6 +42,7 @@ from fedbb.runs.federation import (
     Federation,
     describe,
     describe_private,
+    digests_of,
     measure_inputs,
     normalize_by_sums,
     prepare,
@@ -56,6 +57,7 @@ from fedbb.runs.metadata import (
     check_environment,
     is_same_partition,
     model_info_of,
+    read_federation,
     save_partition_digest,
     set_up_folder,
 )
@@ -251,6 +253,8 @@ def _open(
             _set_up(store, recipe, federation, method)
         elif not is_same_partition(store, federation.partition):
             raise RunError(f"{store.path}: the recipe now divides the data in another way")
+        else:
+            _check_digests(store, digests_of(recipe, federation))
         federation = _normalize(store, recipe, federation)
     make_round = _make_round(recipe, store)
     states = store.client_states
@@ -394,7 +398,8 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
 
     def describe_plain() -> FederationRecord:
         federation.partition.save(folder.file(PARTITION))
-        return describe(federation, method).with_notes(exposure_notes(recipe, method))
+        record = replace(describe(federation, method), digests=digests)
+        return record.with_notes(exposure_notes(recipe, method))
 
     def describe_enrolled() -> FederationRecord:
         # Cryptography needs an extra, and takes time to load.
@@ -412,8 +417,9 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
             least_cohort(recipe, len(infos)),
             measured=_measure(recipe, federation, method),
         )
-        return describe_private(federation)
+        return replace(describe_private(federation), digests=digests)
 
+    digests = digests_of(recipe, federation)
     is_plain = recipe.privacy == "none"
 
     def describe_model() -> ModelInfo | None:
@@ -421,6 +427,17 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
 
     begin = describe_plain if is_plain else describe_enrolled
     set_up_folder(folder, recipe, begin, describe_model)
+
+
+def _check_digests(folder: RunFolder, found: Mapping[str, str]) -> None:
+    """Refuse to resume a run with other files than those that it began with."""
+    before = read_federation(folder).digests
+    for key in before.keys() & found.keys():
+        if before[key] != found[key]:
+            raise RunError(
+                f"{folder.path}: {key} is not what the run began with: its SHA-256 is "
+                f"{found[key]}, and it was {before[key]}"
+            )
 
 
 def _measure(recipe: Recipe, federation: Federation, method: Method) -> list[dict[str, IntArray]]:
