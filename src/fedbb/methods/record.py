@@ -22,7 +22,7 @@ from fedbb.penalties.base import Needs, Penalty
 from fedbb.personal import PERSONAL, Personal
 from fedbb.records import Task, Visibility
 from fedbb.sampling import ALL_SAMPLES, SAMPLING, Sampling
-from fedbb.statistics.base import Statistic
+from fedbb.statistics import Statistic
 
 PLAIN_LOSS = CrossEntropy()
 BY_SAMPLES = BySamples()
