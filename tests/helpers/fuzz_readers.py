@@ -235,6 +235,18 @@ def flower_reader(packed, unpack):
     return Reader(read, "x.bin", lambda folder: content)
 
 
+def block_reader(packed, key, unpack):
+    """Return the reader of the arrays of one record, in a message whose other records are right."""
+    from flwr.app import ConfigRecord, RecordDict
+
+    from fedbb.flower.app.serde import PACKED
+
+    def read(path):
+        return unpack(RecordDict({**packed, key: ConfigRecord({PACKED: path.read_bytes()})}))
+
+    return Reader(read, "x.bin", lambda folder: packed[key][PACKED])
+
+
 def flower_readers():
     """Return the readers of requests to sites and of their replies."""
     from fedbb.evaluation.metrics import Scores
@@ -297,25 +309,31 @@ def update_readers(request):
     found = {"public-table.table": table, "public-table.number": torch.ones(())}
     found["private-loss.loss"] = torch.tensor(0.7, dtype=torch.float64)
 
-    def reader(compression=None, statistics=(), values=None):
+    def readers(name, block=serde.STATE, compression=None, statistics=()):
         message, state = {}, trained
         if compression is not None:
             sent = compression.compress(STATE, trained, {}, 0, 1)
             message, state = sent.message, sent.state
-        update = ClientUpdate(0, state, steps, 3.0, 0.5, 0.1, values or {}, message)
+        values = found if statistics else {}
+        update = ClientUpdate(0, state, steps, 3.0, 0.5, 0.1, values, message)
         expected = Expected(
             STATE, info, config, 1, statistics=statistics, facts=facts, compression=compression
         )
         packed = serde.pack_update(update, request, kept=True, lost=False)
-        return flower_reader(
-            packed, lambda content: check_reply(serde.unpack_update(content).reply, expected)
-        )
+
+        def read(content):
+            return check_reply(serde.unpack_update(content).reply, expected)
+
+        return {
+            name: flower_reader(packed, read),
+            f"{name}: {block}": block_reader(packed, block, read),
+        }
 
     return {
-        "update": reader(),
-        "compressed update (signs)": reader(Sparse(0.5, "ternary")),
-        "compressed update (drawn)": reader(Sparse(0.5, "exact", "drawn", "whole")),
-        "update with tables": reader(None, tables, found),
+        **readers("update"),
+        **readers("compressed update (signs)", compression=Sparse(0.5, "ternary")),
+        **readers("compressed update (drawn)", compression=Sparse(0.5, "exact", "drawn", "whole")),
+        **readers("update with tables", serde.STATISTICS, statistics=tables),
     }
 
 

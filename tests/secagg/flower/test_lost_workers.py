@@ -24,6 +24,9 @@ from helpers.small_run import finish, without_seconds
 
 PATIENCE = 1200
 
+HANDED_OVER = 8.0
+"""Seconds in which the SuperNode has handed a message to its worker, also on a busy machine."""
+
 pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.timeout(PATIENCE + 300)]
 
 
@@ -78,6 +81,7 @@ def kill_before(federation, node, stage):
         os.kill(pid, signal.SIGCONT)
         time.sleep(0.03)
     wait_until(lambda: unanswered(federation, node) == 1)
+    time.sleep(HANDED_OVER)
     os.kill(pid, signal.SIGKILL)
     assert saved_attempt(node) == attempt
     return attempt.attempt_id
