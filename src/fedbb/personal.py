@@ -63,6 +63,11 @@ class Personal:
     shares_model: ClassVar[bool] = True
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether the whole model stays with the client, so that clients' networks may differ."""
+        return False
+
+    @property
     def title(self) -> str:
         """What stays with the client, in words."""
         return "nothing"
@@ -145,6 +150,11 @@ class KeptEntries(Personal):
             raise ValueError(f"the part that stays is one of {', '.join(get_args(Part))}")
         if self.head_epochs is not None and (self.head_epochs < 0 or self.part == "all"):
             raise ValueError("head_epochs must be at least 0, for a part of the network")
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the whole model stays with the client."""
+        return self.part == "all"
 
     @property
     def title(self) -> str:

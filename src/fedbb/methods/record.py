@@ -162,6 +162,21 @@ class Method:
             return personal.title
         return "" if all(step.shares_model for step in self.server) else "a model of its own"
 
+    @property
+    def exchanged(self) -> str:
+        """The part that needs models of one form, or "" if clients' networks may differ."""
+        if self.personal is None or not self.personal.keeps_all:
+            return "the merge of models"
+        if self.merge is not average:
+            return getattr(self.merge, "__name__", type(self.merge).__name__)
+        compression = () if self.compression is None else (self.compression,)
+        steps = [
+            step
+            for step in self.server
+            if step.sees_updates or type(step).start is not ServerStep.start
+        ]
+        return next((type(part).__name__ for part in (*compression, *steps)), "")
+
     def supports(self, task: Task) -> bool:
         """Return whether the method is defined for this task."""
         parts: tuple[Loss | Sampling | ServerStep, ...] = (self.loss, self.sampling, *self.server)

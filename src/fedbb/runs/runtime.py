@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -24,11 +24,12 @@ from fedbb.rounds.round import FederatedRound, PlainRound, train_all
 from fedbb.rounds.server_steps import open_server_steps
 from fedbb.runs.federation import OWN_TEST, Federation
 from fedbb.runs.final_scores import FinalScorer, ModelScores
-from fedbb.runs.own_models import OwnModels, OwnModelScorer, divide_own_test
+from fedbb.runs.own_models import OwnModels, OwnModelScorer, ScoreModel, divide_own_test
 from fedbb.simulation.inline import ClientStateStore, Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import snapshot
 from fedbb.training.config import CentralConfig, LocalConfig
+from fedbb.training.local import NO_MODEL
 
 ScoreFully = Callable[[int, ModelState], ModelScores]
 """Returns all scores of the model after the round of this number."""
@@ -101,6 +102,7 @@ def open_runtime(
     store: ClientStateStore,
     workers: int,
     *,
+    by_client: Sequence[nn.Module] = (),
     make_round: MakeRound = plain_round,
     sum_sites: SumSites | None = None,
 ) -> Iterator[RunRuntime]:
@@ -109,16 +111,19 @@ def open_runtime(
     clients = chosen_number(len(federation.partition.clients), recipe.rounds.participation)
     if recipe.engine == "auto" and clients == 1:
         workers = 0  # nothing to do in parallel
-    first = snapshot(network)
-    engine = Inline(network, federation.clients, method, local, store)
+    # Clients with different networks exchange no model.
+    first = NO_MODEL if by_client else snapshot(network)
+    engine = Inline(network, federation.clients, method, local, store, by_client=by_client)
     batch = recipe.evaluation.batch_size
     final, own = FinalScorer.of(recipe, federation), federation.own_test
     further = {} if own is None else {OWN_TEST: own.examples}
     if not method.shares_model:
         further = divide_own_test(own)
-    open_clients = _client_scorer(recipe, method, federation, first, store, further)
+    firsts = engine.firsts
+    open_clients = _client_scorer(recipe, method, federation, (first, firsts), store, further)
     if not workers:
-        scorer = Scorer(network, federation.dataset, federation.scored, batch, local.device)
+        examples, device = federation.scored, local.device
+        scorer = Scorer(network, federation.dataset, examples, batch, device, by_client)
         everything = replace(scorer, examples={**scorer.examples, **further})
         rounds = make_round(recipe, engine)
         final = final.with_counts(rounds.server_steps.measured)
@@ -153,21 +158,24 @@ def _client_scorer(
     recipe: Recipe,
     method: Method,
     federation: Federation,
-    first: ModelState,
+    begin: tuple[ModelState, Sequence[ModelState]],
     store: ClientStateStore,
     tests: Mapping[str, Examples],
-) -> Callable[[FederatedRound, Inline | Pool, Score, Scorer | Pool], ScoreClients | None]:
-    """Return what scores the clients' own models, given the rounds and the engine of a run."""
+) -> Callable[[FederatedRound, Inline | Pool, ScoreModel, Scorer | Pool], ScoreClients | None]:
+    """Return what scores the clients' own models, given the rounds and the engine of a run.
+
+    `begin` is the first model that all share, and those of the networks of clients.
+    """
     task, labels = federation.dataset.task, {name: part.labels for name, part in tests.items()}
 
     def open_clients(
-        rounds: FederatedRound, engine: Inline | Pool, score: Score, scorer: Scorer | Pool
+        rounds: FederatedRound, engine: Inline | Pool, score: ScoreModel, scorer: Scorer | Pool
     ) -> ScoreClients | None:
         if method.shares_model:
             return None
-        models = OwnModels(
-            rounds.clients, first, store, engine.state_rounds, method.personal, rounds.server_steps
-        )
+        first, firsts = begin
+        kept = (store, engine.state_rounds, method.personal)
+        models = OwnModels(rounds.clients, first, *kept, rounds.server_steps, firsts)
         hidden = recipe.privacy != "none"
         return OwnModelScorer(models, score, scorer.outputs, labels, task, hidden)
 
@@ -205,10 +213,35 @@ def network_of(
     device: str | None = None,
     allow_code: AllowedCode = False,
 ) -> nn.Module:
-    """Return the network that a recipe's run begins with, on its own device or on this one."""
+    """Return the network that a recipe's run begins with, on its own device or on this one.
+
+    If clients have different networks, it is the first of them.
+    """
     local = recipe.local if device is None else replace(recipe.local, device=device)
-    return make_network(
-        recipe.model, method, dataset, local, seed=recipe.seed, allow_code=allow_code
+    first = recipe.model.networks[0]
+    return make_network(first, method, dataset, local, seed=recipe.seed, allow_code=allow_code)
+
+
+def networks_of(
+    recipe: Recipe,
+    method: Method,
+    dataset: Dataset,
+    *,
+    device: str | None = None,
+    allow_code: AllowedCode = False,
+) -> tuple[nn.Module, ...]:
+    """Return the networks that clients take in turn; none if all have the same."""
+    if not recipe.model.by_client:
+        return ()
+    return tuple(
+        network_of(
+            recipe.model_copy(update={"model": one}),
+            method,
+            dataset,
+            device=device,
+            allow_code=allow_code,
+        )
+        for one in recipe.model.networks
     )
 
 

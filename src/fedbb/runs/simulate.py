@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
 from os import PathLike
@@ -60,7 +60,7 @@ def simulate(
     clients: Partition | Rule,
     *,
     public: Dataset | npt.NDArray[Any] | None = None,
-    model: ModelSource = "small-cnn",
+    model: ModelSource | Sequence[ModelSource] = "small-cnn",
     method: str | Method = "fedavg",
     local: LocalConfig = LOCAL,
     rounds: int | Schedule = 10,
@@ -95,7 +95,8 @@ def simulate(
         public: Inputs without labels that every client and the server have, for methods of
             distillation: an array (N, …), or a data set, of which the training inputs are taken.
         model: The network: a function that returns one, an `nn.Module`, which is copied and keeps
-            its weights, or the name of a built-in one.
+            its weights, or the name of a built-in one. A list of these is taken in turn by the
+            clients, where the method exchanges no model.
         method: The algorithm: a name such as "fedbb" or "moon+fedbb", what a function of
             `fedbb.methods` returns, or a `Method` of your own.
         local: Local training of a client.
@@ -147,7 +148,7 @@ def iter_rounds(
     clients: Partition | Rule,
     *,
     public: Dataset | npt.NDArray[Any] | None = None,
-    model: ModelSource = "small-cnn",
+    model: ModelSource | Sequence[ModelSource] = "small-cnn",
     method: str | Method = "fedavg",
     local: LocalConfig = LOCAL,
     rounds: int | Schedule = 10,

@@ -5,6 +5,7 @@ import pytest
 
 from fedbb.errors import FedbbError
 from fedbb.runs.checkpoint import load_checkpoint
+from helpers.cover import few
 from helpers.flower_loopback import FIRST_NODE, flower_run, open_loopback, take_identity
 from helpers.small_run import finish, small_recipe, without_seconds, write_npz
 
@@ -22,16 +23,20 @@ def _identity(monkeypatch):
     take_identity(monkeypatch)
 
 
-def recipe_of(tmp_path, name, public=None):
+NETWORKS = {"by_client": ["linear", {"name": "mlp", "options": {"hidden": [6]}}]}
+
+
+def recipe_of(tmp_path, name, public=None, **further):
     data = {"name": "npz", "path": str(tmp_path / "small.npz"), "partition": SKEW}
     data["public"] = public or {"images": 12}
     method = {"name": name, "options": METHODS[name]}
-    further = {"model": {"name": "resnet11"}} if name == "fedfusion" else {}
+    if name == "fedfusion":
+        further = {"model": {"name": "resnet11"}}
     rounds = {"number": 2}
     return small_recipe(tmp_path, data=data, method=method, rounds=rounds, **further)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", few(METHODS, 2))
 def test_a_recipe_gives_the_inline_engines_bits(tmp_path, name):
     recipe = recipe_of(tmp_path, name)
     inline, inline_records = finish(recipe, tmp_path / "inline")
@@ -43,6 +48,21 @@ def test_a_recipe_gives_the_inline_engines_bits(tmp_path, name):
         for folder in ("flower", "inline")
     )
     assert ours.keys() == theirs.keys()
+    assert all(ours[key].equal(theirs[key]) for key in theirs)
+
+
+@pytest.mark.parametrize("name", ["fedmd", pytest.param("rhfl", marks=pytest.mark.slow)])
+def test_clients_with_different_networks_have_the_inline_engines_bits(tmp_path, name):
+    recipe = recipe_of(tmp_path, name, model=NETWORKS)
+    inline, inline_records = finish(recipe, tmp_path / "inline")
+    grid = open_loopback(recipe, state=str(tmp_path / "sites"))
+    flower, flower_records = flower_run(recipe, tmp_path / "flower", grid)
+    assert flower == inline
+    assert without_seconds(flower_records) == without_seconds(inline_records)
+    ours, theirs = (
+        load_checkpoint(tmp_path / folder / "checkpoints" / "round-000002.safetensors").server
+        for folder in ("flower", "inline")
+    )
     assert all(ours[key].equal(theirs[key]) for key in theirs)
 
 

@@ -64,11 +64,15 @@ class TrainTask:
 
 @dataclass(frozen=True)
 class PredictTask:
-    """Predict the logits of some examples by the round's state."""
+    """Predict the logits of some examples by the round's state.
+
+    `network` is the number of the network, where clients have different ones.
+    """
 
     part: str
     start: int
     stop: int
+    network: int = 0
 
     def __str__(self) -> str:
         return f"scoring of {self.part} examples {self.start} to {self.stop}"
