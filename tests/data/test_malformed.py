@@ -301,10 +301,10 @@ SEALED_MESSAGES = {
     "cifar10 (npm)": [
         "filename 'package/train_lables.json' not found",
         "cannot read the archive",
-        "train_lables.json has labels of shape (19,) for 20 images",
+        "train_lables.json: there are 20 images but labels of shape (19,)",
         "member package/data_batch_1.png is not a PNG file of CIFAR images: cannot reshape",
         None,
-        "train_lables.json is no list of whole numbers",
+        "train_lables.json: the labels are no list of whole numbers",
         "member package/data_batch_1.png is not a PNG file of CIFAR images",
         None,
         "filename 'package/data_batch_1.png' not found",
