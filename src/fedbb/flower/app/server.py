@@ -428,7 +428,8 @@ def _open_runtime(
         validate=accept_all,
         server_steps=ServerSteps(method.server, facts, metadata.measured, distiller),
     )
-    clients = None if method.shares_model else engine.score_clients(plain.server_steps)
+    own_models = engine.score_clients(plain.server_steps)
+    clients = None if method.shares_model else own_models
     return RunRuntime(
         plain,
         score,
@@ -436,6 +437,7 @@ def _open_runtime(
         engine.state_rounds,
         score_fully=score_fully,
         score_clients=clients,
+        score_personal=None if recipe.evaluation.personal is None else own_models.personal,
     )
 
 
