@@ -154,6 +154,7 @@ def progress(grid, out):
     return sum(status.rounds for status in statuses(grid, out / "runs").values())
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_and_started_again_ends_with_the_same_table_to_the_bit(
     grid, monkeypatch
 ):

@@ -78,6 +78,22 @@ def test_the_mean_weight_of_a_clients_samples_is_one(own, others, most):
     assert scaled.positive == pytest.approx(weights)
 
 
+@given(sizes=st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any))
+def test_by_batch_is_torchs_weighted_cross_entropy(sizes):
+    targets = torch.repeat_interleave(torch.arange(3), torch.tensor(sizes))
+    logits = torch.linspace(-2, 2, 3 * len(targets)).reshape(-1, 3)
+    weights = importance_weights(counts_of(600, 300, 1), WHOLE, MULTICLASS).positive
+    assert weights.max() > 100
+    for reduction in ("mean", "sum"):
+        loss = ImportanceWeightedLoss(
+            counts_of(600, 300, 1), WHOLE, MULTICLASS, ImportanceWeighted(), reduction
+        )
+        theirs = torch.nn.CrossEntropyLoss(torch.tensor(weights).float(), reduction=reduction)
+        assert loss(logits, targets).item() == pytest.approx(
+            theirs(logits, targets).item(), rel=1e-5
+        )
+
+
 def test_a_client_of_one_class_trains_as_in_fedavg():
     loss = ImportanceWeightedLoss(counts_of(0, 9, 0), WHOLE, MULTICLASS, ImportanceWeighted())
     assert loss.positive_weight.tolist() == [0, 1, 0]

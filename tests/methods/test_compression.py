@@ -26,6 +26,7 @@ from fedbb.state import select, snapshot
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
 from helpers.commands import fedbb as command
+from helpers.cover import few
 from helpers.flower_loopback import changing, flower_run, open_loopback, take_identity
 from helpers.secagg_grid import enrolled, private_recipe, private_run
 from helpers.small_run import finish, small_recipe, without_seconds
@@ -68,7 +69,7 @@ def test_every_number_sent_exactly_is_fedavg_to_the_bit(tmp_path):
     assert {client["sent_bytes"] for client in records[0]["clients"]} == {sizes}
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", few([1, 2, 3], 1))
 def test_the_pool_gives_the_bits_of_the_inline_engine(runs, tmp_path, workers):
     recipe = sparse_recipe(tmp_path, OPTIONS["binary"], engine="pool")
     summary, records = finish(recipe, tmp_path / "run", workers=workers)
@@ -191,7 +192,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("fault", BAD)
+@pytest.mark.parametrize("fault", few(BAD, 2))
 def test_a_bad_reply_is_refused_by_its_field_and_the_round_goes_on(tmp_path, monkeypatch, fault):
     take_identity(monkeypatch)
     prefix, change, reason = BAD[fault]

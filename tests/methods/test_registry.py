@@ -217,7 +217,7 @@ def test_a_method_asks_for_what_its_penalties_ask_for():
         ("fedbb-plus", OF_PNB | OF_CBR | OF_PLUS),
         ("bsm", {"tau": 1.0}),
         ("fedrs", {"alpha": 0.5, "scaling": "absent"}),
-        ("fedir", {"normalize": "client", "most": float("inf")}),
+        ("fedir", {"normalize": "batch", "most": float("inf")}),
         ("fedvc", {"size": 256}),
         ("feddecorr", {"beta": 0.1}),
         ("fed-rod", {"tau": 1.0, "start": "zeros"}),

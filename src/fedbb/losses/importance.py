@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
-from fedbb.losses.counted import CountedLoss
-from fedbb.losses.functional import (
+from fedbb.losses.drop_in import (
     IGNORED,
+    CountedLoss,
     Reduction,
     multiclass_entries,
     multilabel_entries,
@@ -40,15 +40,16 @@ class ImportanceWeighted(Loss):
     """Hyper-parameters of FedIR's loss.
 
     Args:
-        normalize: "client" makes the mean weight of the client's samples one; "batch" divides by
-            the sum of the weights in each batch, as public re-implementations do.
+        normalize: "batch" divides by the sum of the weights in each batch, as public
+            re-implementations do; "client" makes the mean weight of the client's samples one, and
+            a batch with a rare sample takes a step that is many times as large.
         most: the largest weight; the others are scaled up so that their mean stays one.
 
     Raises:
         ValueError: a value outside of its range.
     """
 
-    normalize: Normalize = "client"
+    normalize: Normalize = "batch"
     most: float = math.inf
 
     def __post_init__(self) -> None:
@@ -106,15 +107,16 @@ class ImportanceWeightedLoss(CountedLoss):
         weights = importance_weights(counts, federation, task, most=spec.most)
         self._keep("positive_weight", weights.positive)
         self._keep("negative_weight", weights.negative)
-        self.by_batch = spec.normalize == "batch"
+        self.by_batch = spec.normalize == "batch" and reduction == "mean"
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the weighted loss; by batch, divided by the sum of its weights."""
+        """Return the weighted loss; the mean of a batch is divided by the sum of its weights."""
         loss = super().forward(input, target)
         if not self.by_batch:
             return loss
         weights = self._weights_of(target)
-        return loss * weights.numel() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
+        total = weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
+        return loss * (weights.numel() / total)  # exactly 1 where all weights are
 
     def _weights_of(self, target: Tensor) -> Tensor:
         """Return the weights of the known labels of a batch."""

@@ -51,8 +51,7 @@ def fedir(
     """Samples weighted by global over local share of their class.
 
     Args:
-        normalize: "client" makes the mean weight of a client's samples one, "batch" that of a
-            batch.
+        normalize: where the mean weight is one: in every "batch", or over the "client"'s samples.
         most: the largest weight.
     """
     return Method("FedIR", loss=ImportanceWeighted(normalize, most), server=(FederationCounts(),))

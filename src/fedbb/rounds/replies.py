@@ -26,7 +26,7 @@ from fedbb.state import Arrays, select, state_from_arrays, state_to_arrays
 from fedbb.statistics.base import Statistic, statistic_shapes
 from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_MODEL
-from fedbb.training.optimizer import effective_steps
+from fedbb.training.loop import effective_steps
 
 MOST_SAMPLES = 10**9
 """More samples than any site has; a client that declares more would own every weighted mean."""

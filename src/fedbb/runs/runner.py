@@ -79,6 +79,7 @@ from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import digest
 from fedbb.training.checks import check_device, check_network, check_statistics
+from fedbb.training.config import LocalConfig
 from fedbb.training.threads import threads
 
 
@@ -301,8 +302,9 @@ def commit_rounds(
     start = Start(checkpoint.state, checkpoint.round, recipe.seed, checkpoint.server)
     clients = runtime.score_clients
     rounds = run_rounds(runtime.round, start, recipe.rounds, runtime.score, clients)
+    local = local_config_of(recipe)
     while stopped is None and (finished := next(rounds, None)) is not None:
-        record = _record(finished, runtime.workers, _lr(recipe, finished.number))
+        record = _record(finished, runtime.workers, _lr(local, finished.number))
         record |= _personal(runtime, recipe, finished)
         checkpoint = Checkpoint(
             finished.number,
@@ -356,9 +358,8 @@ def stopped_by(recipe: Recipe, records: Sequence[Record], metric: str) -> Stoppe
     return recipe.rounds.stopped_by([score_of(record, metric) for record in records])
 
 
-def _lr(recipe: Recipe, number: int) -> dict[str, float]:
+def _lr(local: LocalConfig, number: int) -> dict[str, float]:
     """Return what a record says of the learning rate: nothing if all rounds have the same."""
-    local = local_config_of(recipe)
     return {} if local.lr_schedule.is_constant else {"lr": local.lr_in(number)}
 
 

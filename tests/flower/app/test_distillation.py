@@ -5,6 +5,7 @@ import pytest
 
 from fedbb.errors import FedbbError
 from fedbb.runs.checkpoint import load_checkpoint
+from helpers.cover import few
 from helpers.flower_loopback import FIRST_NODE, flower_run, open_loopback, take_identity
 from helpers.small_run import finish, small_recipe, without_seconds, write_npz
 
@@ -35,7 +36,7 @@ def recipe_of(tmp_path, name, public=None, **further):
     return small_recipe(tmp_path, data=data, method=method, rounds=rounds, **further)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", few(METHODS, 2))
 def test_a_recipe_gives_the_inline_engines_bits(tmp_path, name):
     recipe = recipe_of(tmp_path, name)
     inline, inline_records = finish(recipe, tmp_path / "inline")
