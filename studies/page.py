@@ -1,4 +1,4 @@
-"""Puts the study's tables into docs/results.md, results-small.md and methods.md, between markers."""
+"""Puts the tables of the study between the markers of docs/results.md, results-small.md, methods.md."""
 
 from __future__ import annotations
 

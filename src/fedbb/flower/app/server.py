@@ -420,7 +420,8 @@ def _open_runtime(
         validate=accept_all,
         server_steps=ServerSteps(method.server, facts, metadata.measured, distiller),
     )
-    clients = None if method.shares_model else engine.score_clients(plain.server_steps)
+    own_models = engine.score_clients(plain.server_steps)
+    clients = None if method.shares_model else own_models
     score, score_fully = _open_scorers(recipe, engine, metadata, own, model, dataset)
     return RunRuntime(
         plain,
@@ -429,6 +430,7 @@ def _open_runtime(
         engine.state_rounds,
         score_fully=score_fully,
         score_clients=clients,
+        score_personal=None if recipe.evaluation.personal is None else own_models.personal,
     )
 
 
