@@ -1,4 +1,4 @@
-"""Puts the tables of the study between the markers of docs/results.md, results-small.md, methods.md."""
+"""Puts the tables of the study into docs/results.md, results-small.md and methods.md, at markers."""
 
 from __future__ import annotations
 
