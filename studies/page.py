@@ -1,4 +1,4 @@
-"""Puts the tables of the study into docs/results.md, results-small.md and methods.md, at markers."""
+"""Puts the study's tables into docs/results.md, results-small.md and methods.md, at their marks."""
 
 from __future__ import annotations
 
