@@ -11,11 +11,15 @@ import numpy as np
 
 from fedbb._util.files import finite_or_none
 from fedbb.evaluation.metrics import Scores
+from fedbb.evaluation.sites import OWN_TEST, SiteScores, spreads_over_sites
 from fedbb.records import FloatArray
 from fedbb.rng import stream
 
 SCORES_OF = "scores_of"
 """Key of records and summaries: that the scores are means over the models of the clients."""
+
+PERSONAL_SCORES = "personal"
+"""Key of records: scores of the clients' own models on their own test data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +59,41 @@ class ClientsScores:
                 for figure, found in spread.items()
             },
         }
+
+
+@dataclass(frozen=True)
+class PersonalScores:
+    """Scores on the clients' own test data after a round.
+
+    Attributes:
+        own: Those of each client's own model.
+        shared: Those of the shared model; empty if there is none for all.
+    """
+
+    own: tuple[SiteScores, ...]
+    shared: tuple[SiteScores, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a record says: figures over clients by metric, and no single client's."""
+        parts = {"own": self.own, "shared": self.shared}
+        return {
+            "tested_on": OWN_TEST,
+            "clients": len(self.own),
+            **{name: _figures(sites) for name, sites in parts.items() if sites},
+        }
+
+
+def _figures(sites: Sequence[SiteScores]) -> dict[str, Any]:
+    """Return the spread of each metric, and its mean by samples."""
+    found: dict[str, Any] = {}
+    for spread in spreads_over_sites(sites):
+        known = [site for site in sites if not math.isnan(site.macro[spread.metric])]
+        total = sum(site.samples for site in known)
+        weighted = math.fsum(site.samples * site.macro[spread.metric] for site in known)
+        figures = spread.to_json()
+        del figures["metric"]
+        found[spread.metric] = {"mean_by_samples": weighted / total, **figures}
+    return found
 
 
 def mean_over_clients(

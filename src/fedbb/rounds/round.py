@@ -479,5 +479,6 @@ def _report(
     """Pass updates on to the merge, and keep of each what a record needs, which is no model."""
     for update, weight in zip(updates, weights.tolist(), strict=True):
         facts = (update.steps, update.train_loss, update.seconds)
-        reports.append(ClientReport(update.client, weight, *facts, sent))
+        size = sent if update.message_bytes is None else update.message_bytes
+        reports.append(ClientReport(update.client, weight, *facts, size))
         yield update

@@ -51,10 +51,11 @@ from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.metadata import model_info_of
 from fedbb.runs.model_info import ModelInfo
 from fedbb.runs.runner import check_resume, go_on
-from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of
+from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of, networks_of
 from fedbb.secagg.audit import AuditFile
 from fedbb.state import snapshot
-from fedbb.training.checks import check_personal
+from fedbb.training.checks import check_personal, check_statistics
+from fedbb.training.local import NO_MODEL
 from fedbb.training.threads import threads
 
 if TYPE_CHECKING:
@@ -278,8 +279,12 @@ def _begin(
     assert registry.outline is not None
     check_data(settings.recipe, method, dataset_of(registry.outline), len(infos))
     if method.personal is not None:
-        dataset, code = dataset_of(registry.outline), _allowed_code()
-        check_personal(method, network_of(settings.recipe, method, dataset, allow_code=code))
+        dataset, code, recipe = dataset_of(registry.outline), _allowed_code(), settings.recipe
+        networks = networks_of(recipe, method, dataset, allow_code=code)
+        for network in networks or (network_of(recipe, method, dataset, allow_code=code),):
+            check_personal(method, network)
+        if networks:
+            check_statistics(method, networks, dataset)
     outline = _pool_statistics(registry.outline, registry.outlines, infos)
     if own is None and settings.recipe.evaluation.threshold is not None:
         _check_validation(settings, method, registry, outline)
@@ -415,15 +420,17 @@ def _open_runtime(
         validate=accept_all,
         server_steps=ServerSteps(method.server, facts, metadata.measured, distiller),
     )
-    clients = None if method.shares_model else engine.score_clients(plain.server_steps)
+    own_models = engine.score_clients(plain.server_steps)
+    clients = None if method.shares_model else own_models
     score, score_fully = _open_scorers(recipe, engine, metadata, own, model, dataset)
     return RunRuntime(
         plain,
         score,
-        snapshot(model),
+        NO_MODEL if recipe.model.by_client else snapshot(model),
         engine.state_rounds,
         score_fully=score_fully,
         score_clients=clients,
+        score_personal=None if recipe.evaluation.personal is None else own_models.personal,
     )
 
 
