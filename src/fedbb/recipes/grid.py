@@ -109,7 +109,7 @@ class GridSpec(LayerSpec):
     Attributes:
         title: The title of its table.
         caption: What the table says below the title.
-        source: Where printed numbers come from, if it repeats a published table.
+        source: The table of the paper that it repeats, if it does.
         seeds: The seeds of every cell.
         rows: The axis whose values are the rows of the table.
         columns: The axes whose values are its columns.
