@@ -1,10 +1,10 @@
 """The sanity table holds every method, and each of them learns."""
 
 import pytest
+from studies.stored import ROOT, read_stored
 
 from fedbb.methods import METHODS
 from studies import every_method, page
-from studies.stored import ROOT, read_stored
 
 
 @pytest.fixture(scope="module")
