@@ -416,6 +416,8 @@ def _open_runtime(
         norms=norm_names(model),
     )
     engine.facts = facts
+    if method.personal is not None:
+        engine.kept = method.personal.entries(model)
     local = local_config_of(recipe)
     distiller = open_distiller(method, model, dataset, local, recipe.seed)
     # The engine has validated each reply on arrival; the round need not hold all to do so again.
@@ -428,7 +430,7 @@ def _open_runtime(
         validate=accept_all,
         server_steps=ServerSteps(method.server, facts, metadata.measured, distiller),
     )
-    own_models = engine.score_clients(plain.server_steps)
+    own_models = engine.score_clients(plain.server_steps, own_test=recipe.data.own_test > 0)
     clients = None if method.shares_model else own_models
     return RunRuntime(
         plain,
