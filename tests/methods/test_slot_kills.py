@@ -23,6 +23,7 @@ def check(tmp_path, cases):
     assert all(0 < saved < ROUNDS for _, saved in found.values())
 
 
+@pytest.mark.slow
 def test_a_killed_run_of_clients_with_different_networks_goes_on_to_the_bit(tmp_path):
     check(tmp_path, ["rhfl in turn"])
 
