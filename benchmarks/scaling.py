@@ -56,10 +56,9 @@ def measure(size: int, repeats: int) -> dict[str, Any]:
     """Return bytes of a message, seconds of a core for each step, and peak memory."""
     import torch
 
-    from fedbb.flower.app.packing import pack_arrays, unpack_arrays
     from fedbb.records import ModelState
     from fedbb.rounds.replies import check_arrays, check_update
-    from fedbb.state import Mixture, state_from_arrays, state_to_arrays
+    from fedbb.state import Mixture, pack_arrays, state_from_arrays, state_to_arrays, unpack_arrays
 
     torch.set_num_threads(1)
     before = _peak()

@@ -22,7 +22,7 @@ from fedbb.penalties.base import Needs, Penalty
 from fedbb.personal import PERSONAL, Personal
 from fedbb.records import Task, Visibility
 from fedbb.sampling import ALL_SAMPLES, SAMPLING, Sampling
-from fedbb.statistics.base import Statistic
+from fedbb.statistics import Statistic
 
 PLAIN_LOSS = CrossEntropy()
 BY_SAMPLES = BySamples()
@@ -207,9 +207,15 @@ def _check_names(method: str, parts: Sequence[tuple[str, object]]) -> None:
 
 def _check_personal(method: Method) -> None:
     """Refuse what is computed from the merged model where clients keep a part of it."""
+    compression, personal = method.compression, method.personal
+    lost = compression is not None and not compression.sends_buffers
+    if lost and (personal is None or not personal.keeps_buffers):
+        raise RecipeError(
+            f"{method.name}: {type(compression).__name__} sends no buffers, and nothing keeps "
+            'them: personal=KeptEntries("buffers") leaves them with the clients'
+        )
     if method.shares_model:
         return
-    compression, personal = method.compression, method.personal
     if personal is not None and compression is not None and not compression.leaves_unchanged:
         raise RecipeError(
             f"{method.name}: {type(compression).__name__} would move the part of the model "

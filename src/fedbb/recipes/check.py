@@ -295,6 +295,8 @@ def _check_own_models(recipe: Recipe, method: Method) -> None:
             f'defense.rule = "{recipe.defense.rule}" compares models that started alike, and '
             f"{method.name} starts every client from a model of its own"
         )
+    if recipe.evaluation.personal is not None:
+        _check_personal_scores(recipe, method)
     if method.shares_model:
         return
     for value, key in (
@@ -306,6 +308,22 @@ def _check_own_models(recipe: Recipe, method: Method) -> None:
                 f"evaluation.{key} is for one model of all clients, and under {method.name} every "
                 f"client has {method.unshared} for itself"
             )
+
+
+def _check_personal_scores(recipe: Recipe, method: Method) -> None:
+    """Refuse scores of clients' own models where there are none, or nobody may know them."""
+    if method.personal is None and method.shares_model:
+        raise RecipeError(
+            f"evaluation.personal scores the clients' own models, and {method.name} leaves none "
+            "with them; fedbb personalize scores the shared model for each client"
+        )
+    if recipe.data.own_test == 0:
+        raise RecipeError("evaluation.personal needs data.own_test: test data of the clients' own")
+    if recipe.privacy != "none":
+        raise RecipeError(
+            f'evaluation.personal and privacy = "{recipe.privacy}" exclude each other: the scores '
+            "of single clients are not summed securely"
+        )
 
 
 def _check_topology(recipe: Recipe) -> None:

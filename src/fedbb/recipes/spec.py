@@ -78,7 +78,7 @@ ADDED: Final[Mapping[str, tuple[str, ...]]] = {
     "method": ("loss", "teacher_sha256"),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
     "rounds": ("patience", "target", "topology", "degree", "graph_seed"),
-    "evaluation": ("min_cases", "bootstrap", "threshold", "logit_adjustment"),
+    "evaluation": ("min_cases", "bootstrap", "threshold", "logit_adjustment", "personal"),
     "": ("dp", "secure"),
 }
 """Keys of sections that are younger than run folders. A recipe is written without them as long as
@@ -264,6 +264,8 @@ class EvaluationSpec(Section):
             a table with the `sensitivity` to reach; None for one half.
         logit_adjustment: Strength of the post-hoc adjustment of the final and the best model by the
             class shares of all clients; true for 1.
+        personal: Rounds from one score of the clients' own models on their own test data to the
+            next; None for none during the run.
     """
 
     metric: Literal["accuracy", "balanced_accuracy", "f1", "auroc", "average_precision"] | None = (
@@ -274,6 +276,7 @@ class EvaluationSpec(Section):
     bootstrap: Annotated[int, Ge(0), Le(100_000)] = 1000
     threshold: Literal["youden", "f1"] | SensitivitySpec | None = None
     logit_adjustment: bool | NotNegative = False
+    personal: Count | None = None
 
 
 class Recipe(Section):

@@ -23,7 +23,7 @@ from fedbb.errors import ReplyError
 from fedbb.records import ClientInfo, ClientUpdate, IntArray, ModelFacts, ModelState
 from fedbb.sampling import ALL_SAMPLES, Sampling
 from fedbb.state import Arrays, select, state_from_arrays, state_to_arrays
-from fedbb.statistics.base import Statistic, statistic_shapes
+from fedbb.statistics import Statistic, statistic_shapes
 from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_MODEL
 from fedbb.training.loop import effective_steps
@@ -118,9 +118,10 @@ def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
     if seconds < 0:
         raise ReplyError(f"{where}: seconds is {seconds}, below 0")
     model = NO_MODEL if expected.measure else expected.state
-    arrays = reply.arrays
+    arrays, sent = reply.arrays, None
     if expected.compression is not None and not expected.measure:
         arrays = _rebuild(reply.arrays, expected, expected.compression)
+        sent = sum(a.nbytes for a in reply.arrays.values() if isinstance(a, np.ndarray))
     arrays = check_arrays(arrays, state_to_arrays(model), where)
     for name, array in arrays.items():
         if array.dtype.kind in "iu" and np.any(np.abs(array.astype(np.float64)) >= EXACT_INTEGERS):
@@ -129,13 +130,17 @@ def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
     check_update(model, state, expected.max_norm, where)
     found = check_statistics(reply.statistics, expected)
     effective = effective_steps(steps, expected.config)
-    return ClientUpdate(info.client, state, steps, effective, loss, seconds, found)
+    return ClientUpdate(info.client, state, steps, effective, loss, seconds, found, sent_bytes=sent)
 
 
 def _rebuild(arrays: Mapping[str, object], expected: Expected, compression: Compression) -> Arrays:
     """Return the arrays of the model that a compressed reply stands for."""
     where, model = expected.where, expected.state
-    message = check_arrays(arrays, compression.form(model), where)
+    try:
+        plain = compression.expand(arrays, model)
+    except ValueError as error:
+        raise ReplyError(f"{where}: {error}") from error
+    message = check_arrays(plain, compression.form(model), where)
     if (fault := compression.fault(message, model)) is not None:
         raise ReplyError(f"{where}: {fault}")
     return state_to_arrays(compression.rebuild(model, message, expected.seed, expected.round))

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbb.data.dataset import Examples
 from fedbb.evaluation.metrics import Scores, score_logits
-from fedbb.evaluation.own_models import ClientsScores, mean_over_clients
+from fedbb.evaluation.own_models import ClientsScores, PersonalScores, mean_over_clients
 from fedbb.evaluation.sites import OWN_TEST, SiteScores
 from fedbb.personal import PERSONAL, Personal
 from fedbb.records import FloatArray, ModelState, Task, Tensors
@@ -93,6 +93,7 @@ class OwnModelScorer:
         tests: the labels of each client's own test data, by its name.
         task: what a label is.
         hidden: whether the run is private.
+        shares_model: whether the shared model can be used as it is.
     """
 
     models: OwnModels
@@ -101,6 +102,7 @@ class OwnModelScorer:
     tests: Mapping[str, FloatArray]
     task: Task
     hidden: bool = False
+    shares_model: bool = False
 
     def __call__(self, shared: ModelState, server: Tensors) -> ClientsScores:
         """Return the scores on the common examples, as means over the clients."""
@@ -138,14 +140,30 @@ class OwnModelScorer:
 
     def sites(self, shared: ModelState, server: Tensors) -> tuple[SiteScores, ...]:
         """Return the scores of each client's model on its own test data, where it keeps some."""
-        found = []
-        for client, model in self.models(shared, server):
-            name = own_test_name(client)
-            if name in self.tests:
-                logits = self.outputs(model, (name,), self.models.network(client))[name]
-                scores = score_logits(logits, self.tests[name], self.task)
-                found.append(SiteScores.of(client, scores))
-        return tuple(found)
+        return tuple(
+            SiteScores.of(client, self._score_own(client, model))
+            for client, model in self.models(shared, server)
+            if own_test_name(client) in self.tests
+        )
+
+    def personal(self, shared: ModelState, server: Tensors) -> PersonalScores:
+        """Return the scores on the clients' own test data, also of the shared model if it is one.
+
+        A method with a shared model keeps the clients' models beside it.
+        """
+        compared: tuple[SiteScores, ...] = ()
+        if self.shares_model:
+            compared = tuple(
+                SiteScores.of(client, self._score_own(client, shared))
+                for client in range(self.models.clients)
+                if own_test_name(client) in self.tests
+            )
+        return PersonalScores(self.sites(shared, server), compared)
+
+    def _score_own(self, client: int, model: ModelState) -> Scores:
+        name = own_test_name(client)
+        logits = self.outputs(model, (name,), self.models.network(client))[name]
+        return score_logits(logits, self.tests[name], self.task)
 
 
 def own_test_name(client: int) -> str:

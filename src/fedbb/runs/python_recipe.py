@@ -84,6 +84,7 @@ class Arguments:
     bootstrap: int
     threshold: ThresholdRule | None
     logit_adjustment: bool | float
+    personal: int | None
     classifier: str | None
     workers: int | None
 
@@ -162,6 +163,7 @@ class Arguments:
             "bootstrap": self.bootstrap,
             "threshold": rule if rule is None or isinstance(rule, str) else {"sensitivity": rule},
             "logit_adjustment": self.logit_adjustment,
+            "personal": self.personal,
         }
 
     def _rule(self, partition: Partition) -> Rule:

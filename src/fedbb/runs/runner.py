@@ -16,7 +16,7 @@ from torch import nn
 from fedbb._util.plugins import AllowedCode
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
-from fedbb.evaluation.own_models import SCORES_OF
+from fedbb.evaluation.own_models import PERSONAL_SCORES, SCORES_OF
 from fedbb.methods import Method
 from fedbb.recipes.check import (
     bind_teacher,
@@ -305,6 +305,7 @@ def commit_rounds(
     local = local_config_of(recipe)
     while stopped is None and (finished := next(rounds, None)) is not None:
         record = _record(finished, runtime.workers, _lr(local, finished.number))
+        record |= _personal(runtime, recipe, finished)
         checkpoint = Checkpoint(
             finished.number,
             finished.state,
@@ -320,16 +321,26 @@ def commit_rounds(
         yield CommittedRound(record, finished.served, leads)
     served = steps.serve(checkpoint.server, checkpoint.state)
     summary = summarize(records, served, metric, stopped)
-    if leader is None and isinstance(folder, RunFolder):  # it led before the run was resumed
-        leader = folder.best_model()
-    number = summary["best"]["round"]
-    if clients is None:
-        scores = score_models(runtime, checkpoint.round, served, number, leader)
-    else:
-        sites = clients.sites(served, checkpoint.server)
-        scores = {"final": ModelScores(checkpoint.round, None, sites=sites)}
+    scores = _score_finished(folder, runtime, checkpoint, served, summary, leader)
     folder.finish(checkpoint, summary, served, scores)
     return scores
+
+
+def _score_finished(
+    folder: RunFolder | TemporaryStore,
+    runtime: RunRuntime,
+    checkpoint: Checkpoint,
+    served: ModelState,
+    summary: Record,
+    leader: ModelState | None,
+) -> FinalScores:
+    """Return all scores of the final and the best model, or those of the clients' own models."""
+    if runtime.score_clients is not None:
+        sites = runtime.score_clients.sites(served, checkpoint.server)
+        return {"final": ModelScores(checkpoint.round, None, sites=sites)}
+    if leader is None and isinstance(folder, RunFolder):  # it led before the run was resumed
+        leader = folder.best_model()
+    return score_models(runtime, checkpoint.round, served, summary["best"]["round"], leader)
 
 
 def score_models(
@@ -360,6 +371,17 @@ def stopped_by(recipe: Recipe, records: Sequence[Record], metric: str) -> Stoppe
 def _lr(local: LocalConfig, number: int) -> dict[str, float]:
     """Return what a record says of the learning rate: nothing if all rounds have the same."""
     return {} if local.lr_schedule.is_constant else {"lr": local.lr_in(number)}
+
+
+def _personal(runtime: RunRuntime, recipe: Recipe, finished: Round) -> Record:
+    """Return the scores of the clients' own models after a round, if they are due."""
+    every, number = recipe.evaluation.personal, finished.number
+    if runtime.score_personal is None or every is None:
+        return {}
+    if number % every and number != recipe.rounds.number:
+        return {}
+    scores = runtime.score_personal(finished.served, finished.result.server)
+    return {PERSONAL_SCORES: scores.to_json()}
 
 
 def _record(finished: Round, workers: int, lr: Mapping[str, float]) -> Record:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import torch
 from torch import nn
@@ -13,12 +14,13 @@ from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import Scorer
+from fedbb.evaluation.own_models import PersonalScores
 from fedbb.evaluation.sites import SiteScores, SiteSpread
 from fedbb.methods import Method
 from fedbb.models.registry import MODELS, ModelSource, finish_model, resolve_model
 from fedbb.models.weights import load_weights
 from fedbb.recipes.spec import ModelSpec, Recipe
-from fedbb.records import FloatArray, ModelState
+from fedbb.records import FloatArray, ModelState, Tensors
 from fedbb.rounds.loop import Score, ScoreClients, chosen_number
 from fedbb.rounds.round import FederatedRound, PlainRound, train_all
 from fedbb.rounds.server_steps import open_server_steps
@@ -48,6 +50,8 @@ class RunRuntime:
         score_fully: Returns all scores of the model of a round; None if nobody here can.
         score_clients: Scores the clients' own models in place of `score` and `score_fully`, where
             the method has no usable global model; else None.
+        score_personal: Scores the clients' own models on their own test data, given the shared
+            model and the server state, if the recipe asks for it during the run; else None.
     """
 
     round: FederatedRound
@@ -57,10 +61,22 @@ class RunRuntime:
     workers: int = 0
     score_fully: ScoreFully | None = None
     score_clients: ScoreClients | None = None
+    score_personal: Callable[[ModelState, Tensors], PersonalScores] | None = None
 
 
 SumSites = Callable[[int, ModelState, tuple[SiteScores, ...]], tuple[SiteSpread, ...]]
 """Sums the scores of a round's model on the clients' own test data, so that none is known."""
+
+ScorePersonal = Callable[[ModelState, Tensors], PersonalScores]
+"""Scores the clients' own models, given the shared model and the server state."""
+
+
+class ClientScorers(TypedDict):
+    """What scores the clients' own models, as `RunRuntime` holds it."""
+
+    score_clients: ScoreClients | None
+    score_personal: ScorePersonal | None
+
 
 MakeRound = Callable[[Recipe, Inline | Pool], FederatedRound]
 """Makes of an engine the rounds of a recipe."""
@@ -119,6 +135,8 @@ def open_runtime(
     further = {} if own is None else {OWN_TEST: own.examples}
     if not method.shares_model:
         further = divide_own_test(own)
+    elif recipe.evaluation.personal is not None:
+        further |= divide_own_test(own)
     firsts = engine.firsts
     open_clients = _client_scorer(recipe, method, federation, (first, firsts), store, further)
     if not workers:
@@ -133,7 +151,7 @@ def open_runtime(
             first,
             engine.state_rounds,
             score_fully=_hiding(final, everything.outputs, sum_sites),
-            score_clients=open_clients(rounds, engine, scorer, everything),
+            **open_clients(rounds, engine, scorer, everything),
         )
         return
     with Pool(
@@ -150,7 +168,7 @@ def open_runtime(
             pool.state_rounds,
             workers,
             score_fully=_hiding(final, pool.outputs, sum_sites),
-            score_clients=open_clients(rounds, pool, pool, pool),
+            **open_clients(rounds, pool, pool, pool),
         )
 
 
@@ -161,7 +179,7 @@ def _client_scorer(
     begin: tuple[ModelState, Sequence[ModelState]],
     store: ClientStateStore,
     tests: Mapping[str, Examples],
-) -> Callable[[FederatedRound, Inline | Pool, ScoreModel, Scorer | Pool], ScoreClients | None]:
+) -> Callable[[FederatedRound, Inline | Pool, ScoreModel, Scorer | Pool], ClientScorers]:
     """Return what scores the clients' own models, given the rounds and the engine of a run.
 
     `begin` is the first model that all share, and those of the networks of clients.
@@ -170,14 +188,19 @@ def _client_scorer(
 
     def open_clients(
         rounds: FederatedRound, engine: Inline | Pool, score: ScoreModel, scorer: Scorer | Pool
-    ) -> ScoreClients | None:
-        if method.shares_model:
-            return None
+    ) -> ClientScorers:
+        every = recipe.evaluation.personal
+        if method.shares_model and every is None:
+            return {"score_clients": None, "score_personal": None}
         first, firsts = begin
         kept = (store, engine.state_rounds, method.personal)
         models = OwnModels(rounds.clients, first, *kept, rounds.server_steps, firsts)
-        hidden = recipe.privacy != "none"
-        return OwnModelScorer(models, score, scorer.outputs, labels, task, hidden)
+        hidden, shares = recipe.privacy != "none", method.shares_model
+        found = OwnModelScorer(models, score, scorer.outputs, labels, task, hidden, shares)
+        return {
+            "score_clients": None if shares else found,
+            "score_personal": None if every is None else found.personal,
+        }
 
     return open_clients
 

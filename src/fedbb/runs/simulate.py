@@ -80,6 +80,7 @@ def simulate(
     bootstrap: int = 1000,
     threshold: ThresholdRule | None = None,
     logit_adjustment: bool | float = False,
+    personal: int | None = None,
     classifier: str | None = None,
     workers: int | None = 0,
     out: str | PathLike[str] | None = None,
@@ -123,6 +124,8 @@ def simulate(
             the sensitivity to reach; None for one half.
         logit_adjustment: Strength of the post-hoc adjustment of the trained model by the class
             shares of all clients; True for 1.
+        personal: Rounds from one score of the clients' own models on their own test data
+            (`own_test`) to the next; None for none before the end.
         classifier: Name of the module of the network whose input is the embedding, for methods
             such as MOON; the last `nn.Linear` by default.
         workers: Worker processes in which clients train, to the same bits; 0 for none, None for
@@ -168,6 +171,7 @@ def iter_rounds(
     bootstrap: int = 1000,
     threshold: ThresholdRule | None = None,
     logit_adjustment: bool | float = False,
+    personal: int | None = None,
     classifier: str | None = None,
     workers: int | None = 0,
     out: str | PathLike[str] | None = None,
