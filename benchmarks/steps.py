@@ -23,7 +23,7 @@ from fedbb.methods import fedavg, pnb
 from fedbb.models.registry import build_model
 from fedbb.records import Task
 from fedbb.training.config import LocalConfig
-from fedbb.training.optimizer import LocalOptimizer
+from fedbb.training.loop import LocalOptimizer
 from fedbb.training.threads import keep_freed_memory
 
 PAIRS = {"small-cnn": 600, "resnet11": 300, "resnet56": 150}

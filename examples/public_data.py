@@ -40,5 +40,5 @@ for load in (wines, voters, clothes):
         result = fedbb.simulate(data, clients, model="mlp", method=method, local=local, rounds=5)
         score = result.final["balanced_accuracy"]
         print(
-            f"{load.__name__}, {method}: {score:.3f} balanced accuracy of {len(data.classes)} classes"
+            f"{load.__name__}, {method}: {score:.3f} balanced accuracy, {len(data.classes)} classes"
         )

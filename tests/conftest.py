@@ -1,5 +1,7 @@
 import os
+import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +22,11 @@ settings.load_profile("quick")
 # program that they start: threads that compete for a core wait for each other.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# Runs wait for the disk at every checkpoint; the tests' own folders may lie in memory.
+MEMORY = Path("/dev/shm")
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 6 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(scope="session")

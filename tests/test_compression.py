@@ -9,7 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.compression import Compression, Sparse
+from fedbb.compression import (
+    Compression,
+    Sparse,
+    decode_positions,
+    encode_positions,
+    expected_bits,
+)
+from fedbb.errors import RecipeError
+from fedbb.methods import Method
 from fedbb.models.registry import build_model
 from fedbb.records import ModelState
 from fedbb.state import digest, snapshot, state_to_arrays
@@ -267,3 +275,81 @@ def test_a_model_that_is_sent_as_it_is_has_the_form_of_the_model():
         assert equal_states(whole.rebuild(model, whole.form(model), 0, 1), model)
         assert whole.sent_bytes(model) == sum(a.nbytes for a in state_to_arrays(model).values())
         assert whole.fault(whole.form(model), model) is None
+
+
+def test_the_bits_of_coded_positions_have_the_published_numbers():
+    """b* + 1/(1 − (1 − q)^(2^b*)) at densities 0.1, 0.01 and 0.001."""
+    found = [expected_bits(many, 10_000) for many in (1000, 100, 10)]
+    assert found == pytest.approx([4.756, 8.108, 11.495], abs=5e-4)
+
+
+def test_coded_positions_worked_out_by_hand():
+    """Positions 3, 4 and 21 of 30: q = 0.1, b* = 3, gaps 3, 0 and 16 = 2·8 + 0."""
+    code = encode_positions(np.array([3, 4, 21]), 30)
+    bits = "".join(["0011", "0000", "110000"])
+    assert "".join(map(str, np.unpackbits(code)))[: len(bits)] == bits
+    assert decode_positions(code, 3, 30).tolist() == [3, 4, 21]
+
+
+@given(st.data(), st.integers(1, 300))
+def test_any_positions_are_read_as_they_were_coded(data, size):
+    chosen = data.draw(st.sets(st.integers(0, size - 1), min_size=1))
+    places = np.array(sorted(chosen))
+    code = encode_positions(places, size)
+    assert decode_positions(code, len(places), size).tolist() == places.tolist()
+
+
+@given(st.binary(max_size=30), st.integers(1, 12))
+def test_a_code_is_read_or_refused_and_has_one_form(content, many):
+    code = np.frombuffer(content, np.uint8)
+    try:
+        places = decode_positions(code, many, 60)
+    except ValueError:
+        return
+    assert (np.diff(places) > 0).all()
+    assert 0 <= places[0] <= places[-1] < 60
+    assert encode_positions(places, 60).tobytes() == content
+
+
+def test_coding_changes_the_message_and_not_the_model():
+    network = snapshot(toy_network())
+    trained = snapshot(toy_network(seed=1))
+    plain, coded = (
+        Sparse(0.1, coding=coding).compress(network, trained, {}, 0, 1)
+        for coding in ("plain", "golomb")
+    )
+    assert equal_states(plain.state, coded.state)
+    assert all(torch.equal(plain.kept[name], coded.kept[name]) for name in plain.kept)
+    read = Sparse(0.1, coding="golomb").expand(coded.message, network)
+    assert {name: array.tolist() for name, array in read.items()} == {
+        name: array.tolist() for name, array in plain.message.items()
+    }
+
+
+def test_coded_positions_have_about_the_expected_size():
+    sizes = [Sparse(0.01, coding=c).sent_bytes(snapshot(wide())) for c in ("plain", "golomb")]
+    # 2,000 positions of 200,000: four bytes each, or 8.108 bits.
+    assert sizes[0] - sizes[1] == 2000 * 4 - math.ceil(2000 * expected_bits(2000, 200_000) / 8)
+    rng = np.random.default_rng(0)
+    change = torch.from_numpy(rng.normal(size=(200_000,)))
+    before, after = (ModelState({"w": t}, {}) for t in (torch.zeros_like(change), change))
+    sparse = Sparse(0.01, "exact", coding="golomb")
+    sent = sparse.compress(before, after, {}, 0, 1).message
+    bytes_of = sum(array.nbytes for array in sent.values())
+    assert bytes_of == pytest.approx(sparse.sent_bytes(before), rel=0.01)
+
+
+def wide():
+    return torch.nn.Linear(1, 200_000, bias=False)
+
+
+def test_buffers_of_the_clients_own_are_not_sent():
+    network, trained = (snapshot(torch.nn.BatchNorm1d(4)) for _ in range(2))
+    moved = replace(trained, buffers={name: t + 1 for name, t in trained.buffers.items()})
+    sparse = Sparse(0.5, buffers="own")
+    done = sparse.compress(network, moved, {}, 0, 1)
+    assert not any(name.startswith("buffers.") for name in done.message)
+    assert all(torch.equal(done.state.buffers[n], t) for n, t in network.buffers.items())
+    assert sparse.sent_bytes(network) < Sparse(0.5).sent_bytes(network)
+    with pytest.raises(RecipeError, match="sends no buffers, and nothing keeps them"):
+        Method("mine", compression=sparse)

@@ -41,8 +41,14 @@ def final_models(kernels: Mapping[str, str], *engines: str) -> dict[str, dict[st
 
 
 # Few processes, since each of them imports torch and Flower.
+ENGINES = [
+    ("inline", "central", "masked"),
+    pytest.param(("flower", "pool"), marks=pytest.mark.slow),
+]
+
+
 @pytest.mark.timeout(SECONDS)
-@pytest.mark.parametrize("engines", [("inline", "flower"), ("pool",), ("central", "masked")])
+@pytest.mark.parametrize("engines", ENGINES)
 def test_every_engine_ends_with_the_frozen_models(engines: tuple[str, ...]) -> None:
     frozen = {engine: FROZEN.get(engine, FROZEN["federated"]) for engine in engines}
     assert final_models(PORTABLE, *engines) == frozen

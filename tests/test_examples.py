@@ -68,6 +68,7 @@ def test_multilabel_loop_finds_more_rare_digits_with_pnb_and_says_what_that_cost
     assert 0.5 < pnb_left_out < bce_left_out <= 1.0
 
 
+@pytest.mark.slow
 def test_own_loss_trains_a_federation_in_another_way_than_the_plain_loss():
     figures = results(start("own_loss.py"))
     assert list(figures) == ["FedAvg", "RootBalanced"]

@@ -29,7 +29,13 @@ def words(text: str) -> list[str]:
     return [word for word in text.split() if not any(sign.isdigit() for sign in word)]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+CASES = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem == "federation" else [])
+    for path in NOTEBOOKS
+]
+
+
+@pytest.mark.parametrize("path", CASES)
 def test_a_notebook_runs_and_shows_what_it_holds(path, tmp_path, monkeypatch):
     pytest.importorskip(NEEDS.get(path.stem, "torch"))
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,7 @@ import fedbb
 from fedbb.errors import RecipeError
 from fedbb.runs.checkpoint import load_checkpoint
 from helpers.commands import fedbb as command
-from helpers.cover import cover
+from helpers.cover import cover, few
 from helpers.digest_runs import CLIENTS, recipe_of
 from helpers.flower_loopback import flower_run, open_loopback, take_identity
 from helpers.own_networks import NETWORKS, install_tokens, own_recipe
@@ -43,7 +43,7 @@ def installed(tmp_path, monkeypatch):
     return check
 
 
-@pytest.mark.parametrize(("network", "workers"), cover(NETWORKS, [1, 2, 3]))
+@pytest.mark.parametrize(("network", "workers"), few(cover(NETWORKS, [1, 2, 3]), 3))
 def test_the_pool_gives_the_bits_of_one_process(network, workers, installed, tmp_path):
     if network != "mlp":
         installed(network)
@@ -52,7 +52,7 @@ def test_the_pool_gives_the_bits_of_one_process(network, workers, installed, tmp
     assert ended["sha256"] == inline(tmp_path, network)
 
 
-@pytest.mark.parametrize(("network", "score"), cover(NETWORKS, ["server", "sites"]))
+@pytest.mark.parametrize(("network", "score"), few(cover(NETWORKS, ["server", "sites"]), 3))
 def test_flower_gives_the_bits_of_one_process(network, score, installed, tmp_path, monkeypatch):
     name = NETWORKS[network]["name"]
     if network != "mlp":
@@ -66,6 +66,7 @@ def test_flower_gives_the_bits_of_one_process(network, score, installed, tmp_pat
     assert flower_run(recipe, tmp_path / "flower", grid, score=score)[0]["sha256"] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cases",
     [
@@ -89,7 +90,7 @@ def test_a_killed_run_is_resumed_to_the_bit(cases, tmp_path):
         assert saved in (1, 2)
 
 
-@pytest.mark.parametrize("network", ["plain", "regularized", "tied"])
+@pytest.mark.parametrize("network", few(["plain", "regularized", "tied"], 1))
 def test_moon_takes_the_input_of_the_classifier_and_remembers_models(network, tmp_path):
     expected = inline(tmp_path, network, method="moon", rounds={"number": 3})
     recipe = own_recipe(tmp_path, network, "moon", rounds={"number": 3}, engine="pool")
@@ -225,6 +226,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_a_class_of_a_script_without_a_guard_works_in_workers(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

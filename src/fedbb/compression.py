@@ -8,6 +8,7 @@ arithmetic at the client and at the server: its bits do not depend on whether a 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -27,6 +28,8 @@ COMPRESSION = "compression"
 Values = Literal["binary", "ternary", "exact"]
 Positions = Literal["largest", "drawn"]
 Scope = Literal["tensor", "whole"]
+Coding = Literal["plain", "golomb"]
+Buffers = Literal["sent", "own"]
 
 POSITIONS, SIGNS, VALUES = "positions.", "signs.", "values."
 """Prefixes of the arrays of a message, before the name of a group of numbers."""
@@ -81,6 +84,11 @@ class Compression:
         """Whether clients keep what they do not send."""
         return False
 
+    @property
+    def sends_buffers(self) -> bool:
+        """Whether buffers are sent; if not, they must stay with the clients."""
+        return True
+
     def compress(
         self, received: ModelState, trained: ModelState, kept: Tensors, seed: int, number: int
     ) -> Compressed:
@@ -99,6 +107,14 @@ class Compression:
         """Return arrays with the names, types and shapes of a message."""
         return state_to_arrays(model)
 
+    def expand(self, message: Mapping[str, object], model: ModelState) -> Mapping[str, object]:
+        """Return a received message, whatever it holds, in the form that `form` describes.
+
+        Raises:
+            ValueError: a part whose length varies cannot be read.
+        """
+        return message
+
     def fault(self, message: Arrays, model: ModelState) -> str | None:
         """Return what is wrong with a message of the right form, None if nothing is."""
         return None
@@ -116,7 +132,7 @@ class Compression:
         return None
 
     def sent_bytes(self, model: ModelState) -> int:
-        """Return the bytes of a message, without names and headers."""
+        """Return the bytes of a message, without names and headers; expected ones if they vary."""
         return sum(array.nbytes for array in self.form(model).values())
 
 
@@ -125,7 +141,7 @@ class Sparse(Compression):
     """A few numbers of each tensor's change: sparse binary or ternary compression, or exact values.
 
     Of a tensor of N numbers k = max(1, ⌊density·N⌋) are sent, the rest is kept and added to the
-    client's next change. Buffers are sent whole.
+    client's next change. Buffers are sent whole, or stay with the client.
 
     Args:
         density: the share of the numbers that are sent, in (0, 1].
@@ -136,6 +152,9 @@ class Sparse(Compression):
             which need not be sent.
         scope: density and magnitudes of each "tensor", or of all parameters as a "whole".
         feedback: whether a client keeps what it does not send; otherwise it is lost.
+        coding: "plain" positions are integers of one, two or four bytes; "golomb" ones are the
+            gaps between positions in a Golomb code (Sattler et al. 2019), whose length varies.
+        buffers: "sent" whole, or each client's "own", which needs a personal part that keeps them.
 
     Raises:
         ValueError: a value is out of range, or binary values are combined with drawn positions.
@@ -146,11 +165,14 @@ class Sparse(Compression):
     positions: Positions = "largest"
     scope: Scope = "tensor"
     feedback: bool = True
+    coding: Coding = "plain"
+    buffers: Buffers = "sent"
 
     def __post_init__(self) -> None:
         if not 0.0 < self.density <= 1.0:
             raise ValueError(f"density must be above 0 and at most 1, not {self.density}")
-        for name, kinds in (("values", Values), ("positions", Positions), ("scope", Scope)):
+        choices = {"values": Values, "positions": Positions, "scope": Scope}
+        for name, kinds in (choices | {"coding": Coding, "buffers": Buffers}).items():
             if getattr(self, name) not in get_args(kinds):
                 allowed = ", ".join(get_args(kinds))
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {allowed}")
@@ -173,7 +195,12 @@ class Sparse(Compression):
     @property
     def sends_all(self) -> bool:
         """Whether models are sent as they are: every number, exactly."""
-        return self.values == "exact" and self.density == 1.0
+        return self.values == "exact" and self.density == 1.0 and self.sends_buffers
+
+    @property
+    def sends_buffers(self) -> bool:
+        """Whether buffers are sent."""
+        return self.buffers == "sent"
 
     @property
     def keeps(self) -> bool:
@@ -203,11 +230,12 @@ class Sparse(Compression):
         message = self._rounded(message, received) | state_to_arrays(whole)
         state = self.rebuild(received, message, seed, number)
         if not self.feedback:
-            return Compressed(state, message)
+            return Compressed(state, self._coded(message, received))
         sent = self._split(self._decode(message, received, drawn), received)
         rest = {name: change[name] - part for name, part in sent.items()}
         types = {name: _wire_type(tensor) for name, tensor in received.params.items()}
-        return Compressed(state, message, {name: t.to(types[name]) for name, t in rest.items()})
+        kept = {name: tensor.to(types[name]) for name, tensor in rest.items()}
+        return Compressed(state, self._coded(message, received), kept)
 
     def form(self, model: ModelState) -> Arrays:
         """Return arrays with the names, types and shapes of a message."""
@@ -223,6 +251,32 @@ class Sparse(Compression):
             values = many if self.values == "exact" else min(many, 1)
             message[VALUES + name] = np.zeros(values, self._value_type(model, name))
         return message | state_to_arrays(self._whole(model))
+
+    def expand(self, message: Mapping[str, object], model: ModelState) -> Mapping[str, object]:
+        """Return a message with its positions as integers."""
+        if self.coding == "plain" or self.sends_all:
+            return message
+        found = dict(message)
+        for name, size in self._sizes(model).items():
+            code = found.get(POSITIONS + name)
+            if isinstance(code, np.ndarray):
+                try:
+                    places = decode_positions(code, self._number(size), size)
+                except ValueError as error:
+                    raise ValueError(f"{POSITIONS}{name} cannot be read: {error}") from error
+                found[POSITIONS + name] = places.astype(_index_type(size))
+        return found
+
+    def sent_bytes(self, model: ModelState) -> int:
+        """Return the bytes of a message; of coded positions those that are expected."""
+        total = super().sent_bytes(model)
+        if self.coding == "plain" or self.sends_all or self.positions == "drawn":
+            return total
+        for size in self._sizes(model).values():
+            many = self._number(size)
+            plain = many * _index_type(size).itemsize
+            total += math.ceil(many * expected_bits(many, size) / 8) - plain
+        return total
 
     def fault(self, message: Arrays, model: ModelState) -> str | None:
         """Return what is wrong with a message of the right form: positions that do not rise."""
@@ -250,7 +304,8 @@ class Sparse(Compression):
             name: _moved(tensor, sent[name]) if name in sent else whole.params[name]
             for name, tensor in received.params.items()
         }
-        return ModelState(params, {name: whole.buffers[name] for name in received.buffers})
+        buffers = whole.buffers if self.sends_buffers else received.buffers
+        return ModelState(params, {name: buffers[name] for name in received.buffers})
 
     def drawn(self, model: ModelState, seed: int, number: int) -> IntArray | None:
         """Return the places of the drawn parameters in one vector; None if none are drawn."""
@@ -306,6 +361,18 @@ class Sparse(Compression):
             message[SIGNS + name] = np.packbits(chosen < 0)
             chosen = np.abs(chosen)
         return {**message, VALUES + name: chosen.mean(keepdims=True) if many else chosen}
+
+    def _coded(
+        self, message: dict[str, npt.NDArray[Any]], model: ModelState
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return a message as it is sent, with its positions coded if they are."""
+        if self.coding == "plain":
+            return message
+        sizes = {POSITIONS + name: size for name, size in self._sizes(model).items()}
+        return {
+            name: encode_positions(array.astype(np.int64), sizes[name]) if name in sizes else array
+            for name, array in message.items()
+        }
 
     def _largest(self, vector: FloatArray, many: int) -> tuple[IntArray, FloatArray]:
         """Return the positions that are sent and their numbers; of equal ones the first."""
@@ -404,7 +471,7 @@ class Sparse(Compression):
         """Return the entries that are sent as they are: buffers, and parameters of other types."""
         floats = _floats(model.params)
         others = {name: tensor for name, tensor in model.params.items() if name not in floats}
-        return ModelState(others, model.buffers)
+        return ModelState(others, model.buffers if self.sends_buffers else {})
 
     def _value_type(self, model: ModelState, group: str) -> np.dtype[Any]:
         """Return the type in which the values of a group are sent."""
@@ -412,6 +479,84 @@ class Sparse(Compression):
         held = floats.values() if self.scope == "whole" else [floats[group]]
         wide = any(_wire_type(tensor) is torch.float64 for tensor in held)
         return np.dtype(np.float64 if wide else np.float32)
+
+
+def remainder_bits(many: int, size: int) -> int:
+    """Return b*, the bits of a remainder, for this number of positions below a size.
+
+    b* = 1 + ⌊log₂(ln(φ − 1) / ln(1 − q))⌋ for the share q of the positions and the golden ratio φ.
+
+    >>> remainder_bits(1, 10), remainder_bits(1, 100), remainder_bits(1, 1000)
+    (3, 6, 9)
+    """
+    if many == 0 or many >= size:
+        return 0
+    golden = (math.sqrt(5) - 1) / 2
+    return max(0, 1 + math.floor(math.log2(math.log(golden) / math.log1p(-many / size))))
+
+
+def expected_bits(many: int, size: int) -> float:
+    """Return the mean bits of a coded position if all positions are equally likely.
+
+    >>> [round(expected_bits(1, size), 3) for size in (10, 100, 1000)]
+    [4.756, 8.108, 11.495]
+    """
+    if many == 0 or many >= size:
+        return 1.0
+    bits = remainder_bits(many, size)
+    return bits + 1 / (1 - math.pow(1 - many / size, 2**bits))
+
+
+def encode_positions(places: IntArray, size: int) -> npt.NDArray[np.uint8]:
+    """Return rising positions below a size as a Golomb code of the gaps between them.
+
+    A gap g is ⌊g / 2^b⌋ ones, a zero, and the b bits of the remainder; the last byte ends in zeros.
+    """
+    bits = remainder_bits(len(places), size)
+    gaps = np.diff(places, prepend=-1) - 1
+    ones = gaps >> bits
+    lengths = ones + 1 + bits
+    starts = np.cumsum(lengths) - lengths
+    edges = np.zeros(int(lengths.sum()) + 1, np.int64)
+    edges[starts] += 1
+    edges[starts + ones] -= 1
+    code = np.cumsum(edges)[:-1].astype(np.uint8)
+    for place in range(bits):
+        code[starts + ones + 1 + place] = (gaps >> (bits - 1 - place)) & 1
+    return np.packbits(code)
+
+
+def decode_positions(code: npt.NDArray[Any], many: int, size: int) -> IntArray:
+    """Return the positions that `encode_positions` coded.
+
+    Raises:
+        ValueError: the code is not that of this number of rising positions below the size.
+    """
+    bits = remainder_bits(many, size)
+    # A hostile code must not take more memory than the longest possible one.
+    longest = (many * (bits + 1) + (size >> bits)) // 8 + 1
+    if code.dtype != np.uint8 or code.ndim != 1 or len(code) > longest:
+        raise ValueError(f"it is no code of at most {longest} bytes")
+    flags = np.unpackbits(code)
+    zeros = np.flatnonzero(flags == 0).tolist()
+    at, turn, ends, starts = 0, 0, [], []
+    for _ in range(many):
+        turn = bisect_left(zeros, at, turn)
+        if turn == len(zeros) or zeros[turn] + bits >= len(flags):
+            raise ValueError(f"it ends before {many} positions")
+        starts.append(at)
+        ends.append(zeros[turn])
+        at = zeros[turn] + 1 + bits
+    ended = np.array(ends, np.int64)
+    gaps = ended - np.array(starts, np.int64)
+    for place in range(bits):
+        gaps = 2 * gaps + flags[ended + 1 + place]
+    places = np.cumsum(gaps + 1) - 1
+    if len(places) and places[-1] >= size:
+        raise ValueError(f"a position is not below {size}")
+    if len(flags) - at >= 8 or flags[at:].any():
+        raise ValueError("it is longer than its positions")
+    return places
 
 
 _PLAIN = (PARAMS, BUFFERS)

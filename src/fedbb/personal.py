@@ -16,14 +16,16 @@ from fedbb.state import replace_entries
 PERSONAL = "personal."
 """Prefix of what a client keeps for the personal part, among the tensors of its state."""
 
-Part = Literal["all", "head", "batch-norms", "norms"]
-"""A part of a network: all of it, its classifier, its batch normalization, all normalization."""
+Part = Literal["all", "head", "batch-norms", "norms", "buffers"]
+"""A part of a network: all of it, its classifier, its batch normalization, all normalization, what
+is only tracked."""
 
 PARTS: dict[Part, str] = {
     "all": "the whole model",
     "head": "the classifier",
     "batch-norms": "the batch normalization",
     "norms": "the normalization",
+    "buffers": "a set of running statistics",
 }
 """The parts in words."""
 
@@ -61,6 +63,16 @@ class Personal:
     """
 
     shares_model: ClassVar[bool] = True
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the whole model stays with the client, so that clients' networks may differ."""
+        return False
+
+    @property
+    def keeps_buffers(self) -> bool:
+        """Whether all buffers stay with the client, so that they need not be sent."""
+        return False
 
     @property
     def title(self) -> str:
@@ -128,7 +140,8 @@ class KeptEntries(Personal):
     """A part of the network stays with the client, and the rest is shared.
 
     Args:
-        part: "all" (local training), "head" (FedPer, FedRep), "batch-norms" or "norms" (FedBN).
+        part: "all" (local training), "head" (FedPer, FedRep), "batch-norms" or "norms" (FedBN), or
+            "buffers", such as running statistics.
         head_epochs: epochs in which the kept part is trained alone, before the rest is trained
             alone (FedRep); None to train both together.
 
@@ -145,6 +158,16 @@ class KeptEntries(Personal):
             raise ValueError(f"the part that stays is one of {', '.join(get_args(Part))}")
         if self.head_epochs is not None and (self.head_epochs < 0 or self.part == "all"):
             raise ValueError("head_epochs must be at least 0, for a part of the network")
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the whole model stays with the client."""
+        return self.part == "all"
+
+    @property
+    def keeps_buffers(self) -> bool:
+        """Whether all buffers stay with the client."""
+        return self.part in ("all", "buffers")
 
     @property
     def title(self) -> str:
@@ -170,6 +193,9 @@ class KeptEntries(Personal):
         """Return the entries of the network's state that stay with the client."""
         if self.part == "all":
             return frozenset(network.state_dict())
+        if self.part == "buffers":
+            trained = {name for name, _ in network.named_parameters(remove_duplicate=False)}
+            return frozenset(network.state_dict()) - trained
         if self.part == "head":
             name = classifier_name(network)
             return _entries_of(network, () if name is None else (name,))

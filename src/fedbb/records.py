@@ -137,6 +137,7 @@ class ClientUpdate:
         statistics: what the method's statistics computed, by name.
         message: the form in which the model is sent if the method compresses, by name; empty if it
             is sent as it is.
+        sent_bytes: the size of that message, where the message itself is not at hand.
     """
 
     client: int
@@ -147,6 +148,14 @@ class ClientUpdate:
     seconds: float = 0.0
     statistics: Tensors = field(default_factory=dict)
     message: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    sent_bytes: int | None = None
+
+    @property
+    def message_bytes(self) -> int | None:
+        """The bytes that were sent of a model in compressed form; None if it was sent as it is."""
+        if self.sent_bytes is not None or not self.message:
+            return self.sent_bytes
+        return sum(array.nbytes for array in self.message.values())
 
 
 @dataclass(frozen=True)

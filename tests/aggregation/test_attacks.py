@@ -19,6 +19,7 @@ from fedbb.runs.runtime import local_config_of
 from fedbb.simulation.inline import Inline
 from fedbb.state import snapshot
 from helpers.attackers import Infiltrated, add_noise, flip_labels, move_by
+from helpers.cover import cover
 
 CLIENTS, LIARS, ROUNDS = 9, frozenset({1, 6}), 5
 CHANCE = 0.1
@@ -106,8 +107,7 @@ def test_the_plain_mean_fails(attack):
     assert score(attack, None) < score(None, None) - 0.5
 
 
-@pytest.mark.parametrize("rule", DEFENSES)
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(("rule", "attack"), cover(DEFENSES, list(ATTACKS)))
 def test_a_robust_rule_loses_no_more_than_stated(attack, rule):
     assert score(attack, rule) > score(None, None) - LOSS[rule]
 

@@ -96,6 +96,7 @@ def test_a_run_on_mapped_images_keeps_them_on_disk(tmp_path):
     assert max(mapped) < 400
 
 
+@pytest.mark.slow
 def test_a_reply_costs_bytes_time_and_memory_by_size(tmp_path):
     run("scaling", "--sizes", "1000", "600000", "--repeats", "2", "--out", str(tmp_path))
     small, large = read(tmp_path, "scaling")["sizes"]

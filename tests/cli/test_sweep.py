@@ -107,7 +107,7 @@ def test_a_cell_that_fails_is_told_of_with_exit_code_one_and_the_others_have_the
     again = fedbb(*words, "--only", "η = 0.05", "--json", monkeypatch=monkeypatch)
     assert again.code == 0
     events = [json.loads(line) for line in again.out.splitlines()]
-    assert [event["event"] for event in events] == ["plan", "end"]
+    assert [event["event"] for event in events] == ["estimate", "end"]
     assert {cell["state"] for cell in events[1]["cells"]} == {"finished"}
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
@@ -154,6 +154,7 @@ def progress(grid, out):
     return sum(status.rounds for status in statuses(grid, out / "runs").values())
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_and_started_again_ends_with_the_same_table_to_the_bit(
     grid, monkeypatch
 ):

@@ -3,6 +3,7 @@ import re
 import struct
 import zipfile
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import numpy as np
 import pytest
@@ -77,10 +78,12 @@ def test_a_run_on_mapped_rows_has_the_bits_of_one_in_memory(tmp_path, monkeypatc
         assert other[2] == first[2]
 
 
-def test_pages_that_were_read_do_not_stay_in_the_process(tmp_path, monkeypatch) -> None:
+def test_pages_that_were_read_do_not_stay_in_the_process(monkeypatch) -> None:
     monkeypatch.setattr(mapped, "LARGE", 1000)
-    np.save(tmp_path / "x.npy", np.zeros((2000, 5000), np.uint8))
-    on_disk = np.load(tmp_path / "x.npy", mmap_mode="r")
+    with NamedTemporaryFile(suffix=".npy") as file:  # on disk, where tmp_path may not be
+        np.save(file, np.zeros((2000, 5000), np.uint8))
+        file.flush()
+        on_disk = np.load(file.name, mmap_mode="r")
     rows = mapped.stay_on_disk(on_disk)
     resident_before = resident()
     for start in range(0, 2000, 100):

@@ -34,6 +34,7 @@ from fedbb.errors import DivergedError
 from fedbb.flower.strategy import ClientBalancedStrategy, weight_key
 from fedbb.imbalance import dispersion
 from fedbb.rounds.label_report import SAMPLES, dispersion_key
+from helpers.cover import few
 from helpers.flower_grid import OwnGrid, take_identity
 
 
@@ -421,6 +422,7 @@ def test_a_node_that_moves_too_far_is_left_out(caplog):
     assert "the norm of its update is" in caplog.text
 
 
+@pytest.mark.slow
 def test_qfedavg_which_takes_no_integers_weighs_by_loss_and_may_diverge():
     def spoil(records):
         del records["arrays"]["seen"]
@@ -438,20 +440,23 @@ def test_qfedavg_which_takes_no_integers_weighs_by_loss_and_may_diverge():
 
 @pytest.mark.parametrize(
     "inner",
-    [
-        FedAvg(),
-        FedProx(proximal_mu=0.1),
-        FedAvgM(server_momentum=0.9),
-        FedAdam(),
-        FedAdagrad(),
-        FedYogi(),
-        FedMedian(),
-        FedTrimmedAvg(),
-        Krum(),
-        MultiKrum(),
-        Bulyan(),
-        DifferentialPrivacyClientSideFixedClipping(FedAvg(), 0.1, 1.0, 4),
-    ],
+    few(
+        [
+            FedAvg(),
+            FedProx(proximal_mu=0.1),
+            FedAvgM(server_momentum=0.9),
+            FedAdam(),
+            FedAdagrad(),
+            FedYogi(),
+            FedMedian(),
+            FedTrimmedAvg(),
+            Krum(),
+            MultiKrum(),
+            Bulyan(),
+            DifferentialPrivacyClientSideFixedClipping(FedAvg(), 0.1, 1.0, 4),
+        ],
+        4,
+    ),
     ids=lambda inner: type(inner).__name__,
 )
 def test_every_strategy_can_stand_inside(inner):

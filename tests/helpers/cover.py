@@ -23,3 +23,18 @@ def cover(rows: Iterable[Any], columns: Sequence[Any], always: Sequence[Any] = (
             for column in columns
         ]
     return made
+
+
+def few(cases: Iterable[Any], count: int) -> list[Any]:
+    """Return all cases as parameters; `count` of the fast ones, evenly spread, are not slow."""
+    listed = [case if isinstance(case, type(pytest.param())) else _param(case) for case in cases]
+    fast = [place for place, case in enumerate(listed) if not case.marks]
+    kept = {fast[turn * len(fast) // count] for turn in range(count)}
+    return [
+        case if place in kept else case._replace(marks=(pytest.mark.slow,))
+        for place, case in enumerate(listed)
+    ]
+
+
+def _param(case: Any) -> Any:
+    return pytest.param(*case) if isinstance(case, tuple) else pytest.param(case)

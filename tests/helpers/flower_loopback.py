@@ -81,6 +81,7 @@ class Loopback(Grid):
     run_config: dict
     faults: dict[tuple[int, int], Fault] = field(default_factory=dict)
     spoil: Callable[[Parcel], Parcel] | None = None
+    run_id: int | None = None  # None: another with every message, so that no site stays open
     asked: list[tuple[str, int, int]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     _sent: dict[str, tuple[int, Parcel]] = field(default_factory=dict)
@@ -141,7 +142,8 @@ class Loopback(Grid):
         return [self.spoil(each) if self.spoil else each for each in parcels]
 
     def _answer(self, number, node, message):
-        context = Context(next(self._series), number, node.config, RecordDict(), self.run_config)
+        run = next(self._series) if self.run_id is None else self.run_id
+        context = Context(run, number, node.config, RecordDict(), self.run_config)
         if node.context:
             context.state = context_from_proto(ProtoContext.FromString(node.context)).state
         reply = app(message, context)

@@ -2,8 +2,9 @@
 
     PYTHONPATH=src:tests python -m helpers.trace_files [-v]
 
-traces the third round of a small run: inline, and on Flower with both sides in one process. The
-numbers are those of docs/architecture.
+traces the third round of a small run: inline, and on Flower with both sides in one process, where
+each site stays open between messages as in its worker process. The numbers are those of
+ARCHITECTURE.md.
 """
 
 import sys
@@ -16,12 +17,14 @@ import pytest
 import fedbb
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
+from fedbb.flower.app.site import OPEN_SITES
 from fedbb.flower.app.transport import GridTransport
 from fedbb.runs.runner import run
 from helpers.flower_loopback import open_loopback, take_identity
 from helpers.small_run import small_recipe
 
 PACKAGE = Path(fedbb.__file__).parent
+SITES = 3
 BEFORE = 2
 """Rounds that are not traced, in which modules are loaded and data is prepared."""
 
@@ -60,7 +63,9 @@ def trace_inline(folder: Path) -> tuple[list[str], int, int]:
 def trace_flower(folder: Path) -> tuple[list[str], int, int]:
     """Trace a round on Flower, the server and three sites in this process."""
     recipe = small_recipe(folder)
-    grid = open_loopback(recipe, state=str(folder / "state"))
+    OPEN_SITES.limit = SITES
+    grid = open_loopback(recipe, SITES, state=str(folder / "state"))
+    grid.run_id = 1
     settings = RunSettings(recipe, folder / "run", wait=5.0)
     return trace_round(serve(GridTransport(grid, poll=0.01), settings))
 

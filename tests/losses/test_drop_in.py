@@ -15,6 +15,7 @@ from fedbb.losses.logit_adjusted import LogitAdjustedLoss
 from fedbb.losses.logit_calibrated import FedLCLoss
 from fedbb.losses.pnb import PNBLoss
 from helpers.batches import value_and_slope
+from helpers.cover import few
 
 NAN = float("nan")
 SHAPES = [(6, 3), (4, 3, 5), (2, 3, 4, 5)]
@@ -245,7 +246,7 @@ def cases(name: str):
         yield skewed("multilabel")[name], normal(4, 3), torch.tensor([[1.0, 0, NAN]]).repeat(4, 1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few(NAMES, 2))
 def test_each_compiles_to_one_graph(name):
     for loss, input, target in cases(name):
         torch._dynamo.reset()
@@ -253,7 +254,7 @@ def test_each_compiles_to_one_graph(name):
         same(compiled, loss, input, target)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few(NAMES, 3))
 def test_each_is_exported(name):
     for loss, input, target in cases(name):
         program = torch.export.export(loss, (input, target))

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedbb
 from fedbb.compression import Sparse
@@ -25,6 +26,7 @@ from fedbb.state import select, snapshot
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import train_client
 from helpers.commands import fedbb as command
+from helpers.cover import few
 from helpers.flower_loopback import changing, flower_run, open_loopback, take_identity
 from helpers.secagg_grid import enrolled, private_recipe, private_run
 from helpers.small_run import finish, small_recipe, without_seconds
@@ -67,7 +69,7 @@ def test_every_number_sent_exactly_is_fedavg_to_the_bit(tmp_path):
     assert {client["sent_bytes"] for client in records[0]["clients"]} == {sizes}
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", few([1, 2, 3], 1))
 def test_the_pool_gives_the_bits_of_the_inline_engine(runs, tmp_path, workers):
     recipe = sparse_recipe(tmp_path, OPTIONS["binary"], engine="pool")
     summary, records = finish(recipe, tmp_path / "run", workers=workers)
@@ -190,7 +192,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("fault", BAD)
+@pytest.mark.parametrize("fault", few(BAD, 2))
 def test_a_bad_reply_is_refused_by_its_field_and_the_round_goes_on(tmp_path, monkeypatch, fault):
     take_identity(monkeypatch)
     prefix, change, reason = BAD[fault]
@@ -209,6 +211,75 @@ def test_a_bad_reply_is_refused_by_its_field_and_the_round_goes_on(tmp_path, mon
     assert absent["client"] == 1
     assert re.search(reason, absent["reason"])
     assert records[1]["absent"] == []
+
+
+def test_coded_positions_give_the_same_model_with_fewer_bytes(runs, tmp_path, monkeypatch):
+    """Their length varies; a record has what each client sent, on any engine."""
+    take_identity(monkeypatch)
+    recipe = sparse_recipe(tmp_path, {"coding": "golomb"})
+    summary, records = finish(recipe, tmp_path / "inline")
+    assert summary["sha256"] == runs["binary"][1]
+    sent = [client["sent_bytes"] for record in records for client in record["clients"]]
+    assert len(set(sent)) > 1
+    assert max(sent) < runs["binary"][2][0]["clients"][0]["sent_bytes"]
+    grid = open_loopback(recipe, 3, state=str(tmp_path / "state"))
+    grid.faults[1, 3] = changing(shorten_code)
+    flower, found = flower_run(recipe, tmp_path / "flower", grid)
+    assert without_seconds(found[:2]) == without_seconds(records[:2])
+    (absent,) = found[2]["absent"]
+    assert re.search(r"client 1, round 3: positions\..* cannot be read: it ends", absent["reason"])
+    assert flower["sha256"] != summary["sha256"]
+
+
+def shorten_code(content):
+    arrays = unpack_record(content, STATE)
+    name = max((n for n in arrays if n.startswith("positions.")), key=lambda n: arrays[n].size)
+    content[STATE] = pack_record({**arrays, name: arrays[name][:-1]})
+
+
+@pytest.mark.slow
+def test_the_pool_records_the_bytes_of_coded_positions(tmp_path):
+    found = []
+    for engine in ("inline", "pool"):
+        recipe = sparse_recipe(tmp_path, {"coding": "golomb"}, engine=engine)
+        found.append(without_seconds(finish(recipe, tmp_path / engine)[1]))
+    assert found[0] == found[1]
+
+
+def test_buffers_of_the_clients_own_stay_with_them(tmp_path):
+    data = toy_dataset()
+    clients = fedbb.partition.dirichlet(data, clients=3, concentration=0.5, seed=1)
+
+    def network():
+        size = data.train.inputs[0].size
+        layers = nn.Flatten(), nn.Linear(size, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)
+        return nn.Sequential(*layers)
+
+    run = fedbb.simulate(
+        data,
+        clients,
+        model=network,
+        method=fedopt_sca(buffers="own"),
+        rounds=2,
+        local=LocalConfig(batch_size=4, lr=0.05),
+        bootstrap=0,
+        out=tmp_path / "run",
+    )
+    final = load_checkpoint(run.folder / "final.safetensors")
+    assert final.state.buffers["2.running_mean"].tolist() == [0.0] * 4
+    kept = [
+        select(RunFolder(run.folder).client_states.load(client, 2).tensors, "personal.")
+        for client in range(3)
+    ]
+    assert {name for one in kept for name in one} == set(network().state_dict()) - {
+        name for name, _ in network().named_parameters()
+    }
+    assert len({tuple(one["2.running_mean"].tolist()) for one in kept}) == 3
+    assert RunFolder(run.folder).records()[-1]["scores_of"]["models"] == "clients"
+    with pytest.raises(
+        RecipeError, match="a set of running statistics stays with the clients, and"
+    ):
+        fedbb.simulate(data, clients, model="linear", method=fedopt_sca(buffers="own"), rounds=1)
 
 
 def test_a_whole_model_in_place_of_a_message_is_refused():

@@ -9,7 +9,7 @@ from fedbb.methods.scaffold import ControlVariate
 from fedbb.penalties.base import Anchors, LocalResult
 from fedbb.records import ModelState
 from fedbb.training.config import LocalConfig
-from fedbb.training.optimizer import effective_steps
+from fedbb.training.loop import effective_steps
 
 
 class Point(nn.Module):

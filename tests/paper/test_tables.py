@@ -12,6 +12,7 @@ from fedbb.paper.tables import SCALES, paper_grid, paper_tables, printed
 from fedbb.recipes.check import check_recipe
 from fedbb.records import Task
 from fedbb.runs.runner import run
+from helpers.cover import few
 
 DOCS = Path(__file__).parents[2] / "docs" / "paper-tables.md"
 TRAINED = [table for table in paper_tables() if table != "efficiency"]
@@ -245,12 +246,15 @@ def _kinds(task, central):
 
 @pytest.mark.parametrize(
     ("task", "central", "methods"),
-    [
-        (Task.MULTICLASS, False, 18),
-        (Task.MULTILABEL, False, 9),
-        (Task.MULTICLASS, True, 5),
-        (Task.MULTILABEL, True, 4),
-    ],
+    few(
+        [
+            (Task.MULTICLASS, False, 18),
+            (Task.MULTILABEL, False, 9),
+            (Task.MULTICLASS, True, 5),
+            (Task.MULTILABEL, True, 4),
+        ],
+        2,
+    ),
 )
 def test_every_method_runs_on_every_kind_of_labels(task, central, methods, tmp_path):
     cells = _kinds(task, central)

@@ -27,7 +27,7 @@ from fedbb.simulation.inline import Inline
 from fedbb.state import digest, snapshot, state_from_arrays, state_to_arrays
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import batches
-from fedbb.training.optimizer import effective_steps
+from fedbb.training.loop import effective_steps
 from helpers.toy import drop_rows, equal_states, toy_dataset, toy_network, toy_shares
 
 CONFIG = LocalConfig(batch_size=8, lr=0.1, epochs=2)

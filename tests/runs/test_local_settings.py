@@ -9,7 +9,7 @@ from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from fedbb.runs.tuning import with_settings
-from helpers.cover import cover
+from helpers.cover import cover, few
 from helpers.digest_runs import CLIENTS, recipe_of
 from helpers.flower_loopback import flower_run, open_loopback, take_identity
 from helpers.small_run import finish, without_seconds, write_npz
@@ -42,7 +42,7 @@ def recipe(folder, name, **changes):
     )
 
 
-@pytest.mark.parametrize("name", RICH)
+@pytest.mark.parametrize("name", few(RICH, 1))
 def test_all_engines_end_with_the_same_model(tmp_path, monkeypatch, name):
     take_identity(monkeypatch)
     inline, records = finish(recipe(tmp_path, name), tmp_path / "inline")
@@ -82,7 +82,7 @@ def left_and_resumed(recipe, folder):
 ADAM_METHODS = [name for name in METHODS if not METHODS[name]().needs.sgd]
 
 
-@pytest.mark.parametrize(("method", "engine"), cover(ADAM_METHODS, ["inline", "central"]))
+@pytest.mark.parametrize(("method", "engine"), few(cover(ADAM_METHODS, ["inline", "central"]), 12))
 def test_adam_resumes_to_the_bit_with_every_method(tmp_path, engine, method):
     if engine == "central" and not is_central(method):
         engine = "inline"
@@ -98,7 +98,7 @@ def test_adam_resumes_to_the_bit_with_every_method(tmp_path, engine, method):
     assert one == two
 
 
-@pytest.mark.parametrize("name", RICH)
+@pytest.mark.parametrize("name", few(RICH, 1))
 def test_central_training_goes_on_with_its_optimizer(tmp_path, name):
     central = recipe_of(
         tmp_path, "multiclass fedbb", engine="central", local=RICH[name], rounds={"number": 3}

@@ -145,6 +145,7 @@ def own(tmp_path_factory):
     return recipe, place / "run"
 
 
+@pytest.mark.slow
 def test_a_network_of_the_users_own_is_personalized_by_any_engine(own, tmp_path):
     recipe, path = own
     inline = personalize(path, alone=True, allow_code=True)

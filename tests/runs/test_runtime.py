@@ -127,8 +127,8 @@ def test_a_run_killed_with_its_workers_at_work_resumes_to_the_bit_and_leaves_nob
     recipe = small_recipe(tmp_path, engine="pool", method={"name": "moon"}, rounds={"number": 30})
     path = tmp_path / "recipe.json"
     path.write_text(recipe.model_dump_json())
-    descendants = kill_in_turns(path, (2, 2))
-    assert len(descendants) >= 4
+    descendants = kill_in_turns(path, (2,))
+    assert len(descendants) >= 2
     summary, _ = finish(recipe, tmp_path / "run", resume=True)
     unhurt, _ = finish(recipe.model_copy(update={"engine": "inline"}), tmp_path / "unhurt")
     tally.run(summary, unhurt, tmp_path / "run")
@@ -182,6 +182,7 @@ for record in run(read_recipe(sys.argv[1]), Path("run"), workers=2):
 """
 
 
+@pytest.mark.slow
 def test_a_plain_script_needs_no_guard_around_its_lines(tmp_path):
     path = tmp_path / "recipe.json"
     path.write_text(small_recipe(tmp_path, engine="pool", rounds={"number": 2}).model_dump_json())

@@ -24,7 +24,7 @@ from fedbb.secagg.round import COMMIT, CONFIRM, StatisticsRound
 from fedbb.secagg.simulated import SimulatedTransport
 from fedbb.state import digest
 from fedbb.training.config import LocalConfig
-from helpers.cover import cover
+from helpers.cover import cover, few
 from helpers.secagg_clients import SERVER, identity_of, make_roster, masked_sum
 from helpers.secagg_federation import CLIENTS, PLAN, Federation, everyone
 from helpers.toy import equal_states
@@ -64,7 +64,9 @@ def close(ours, plain, bound, units=2):
                 ).all(), name
 
 
-@pytest.mark.parametrize(("name", "task", "chosen"), cover(SUITED, [[0, 1, 2, 3, 4], [0, 2, 3]]))
+@pytest.mark.parametrize(
+    ("name", "task", "chosen"), few(cover(SUITED, [[0, 1, 2, 3, 4], [0, 2, 3]]), 27)
+)
 def test_a_private_round_is_the_open_one_up_to_rounding(tmp_path, name, task, chosen):
     federation = Federation(build_method(name, {}), task, folder=tmp_path)
     secure_round, plain, state = (
@@ -119,8 +121,7 @@ def test_fresh_keys_give_the_same_bits():
     assert equal_states(*states)
 
 
-@pytest.mark.parametrize("client", range(CLIENTS))
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("stage", "client"), cover(STAGES, range(CLIENTS)))
 def test_whoever_goes_away_in_a_stage_is_in_the_sum_or_not_and_the_sum_is_right(stage, client):
     federation = Federation(build_method("fedbb", {}), plan=LocalConfig(batch_size=40, lr=0.1))
     secure_round = federation.secure_round()

@@ -30,6 +30,7 @@ def faults(how):
     return int(answer.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_memory_that_was_freed_is_used_again_without_page_faults():
     pages = 10 * (64 << 20) // resource.getpagesize()

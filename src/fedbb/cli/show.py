@@ -12,7 +12,7 @@ from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import Json, Quiet, print_json, say
 from fedbb.cli.screens import COLUMNS, ending, percent
 from fedbb.errors import RunError
-from fedbb.evaluation.own_models import SCORES_OF
+from fedbb.evaluation.own_models import PERSONAL_SCORES, SCORES_OF
 from fedbb.report.results import RunResult, read_run
 from fedbb.report.score_tables import (
     class_table,
@@ -27,6 +27,9 @@ from fedbb.runs.final_scores import ModelScores
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import FederationRecord
 from fedbb.secagg.audit import AUDIT, DP, AuditFile, describe_dp
+
+LAST = 10
+"""Rounds whose scores on the clients' own test data are shown."""
 
 
 def show(
@@ -66,6 +69,9 @@ def show(
             console.print("", to_rich(_classes(federation, records[-1])), sep="\n")
         if records and SCORES_OF in records[-1]:
             say(console, _own_models(records[-1], recipe.evaluation.metric))
+        personal = _personal(records, recipe.evaluation.metric)
+        if personal is not None:
+            console.print(to_rich(personal))
         if all(client.samples is not None for client in federation.clients):
             console.print("", to_rich(_clients(federation)), sep="\n")
         if spent := describe_dp(_dp(path)):
@@ -170,6 +176,25 @@ def _own_models(record: dict[str, Any], metric: str | None) -> str:
         f"{of['clients']} models of clients, {metric_title(name)}: mean {percent(means[name])}, "
         f"SD {percent(of['std']['test'][name])}{worst}{first}"
     )
+
+
+def _personal(records: list[dict[str, Any]], metric: str | None) -> Table | None:
+    """Return the scores on the clients' own test data during the run, of the last such rounds."""
+    scored = [record for record in records if PERSONAL_SCORES in record][-LAST:]
+    if not scored:
+        return None
+    last = scored[-1][PERSONAL_SCORES]
+    kinds = [kind for kind in ("own", "shared") if kind in last]
+    name = metric or ("balanced_accuracy" if "balanced_accuracy" in last["own"] else "auroc")
+    rows = []
+    for record in scored:
+        parts = [record[PERSONAL_SCORES].get(kind, {}).get(name, {}) for kind in kinds]
+        figures = [percent(part.get(key)) for part in parts for key in ("mean", "std", "worst")]
+        rows.append((record["round"], *figures))
+    titles = {"own": "own models", "shared": "shared model"}
+    head = [f"{titles[kind]}: {figure}" for kind in kinds for figure in ("mean", "SD", "worst")]
+    caption = f"{metric_title(name)} on the own test data of {last['clients']} clients"
+    return make_table(("round", *head), rows, caption)
 
 
 def _clients(federation: FederationRecord) -> Table:

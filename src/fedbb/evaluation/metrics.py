@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -271,6 +271,7 @@ class Scorer:
         examples: the examples by name, such as "validation" and "test".
         batch_size: the number of examples per forward pass; the bits of logits depend on it.
         device: the torch device.
+        networks: the networks by number, where clients have different ones.
     """
 
     model: nn.Module
@@ -278,21 +279,27 @@ class Scorer:
     examples: Mapping[str, Examples]
     batch_size: int = 256
     device: str = "cpu"
+    networks: Sequence[nn.Module] = ()
 
-    def __call__(self, state: ModelState) -> dict[str, Scores]:
-        """Return the scores of this state on every set."""
+    def of(self, network: int) -> Scorer:
+        """Return the scorer of states of the network of this number."""
+        return replace(self, model=self.networks[network], networks=()) if self.networks else self
+
+    def __call__(self, state: ModelState, network: int = 0) -> dict[str, Scores]:
+        """Return the scores of this state, of the network of this number, on every set."""
         return {
             name: score_logits(logits, self.examples[name].labels, self.dataset.task)
-            for name, logits in self.outputs(state).items()
+            for name, logits in self.outputs(state, network=network).items()
         }
 
     def outputs(
-        self, state: ModelState, names: Sequence[str] | None = None
+        self, state: ModelState, names: Sequence[str] | None = None, network: int = 0
     ) -> dict[str, FloatArray]:
         """Return the logits (N, C) of this state for every set, or for those of these names."""
-        restore(self.model, state)
+        scorer = self.of(network)
+        restore(scorer.model, state)
         parts = {name: self.examples[name] for name in (self.examples if names is None else names)}
-        return {name: self.predict(part, 0, len(part.labels)) for name, part in parts.items()}
+        return {name: scorer.predict(part, 0, len(part.labels)) for name, part in parts.items()}
 
     def predict(self, examples: Examples, start: int, stop: int) -> FloatArray:
         """Return the logits (N, C) of the examples from `start` to `stop` by the model as it is.

@@ -32,7 +32,7 @@ from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, read_model_metada
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import read_federation, read_run_recipe
 from fedbb.runs.model_info import ModelInfo
-from fedbb.state import find_mismatch, replace_entries, restore, select, snapshot
+from fedbb.state import find_difference, replace_entries, restore, select, snapshot
 
 BATCH = 256
 
@@ -233,7 +233,8 @@ def load_model(
     if client is not None:
         if best or not Path(source).is_dir():
             raise RunError("client=… chooses a final model, of a run folder")
-        checkpoint, info = _of_client(Path(source), checkpoint, client), replace(info, unshared="")
+        info = _info_of_client(Path(source), info, client)
+        checkpoint = _of_client(Path(source), checkpoint, client)
     elif info.unshared:
         raise RunError(own_model_message(info, path))
     network = _build(info, model, allow_code)
@@ -241,6 +242,15 @@ def load_model(
     _check_state(snapshot(network), checkpoint.state, path)
     restore(network, checkpoint.state)
     return InferenceModel(network, info).eval()
+
+
+def _info_of_client(folder: Path, info: ModelInfo, client: int) -> ModelInfo:
+    """Return the description of a client's own model, whose network may be another than others'."""
+    model = read_run_recipe(RunFolder(folder)).model
+    if model.by_client:
+        own = model.of_client(client)
+        info = replace(info, network=own.name, options=own.options)
+    return replace(info, unshared="")
 
 
 def own_model_message(info: ModelInfo, path: Path | None) -> str:
@@ -269,7 +279,11 @@ def _of_client(folder: Path, final: Checkpoint, client: int) -> Checkpoint:
             return replace(final, state=steps.start(last.server, client, final.state))
     if client in final.state_rounds:
         kept = run.client_states.load(client, final.state_rounds[client]).tensors
-        if own := select(kept, PERSONAL):
+        own = select(kept, PERSONAL)
+        if own and recipe.model.by_client:
+            # No model is shared, and which entries are buffers is known to the network alone.
+            return replace(final, state=ModelState(own, {}))
+        if own:
             return replace(final, state=replace_entries(final.state, own))
     raise RunError(
         f"{folder} has no model of client {client}: the method leaves none with its clients, the "
@@ -297,6 +311,8 @@ def read_info(path: Path) -> ModelInfo:
 
 
 def _model_file(path: Path, best: bool) -> Path:
+    if not path.exists():
+        raise RunError(f"{path} does not exist; give a run folder or a model file (.safetensors)")
     if not path.is_dir():
         if best:
             raise RunError(f"best=True chooses a file of a run folder, and {path} is no folder")
@@ -340,10 +356,11 @@ def _build(
 
 
 def _check_state(own: ModelState, found: ModelState, path: Path) -> None:
-    name = find_mismatch(own, found)
+    one, two = ({**state.params, **state.buffers} for state in (own, found))
+    name = find_difference(one, two)
     if name is None:
         return
-    shapes = [{**state.params, **state.buffers}.get(name) for state in (own, found)]
+    shapes = [entries.get(name) for entries in (one, two)]
     own_shape, found_shape = (
         "nothing" if tensor is None else f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         for tensor in shapes

@@ -9,15 +9,19 @@ from torch import Tensor, nn
 
 from fedbb.imbalance import Values, check_smoothing, class_factors
 from fedbb.losses.base import Loss
-from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
-from fedbb.losses.focal import check_focus, focal_multilabel
-from fedbb.losses.functional import (
+from fedbb.losses.drop_in import (
     IGNORED,
+    Classes,
+    CountedLoss,
     Reduction,
+    TaskName,
     class_probabilities,
+    complete_counts,
+    count_targets,
     multiclass_entries,
     per_class,
 )
+from fedbb.losses.focal import check_focus, focal_multilabel
 from fedbb.records import LabelCounts, Task
 
 Form = Literal["softmax", "sigmoid", "focal"]

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
-from fedbb.losses.counted import DropInLoss, TaskName
-from fedbb.losses.functional import (
+from fedbb.losses.drop_in import (
     IGNORED,
+    DropInLoss,
     Reduction,
+    TaskName,
     multiclass_entries,
     multilabel_entries,
 )

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
-from fedbb.losses.counted import DropInLoss
-from fedbb.losses.functional import IGNORED, Reduction, class_probabilities, widen
+from fedbb.losses.drop_in import IGNORED, DropInLoss, Reduction, class_probabilities, widen
 from fedbb.records import LabelCounts, Task
 
 

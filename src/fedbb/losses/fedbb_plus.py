@@ -5,8 +5,17 @@ from typing import Self
 from torch import Tensor
 
 from fedbb.imbalance import Values
-from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
-from fedbb.losses.functional import IGNORED, Reduction, multiclass_entries, multilabel_entries
+from fedbb.losses.drop_in import (
+    IGNORED,
+    Classes,
+    CountedLoss,
+    Reduction,
+    TaskName,
+    complete_counts,
+    count_targets,
+    multiclass_entries,
+    multilabel_entries,
+)
 from fedbb.losses.logit_calibrated import (
     Calibrated,
     Calibration,

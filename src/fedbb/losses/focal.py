@@ -7,10 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
-from fedbb.losses.counted import DropInLoss, TaskName
-from fedbb.losses.functional import (
+from fedbb.losses.drop_in import (
     IGNORED,
+    DropInLoss,
     Reduction,
+    TaskName,
     class_probabilities,
     multiclass_entries,
     multilabel_entries,

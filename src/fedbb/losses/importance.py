@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
-from fedbb.losses.counted import CountedLoss
-from fedbb.losses.functional import (
+from fedbb.losses.drop_in import (
     IGNORED,
+    CountedLoss,
     Reduction,
     multiclass_entries,
     multilabel_entries,

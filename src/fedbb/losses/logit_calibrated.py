@@ -15,12 +15,16 @@ from torch import Tensor, nn
 
 from fedbb.imbalance import Values
 from fedbb.losses.base import Loss
-from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
-from fedbb.losses.functional import (
+from fedbb.losses.drop_in import (
     IGNORED,
+    Classes,
+    CountedLoss,
     Reduction,
+    TaskName,
     align,
     class_probabilities,
+    complete_counts,
+    count_targets,
     multiclass_entries,
     one_hot,
     per_class,

@@ -9,10 +9,14 @@ from torch import Tensor, nn
 
 from fedbb.imbalance import Values, case_weights, check_smoothing, class_factors, effective_number
 from fedbb.losses.base import Loss
-from fedbb.losses.counted import Classes, CountedLoss, TaskName, complete_counts, count_targets
-from fedbb.losses.functional import (
+from fedbb.losses.drop_in import (
     IGNORED,
+    Classes,
+    CountedLoss,
     Reduction,
+    TaskName,
+    complete_counts,
+    count_targets,
     multiclass_entries,
     multilabel_entries,
 )

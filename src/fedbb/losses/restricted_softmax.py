@@ -7,8 +7,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from fedbb.losses.base import Loss
-from fedbb.losses.counted import CountedLoss
-from fedbb.losses.functional import IGNORED, Reduction, multiclass_entries, per_class
+from fedbb.losses.drop_in import IGNORED, CountedLoss, Reduction, multiclass_entries, per_class
 from fedbb.records import FloatArray, LabelCounts, Task
 
 Scaling = Literal["absent", "counts"]

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from fedbb.imbalance import Values, check_smoothing, class_factors
-from fedbb.losses.counted import Classes, complete_counts, count_targets
-from fedbb.losses.functional import IGNORED
+from fedbb.losses.drop_in import IGNORED, Classes, complete_counts, count_targets
 from fedbb.losses.pnb import PNB, weigh
 from fedbb.records import FloatArray, LabelCounts, Task
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fedbb.compression import Positions, Scope, Sparse, Values
+from fedbb.compression import Buffers, Coding, Positions, Scope, Sparse, Values
 from fedbb.methods.record import Method
+from fedbb.personal import KeptEntries
 
 
 def fedopt_sca(
@@ -13,6 +14,8 @@ def fedopt_sca(
     positions: Positions = Sparse.positions,
     scope: Scope = Sparse.scope,
     feedback: bool = Sparse.feedback,
+    coding: Coding = Sparse.coding,
+    buffers: Buffers = Sparse.buffers,
 ) -> Method:
     """FedOpt of Asad et al. (2020): FedAvg with sparse changes.
 
@@ -25,8 +28,12 @@ def fedopt_sca(
         positions: the "largest" numbers, or "drawn" positions that all clients share.
         scope: density and magnitudes of each "tensor", or of the "whole" model.
         feedback: whether a client keeps what it does not send for its next change.
+        coding: positions as "plain" integers, or in a "golomb" code of the gaps between them.
+        buffers: running statistics are "sent" whole, or every client keeps its "own"; there is no
+            model for all then.
     """
     return Method(
         "FedOpt-SCA",
-        compression=Sparse(density, values, positions, scope, feedback),
+        personal=KeptEntries("buffers") if buffers == "own" else None,
+        compression=Sparse(density, values, positions, scope, feedback, coding, buffers),
     )

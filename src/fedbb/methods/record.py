@@ -22,7 +22,7 @@ from fedbb.penalties.base import Needs, Penalty
 from fedbb.personal import PERSONAL, Personal
 from fedbb.records import Task, Visibility
 from fedbb.sampling import ALL_SAMPLES, SAMPLING, Sampling
-from fedbb.statistics.base import Statistic
+from fedbb.statistics import Statistic
 
 PLAIN_LOSS = CrossEntropy()
 BY_SAMPLES = BySamples()
@@ -162,6 +162,21 @@ class Method:
             return personal.title
         return "" if all(step.shares_model for step in self.server) else "a model of its own"
 
+    @property
+    def exchanged(self) -> str:
+        """The part that needs models of one form, or "" if clients' networks may differ."""
+        if self.personal is None or not self.personal.keeps_all:
+            return "the merge of models"
+        if self.merge is not average:
+            return getattr(self.merge, "__name__", type(self.merge).__name__)
+        compression = () if self.compression is None else (self.compression,)
+        steps = [
+            step
+            for step in self.server
+            if step.sees_updates or type(step).start is not ServerStep.start
+        ]
+        return next((type(part).__name__ for part in (*compression, *steps)), "")
+
     def supports(self, task: Task) -> bool:
         """Return whether the method is defined for this task."""
         parts: tuple[Loss | Sampling | ServerStep, ...] = (self.loss, self.sampling, *self.server)
@@ -179,7 +194,7 @@ class Method:
 
 
 def _check_names(method: str, parts: Sequence[tuple[str, object]]) -> None:
-    """Refuse two parts of one name: what they keep and send could not be told apart."""
+    """Refuse two parts of one name: what they keep and send could not be distinguished."""
     for name, _ in parts:
         if not re.fullmatch("[a-z][a-z0-9-]*", name):
             raise RecipeError(
@@ -192,9 +207,15 @@ def _check_names(method: str, parts: Sequence[tuple[str, object]]) -> None:
 
 def _check_personal(method: Method) -> None:
     """Refuse what is computed from the merged model where clients keep a part of it."""
+    compression, personal = method.compression, method.personal
+    lost = compression is not None and not compression.sends_buffers
+    if lost and (personal is None or not personal.keeps_buffers):
+        raise RecipeError(
+            f"{method.name}: {type(compression).__name__} sends no buffers, and nothing keeps "
+            'them: personal=KeptEntries("buffers") leaves them with the clients'
+        )
     if method.shares_model:
         return
-    compression, personal = method.compression, method.personal
     if personal is not None and compression is not None and not compression.leaves_unchanged:
         raise RecipeError(
             f"{method.name}: {type(compression).__name__} would move the part of the model "

@@ -103,7 +103,8 @@ def check_named_code(recipe: Recipe, allowed: AllowedCode) -> None:
             how to go on.
     """
     refuse_python(recipe)
-    check_code("model.name", recipe.model.name, allowed)
+    for one in recipe.model.networks:
+        check_code("model.name", one.name, allowed)
     check_code("method.loss", recipe.method.loss or "", allowed)
 
 
@@ -142,6 +143,7 @@ def check_settings(recipe: Recipe, method: Method) -> Method:
         )
     _check_defense(recipe)
     _check_own_models(recipe, method)
+    _check_networks(recipe, method)
     if recipe.data.partition.clients is not None:
         _check_clients(recipe, recipe.data.partition.clients)
     check_privacy(recipe, method)
@@ -171,7 +173,47 @@ def _check_task(method: Method, task: Task) -> None:
         raise RecipeError(f"{method.name} is not defined for {task} data")
 
 
+def _check_by_client(model: ModelSpec) -> None:
+    """Refuse settings of one network where clients have different ones."""
+    if not model.by_client:
+        return
+    for key in ("options", "weights", "freeze", "classifier", "projection"):
+        if getattr(model, key):
+            raise RecipeError(
+                f"model.{key} is for one network of all clients, and model.by_client names several;"
+                ' an entry may be a table: { name = "mlp", options = { … } }'
+            )
+    names = [one.name for one in model.networks]
+    if model.name not in (ModelSpec().name, *names):
+        raise RecipeError(
+            f"model.name = {model.name!r} has no effect beside model.by_client, which names "
+            f"{', '.join(names)}"
+        )
+
+
+def _check_networks(recipe: Recipe, method: Method) -> None:
+    """Refuse different networks of clients where models are exchanged."""
+    if not recipe.model.by_client:
+        return
+    if method.exchanged:
+        raise RecipeError(
+            f"model.by_client gives clients different networks, and {method.exchanged} of "
+            f"{method.name} needs models of one form; local, fedmd and rhfl exchange none"
+        )
+    if recipe.defense.rule is not None or recipe.defense.max_norm is not None:
+        raise RecipeError(
+            "defense.rule and defense.max_norm look at models, and with model.by_client clients "
+            "send none"
+        )
+
+
 def _check_model(model: ModelSpec, method: Method) -> None:
+    _check_by_client(model)
+    for one in model.networks:
+        _check_network_name(one, method)
+
+
+def _check_network_name(model: ModelSpec, method: Method) -> None:
     check_name(model.name)
     if model.name not in MODELS:
         if model.projection:
@@ -253,6 +295,8 @@ def _check_own_models(recipe: Recipe, method: Method) -> None:
             f'defense.rule = "{recipe.defense.rule}" compares models that started alike, and '
             f"{method.name} starts every client from a model of its own"
         )
+    if recipe.evaluation.personal is not None:
+        _check_personal_scores(recipe, method)
     if method.shares_model:
         return
     for value, key in (
@@ -264,6 +308,22 @@ def _check_own_models(recipe: Recipe, method: Method) -> None:
                 f"evaluation.{key} is for one model of all clients, and under {method.name} every "
                 f"client has {method.unshared} for itself"
             )
+
+
+def _check_personal_scores(recipe: Recipe, method: Method) -> None:
+    """Refuse scores of clients' own models where there are none, or nobody may know them."""
+    if method.personal is None and method.shares_model:
+        raise RecipeError(
+            f"evaluation.personal scores the clients' own models, and {method.name} leaves none "
+            "with them; fedbb personalize scores the shared model for each client"
+        )
+    if recipe.data.own_test == 0:
+        raise RecipeError("evaluation.personal needs data.own_test: test data of the clients' own")
+    if recipe.privacy != "none":
+        raise RecipeError(
+            f'evaluation.personal and privacy = "{recipe.privacy}" exclude each other: the scores '
+            "of single clients are not summed securely"
+        )
 
 
 def _check_topology(recipe: Recipe) -> None:

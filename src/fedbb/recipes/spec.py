@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le, Lt
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -73,11 +74,11 @@ ADDED: Final[Mapping[str, tuple[str, ...]]] = {
         "public",
     ),
     "data.partition": ("classes_per_client", "shards_per_client", "options"),
-    "model": ("options", "weights", "freeze", "classifier"),
+    "model": ("options", "weights", "freeze", "classifier", "by_client"),
     "method": ("loss", "teacher_sha256"),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
     "rounds": ("patience", "target", "topology", "degree", "graph_seed"),
-    "evaluation": ("min_cases", "bootstrap", "threshold", "logit_adjustment"),
+    "evaluation": ("min_cases", "bootstrap", "threshold", "logit_adjustment", "personal"),
     "": ("dp", "secure"),
 }
 """Keys of sections that are younger than run folders. A recipe is written without them as long as
@@ -161,6 +162,24 @@ class DataSpec(Section):
     public: PublicSpec | None = None
 
 
+def _named(value: Any) -> Any:
+    if not isinstance(value, str | Mapping | NetworkSpec):
+        raise ValueError("an entry is the name of a network, or a table with name and options")
+    return {"name": value} if isinstance(value, str) else value
+
+
+class NetworkSpec(Section):
+    """One of the networks that clients take in turn.
+
+    Attributes:
+        name: As `model.name`.
+        options: Arguments of the network's builder.
+    """
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
 class ModelSpec(Section):
     """Which network is trained.
 
@@ -173,6 +192,8 @@ class ModelSpec(Section):
         classifier: Module whose input is the embedding; the last `nn.Linear` if None.
         projection: Whether a built-in network has MOON's projection head; if None, as the method
             needs.
+        by_client: Networks that the clients take in turn, each a name or a table with `name` and
+            `options`, in place of one for all. Only where no part of a model is shared.
     """
 
     name: str = "small-cnn"
@@ -181,6 +202,23 @@ class ModelSpec(Section):
     freeze: list[str] = Field(default_factory=list)
     classifier: str | None = None
     projection: bool | None = None
+    by_client: list[Annotated[NetworkSpec, BeforeValidator(_named)]] = Field(default_factory=list)
+
+    @property
+    def networks(self) -> tuple[ModelSpec, ...]:
+        """The networks that clients take in turn; this one alone if all have the same."""
+        if not self.by_client:
+            return (self,)
+        return tuple(ModelSpec(name=one.name, options=one.options) for one in self.by_client)
+
+    @property
+    def title(self) -> str:
+        """The names of the networks, for readers."""
+        return ", ".join(dict.fromkeys(one.name for one in self.networks))
+
+    def of_client(self, client: int) -> ModelSpec:
+        """Return the network of a client."""
+        return self.networks[client % len(self.networks)]
 
 
 class MethodSpec(Section):
@@ -226,6 +264,8 @@ class EvaluationSpec(Section):
             a table with the `sensitivity` to reach; None for one half.
         logit_adjustment: Strength of the post-hoc adjustment of the final and the best model by the
             class shares of all clients; true for 1.
+        personal: Rounds from one score of the clients' own models on their own test data to the
+            next; None for none during the run.
     """
 
     metric: Literal["accuracy", "balanced_accuracy", "f1", "auroc", "average_precision"] | None = (
@@ -236,6 +276,7 @@ class EvaluationSpec(Section):
     bootstrap: Annotated[int, Ge(0), Le(100_000)] = 1000
     threshold: Literal["youden", "f1"] | SensitivitySpec | None = None
     logit_adjustment: bool | NotNegative = False
+    personal: Count | None = None
 
 
 class Recipe(Section):

@@ -106,7 +106,7 @@ def _row(run: RunResult) -> dict[str, Any]:
         "seed": recipe.seed,
         "data": run.federation.data,
         "method": recipe.method.name,
-        "model": recipe.model.name,
+        "model": recipe.model.title,
     }
     if run.rounds:
         row |= {f"final_{key}": value for key, value in run.rounds[-1].scores["test"].macro.items()}

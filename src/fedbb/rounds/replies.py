@@ -23,10 +23,10 @@ from fedbb.errors import ReplyError
 from fedbb.records import ClientInfo, ClientUpdate, IntArray, ModelFacts, ModelState
 from fedbb.sampling import ALL_SAMPLES, Sampling
 from fedbb.state import Arrays, select, state_from_arrays, state_to_arrays
-from fedbb.statistics.base import Statistic, statistic_shapes
+from fedbb.statistics import Statistic, statistic_shapes
 from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_MODEL
-from fedbb.training.optimizer import effective_steps
+from fedbb.training.loop import effective_steps
 
 MOST_SAMPLES = 10**9
 """More samples than any site has; a client that declares more would own every weighted mean."""
@@ -45,7 +45,8 @@ class Expected:
     `max_norm` bounds the L2 norm of the client's change of the model, as `defense.max_norm` does.
     `statistics` are those that are due, and `facts` what their shapes follow from. A client that
     was asked to `measure` sends statistics and no model. Under a `compression` the model is a
-    message of its form, in which positions may follow from the `seed` of the run.
+    message of its form, in which positions may follow from the `seed` of the run. What is `kept` by
+    clients, by the names of entries, must come back as it was sent.
     """
 
     state: ModelState
@@ -60,6 +61,7 @@ class Expected:
     measure: bool = False
     compression: Compression | None = None
     seed: int = 0
+    kept: frozenset[str] = frozenset()
 
     @property
     def where(self) -> str:
@@ -118,24 +120,38 @@ def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
     if seconds < 0:
         raise ReplyError(f"{where}: seconds is {seconds}, below 0")
     model = NO_MODEL if expected.measure else expected.state
-    arrays = reply.arrays
+    arrays, sent = reply.arrays, None
     if expected.compression is not None and not expected.measure:
         arrays = _rebuild(reply.arrays, expected, expected.compression)
+        sent = sum(a.nbytes for a in reply.arrays.values() if isinstance(a, np.ndarray))
     arrays = check_arrays(arrays, state_to_arrays(model), where)
     for name, array in arrays.items():
         if array.dtype.kind in "iu" and np.any(np.abs(array.astype(np.float64)) >= EXACT_INTEGERS):
             raise ReplyError(f"{where}: {name} counts to {EXACT_INTEGERS} and beyond")
     state = state_from_arrays(arrays)
     check_update(model, state, expected.max_norm, where)
+    _check_kept(model, state, expected)
     found = check_statistics(reply.statistics, expected)
     effective = effective_steps(steps, expected.config)
-    return ClientUpdate(info.client, state, steps, effective, loss, seconds, found)
+    return ClientUpdate(info.client, state, steps, effective, loss, seconds, found, sent_bytes=sent)
+
+
+def _check_kept(sent: ModelState, received: ModelState, expected: Expected) -> None:
+    """Refuse a model whose entries that stay with clients were moved: others begin with them."""
+    before, after = ({**state.params, **state.buffers} for state in (sent, received))
+    for name in sorted(expected.kept & before.keys()):
+        if not torch.equal(before[name], after[name]):
+            raise ReplyError(f"{expected.where}: {name} stays with the client, and came changed")
 
 
 def _rebuild(arrays: Mapping[str, object], expected: Expected, compression: Compression) -> Arrays:
     """Return the arrays of the model that a compressed reply stands for."""
     where, model = expected.where, expected.state
-    message = check_arrays(arrays, compression.form(model), where)
+    try:
+        plain = compression.expand(arrays, model)
+    except ValueError as error:
+        raise ReplyError(f"{where}: {error}") from error
+    message = check_arrays(plain, compression.form(model), where)
     if (fault := compression.fault(message, model)) is not None:
         raise ReplyError(f"{where}: {fault}")
     return state_to_arrays(compression.rebuild(model, message, expected.seed, expected.round))

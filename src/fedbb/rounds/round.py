@@ -34,7 +34,7 @@ from fedbb.records import (
 )
 from fedbb.rounds.server_steps import NO_SERVER_STEPS, ServerSteps, StatisticsCollector
 from fedbb.simulation.inline import Engine
-from fedbb.statistics.base import due
+from fedbb.statistics import due
 from fedbb.training.config import TrainJob
 
 
@@ -479,5 +479,6 @@ def _report(
     """Pass updates on to the merge, and keep of each what a record needs, which is no model."""
     for update, weight in zip(updates, weights.tolist(), strict=True):
         facts = (update.steps, update.train_loss, update.seconds)
-        reports.append(ClientReport(update.client, weight, *facts, sent))
+        size = sent if update.message_bytes is None else update.message_bytes
+        reports.append(ClientReport(update.client, weight, *facts, size))
         yield update

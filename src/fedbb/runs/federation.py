@@ -11,8 +11,8 @@ import numpy as np
 
 from fedbb.data.checks import check_dataset
 from fedbb.data.dataset import Dataset, Examples
-from fedbb.data.download import Progress
-from fedbb.data.public import take_public, with_public
+from fedbb.data.download import Progress, sha256_of
+from fedbb.data.public import public_digest, take_public, with_public
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.data.splits import hold_out
@@ -25,7 +25,7 @@ from fedbb.methods import Method
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.reader import refuse_python
-from fedbb.recipes.spec import OWN_TEACHER, DataSpec, PublicSpec, Recipe
+from fedbb.recipes.spec import OWN_TEACHER, DataSpec, PublicSpec, PythonRecipe, Recipe
 from fedbb.records import IntArray, LabelCounts
 from fedbb.rng import stream
 from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients
@@ -182,6 +182,21 @@ def _draw(
     if len(chosen) == 0:
         chosen = order[rng.integers(len(order), size=1)]
     return np.sort(rows[chosen[: len(rows) - 1]])
+
+
+def digests_of(recipe: Recipe, federation: Federation) -> dict[str, str]:
+    """Return the SHA-256 of what a run reads beside its data, by the key of the recipe.
+
+    The recipe of a run from Python has them among its fingerprints.
+    """
+    if isinstance(recipe, PythonRecipe):
+        return {}
+    found: dict[str, str] = {}
+    if federation.dataset.public is not None:
+        found["data.public"] = public_digest(federation.dataset.public)
+    if recipe.model.weights is not None:
+        found["model.weights"] = sha256_of(Path(recipe.model.weights))
+    return found
 
 
 def describe(federation: Federation, method: Method) -> FederationRecord:

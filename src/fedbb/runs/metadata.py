@@ -218,6 +218,8 @@ class FederationRecord:
         notes: Remarks on data and method for the log of a run.
         scored_cases: Label counts of the examples that rounds are scored on, by name; empty in
             run folders of older versions.
+        digests: SHA-256 of what the run read beside its data, by the key of the recipe:
+            "data.public", "model.weights".
     """
 
     data: str
@@ -229,6 +231,7 @@ class FederationRecord:
     clients: Sequence[ClientRecord]
     notes: tuple[str, ...] = ()
     scored_cases: Mapping[str, LabelCounts] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def known(self) -> Sequence[KnownClient]:
@@ -279,6 +282,7 @@ class FederationRecord:
             "notes": list(self.notes),
             # Folders of older versions, and servers without data, have none.
             **({"scored_cases": cases} if cases else {}),
+            **({"digests": dict(self.digests)} if self.digests else {}),
         }
 
     @classmethod
@@ -311,6 +315,7 @@ class FederationRecord:
                     )
                     for name, counts in content.get("scored_cases", {}).items()
                 },
+                digests={str(k): str(v) for k, v in content.get("digests", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise RunError(f"{FEDERATION} is damaged: {error!r}") from error
@@ -404,7 +409,7 @@ def model_info_of(recipe: Recipe, method: Method, dataset: Dataset) -> ModelInfo
     """
     wanted = recipe.model.projection
     return ModelInfo(
-        network=recipe.model.name,
+        network=recipe.model.title,
         options=recipe.model.options,
         projection=method.needs.projection if wanted is None else wanted,
         task=str(dataset.task),

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from fedbb._util.files import finite_or_none
 from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset
+from fedbb.data.public import with_public
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import Scorer, Scores, own_accuracy, score_logits
 from fedbb.evaluation.sites import SUMMED
@@ -31,21 +34,21 @@ from fedbb.personal import KeptEntries, Part, Personal, TrainedPart
 from fedbb.recipes.check import method_of
 from fedbb.recipes.spec import PythonRecipe, Recipe
 from fedbb.records import FloatArray, ModelState, Task
-from fedbb.rounds.loop import Score
 from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.checkpoint import Checkpoint, ClientStateFiles, load_checkpoint
 from fedbb.runs.federation import OWN_TEST, Federation, prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import is_same_partition, read_federation, read_run_recipe
-from fedbb.runs.own_models import OwnModels
-from fedbb.runs.python_recipe import divide_data, fingerprints
-from fedbb.runs.runtime import choose_workers, local_config_of, make_network, network_of
+from fedbb.runs.own_models import OwnModels, ScoreModel
+from fedbb.runs.python_recipe import divide_data, fingerprints, make_networks
+from fedbb.runs.runtime import choose_workers, local_config_of, network_of, networks_of
 from fedbb.simulation.inline import Engine, Inline
 from fedbb.simulation.pool import process_start as process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import find_mismatch, snapshot
 from fedbb.training.checks import check_personal
 from fedbb.training.config import CONSTANT, LocalConfig, TrainJob, check_optimizer
+from fedbb.training.local import NO_MODEL
 from fedbb.training.threads import threads
 
 TOGETHER = 16
@@ -100,9 +103,10 @@ def personalize(
     path: str | PathLike[str],
     data: Dataset | None = None,
     clients: Partition | Rule | None = None,
-    model: ModelSource | None = None,
+    model: ModelSource | Sequence[ModelSource] | None = None,
     method: Method | None = None,
     *,
+    public: Dataset | npt.NDArray[Any] | None = None,
     epochs: int = 1,
     train: Part = "all",
     lam: float = 0.0,
@@ -124,6 +128,7 @@ def personalize(
         clients: The partition of such a run.
         model: The network of such a run, as it was given there; not needed for built-in ones.
         method: The method of such a run, if it was no name and has personal heads or a projection.
+        public: The public inputs of such a run, if it had some.
         epochs: Epochs that a client trains the final model for.
         train: Which part of it is trained then: "all", "head", "batch-norms" or "norms".
         lam: Strength of the pull towards the final model in that training.
@@ -150,8 +155,10 @@ def personalize(
         process_start.prepare()
     with threads(recipe.local.threads):
         if isinstance(recipe, PythonRecipe):
+            if data is not None and public is not None:
+                data = with_public(data, public)
             run = _from_python(folder, recipe, data, clients, model, method)
-        elif data is None and clients is None and model is None and method is None:
+        elif all(part is None for part in (data, clients, model, method, public)):
             run = _from_recipe(folder, recipe, allow_code)
         else:
             raise RunError(f"{path} is a run of a recipe, which tells its data and network")
@@ -165,7 +172,7 @@ def personalize(
                 raise RunError(f"{path}: the final model differs from the network in {name!r}")
             found: dict[str, list[float]] = {}
             if run.method.shares_model:
-                found["shared"] = measure.of_all(trainer.score(final))
+                found["shared"] = measure.of_all(trainer.score(final, 0))
             if ceiling is not None:
                 found["ceiling"] = measure.of_all(_ceiling(Path(ceiling), measure, trainer))
             own = _own_models(folder, run.method, last, trainer, measure.clients)
@@ -177,12 +184,18 @@ def personalize(
         if alone:
             whole = replace(adapting, epochs=last.round * recipe.local.epochs)
             with _open(recipe, run, measure, whole, number, fedavg()) as trainer:
-                first = trainer.first
-                found["alone"] = trainer.train(lambda client: first, 0, recipe.seed, count)
+                found["alone"] = trainer.train(trainer.start, 0, recipe.seed, count)
+    return _by_client(run.federation, measure, found)
+
+
+def _by_client(
+    federation: Federation, measure: _Measure, found: Mapping[str, Sequence[float]]
+) -> list[ClientAccuracies]:
+    """Return the accuracies of each client, given those of all clients by column."""
     return [
         ClientAccuracies(
             client=client,
-            samples=len(run.federation.partition.clients[client]),
+            samples=len(federation.partition.clients[client]),
             classes=int((measure.cases[client] > 0).sum()),
             tested=measure.tested(client),
             shared=found["shared"][client] if "shared" in found else None,
@@ -194,11 +207,15 @@ def personalize(
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A finished run: its method, its data, and its first network on a device."""
+    """A finished run: its method, its data, and its first networks on a device.
+
+    There is one network, or as many as clients take in turn.
+    """
 
     method: Method
     federation: Federation
-    network: Callable[[str | None], nn.Module]
+    networks: Callable[[str | None], tuple[nn.Module, ...]]
+    by_client: bool = False
 
 
 def _from_recipe(folder: RunFolder, recipe: Recipe, allow_code: AllowedCode) -> _Run:
@@ -206,10 +223,12 @@ def _from_recipe(folder: RunFolder, recipe: Recipe, allow_code: AllowedCode) -> 
     if not is_same_partition(folder, federation.partition):
         raise RunError(f"{folder.path}: the recipe now divides the data in another way")
 
-    def network(device: str | None) -> nn.Module:
-        return network_of(recipe, method, federation.dataset, device=device, allow_code=allow_code)
+    def networks(device: str | None) -> tuple[nn.Module, ...]:
+        data = federation.dataset
+        found = networks_of(recipe, method, data, device=device, allow_code=allow_code)
+        return found or (network_of(recipe, method, data, device=device, allow_code=allow_code),)
 
-    return _Run(method, federation, network)
+    return _Run(method, federation, networks, bool(recipe.model.by_client))
 
 
 def _from_python(
@@ -217,12 +236,13 @@ def _from_python(
     recipe: PythonRecipe,
     data: Dataset | None,
     clients: Partition | Rule | None,
-    model: ModelSource | None,
+    model: ModelSource | Sequence[ModelSource] | None,
     method: Method | None,
 ) -> _Run:
     """Return the run of these parts, if they are those that it was made of."""
-    if model is None and recipe.model.name in MODELS:
-        model = recipe.model.name
+    named = [one.name for one in recipe.model.networks]
+    if model is None and all(name in MODELS for name in named):
+        model = named if recipe.model.by_client else named[0]
     if data is None or clients is None or model is None:
         raise RunError(
             f"{folder.path} was made from Python, where alone its data and network are known: "
@@ -233,17 +253,18 @@ def _from_python(
         method = fedavg() if recipe.method.options else method_of(recipe)
     federation = divide_data(data, clients, recipe.data, recipe.seed)
     local = replace(local_config_of(recipe), device="cpu")
-    network = make_network(model, method, data, local, seed=recipe.seed)
-    found, kept = fingerprints(federation, network), recipe.python.model_dump()
+    networks = make_networks(model, method, data, local, recipe.seed)
+    found, kept = fingerprints(federation, *networks), recipe.python.model_dump()
     for part in ("partition", "data", "weights"):
         if found[part] != kept[part]:
             what = {"weights": "network, or its first weights,"}.get(part, part)
             raise RunError(f"{folder.path}: this is not the {what} of the run")
 
-    def place(device: str | None) -> nn.Module:
-        return deepcopy(network).to(local_config_of(recipe).device if device is None else device)
+    def place(device: str | None) -> tuple[nn.Module, ...]:
+        chosen = local_config_of(recipe).device if device is None else device
+        return tuple(deepcopy(network).to(chosen) for network in networks)
 
-    return _Run(method, federation, place)
+    return _Run(method, federation, place, bool(recipe.model.by_client))
 
 
 class _Measure:
@@ -316,7 +337,7 @@ def _own_models(
     heads = [p for p in method.penalties if isinstance(p, PersonalHead)]
     steps, personal = ServerSteps(method.server), method.personal or Personal()
     rounds, store = last.state_rounds, folder.client_states
-    models = OwnModels(clients, trainer.first, store, rounds, personal, steps)
+    models = OwnModels(clients, trainer.first, store, rounds, personal, steps, trainer.firsts)
     if method.personal is not None or not method.shares_model:
         return _OwnModel(
             lambda client: models.model(client, final.state, last.server),
@@ -347,10 +368,12 @@ def _score_own(
     if own is None:
         return {}
     found: dict[str, list[float]] = {"personal": []}
-    shared = trainer.outputs(final)
+    shared = {} if trainer.firsts else trainer.outputs(final, None, 0)
     for client in range(own.clients):
-        outputs = trainer.outputs(own.state(client))
+        outputs = trainer.outputs(own.state(client), None, trainer.network(client))
         found["personal"].append(trainer.measure(trainer.scored(outputs), client))
+        if not shared:
+            continue
         fused = {name: own.fuse(client, logits, shared[name]) for name, logits in outputs.items()}
         both = {name: logits for name, logits in fused.items() if logits is not None}
         if both:
@@ -397,7 +420,7 @@ def _ceiling(path: Path, measure: _Measure, trainer: _Trainer) -> Mapping[str, S
                 f"{path} has another network; on the clients' own test data only a model of the "
                 "same network can be scored"
             )
-        return trainer.score(final)
+        return trainer.score(final, 0)
     try:
         scores = Scores.from_json(folder.read_json("summary.json")["final"]["scores"]["test"])
         recall = scores.per_class["recall"]
@@ -429,11 +452,20 @@ class _Trainer:
     """Trains clients from a state, and scores the result."""
 
     engine: Engine
-    score: Score
-    outputs: Callable[[ModelState], Mapping[str, FloatArray]]
+    score: ScoreModel
+    outputs: Callable[[ModelState, None, int], Mapping[str, FloatArray]]
     measure: _Measure
     first: ModelState
+    firsts: tuple[ModelState, ...]
     classifier: str | None
+
+    def network(self, client: int) -> int:
+        """Return the number of a client's network."""
+        return client % len(self.firsts) if self.firsts else 0
+
+    def start(self, client: int) -> ModelState:
+        """Return the model that a client began with."""
+        return self.firsts[self.network(client)] if self.firsts else self.first
 
     def scored(self, outputs: Mapping[str, FloatArray]) -> dict[str, Scores]:
         """Return the scores of logits by the name of the examples."""
@@ -456,7 +488,8 @@ class _Trainer:
             chosen = clients[start : start + TOGETHER]
             jobs = [TrainJob(client, number, seed, state(client)) for client in chosen]
             for update in list(self.engine.train(jobs)):
-                found.append(self.measure(self.score(update.state), update.client))
+                scores = self.score(update.state, self.network(update.client))
+                found.append(self.measure(scores, update.client))
                 count()
         return found
 
@@ -471,15 +504,20 @@ def _open(
     method: Method,
 ) -> Iterator[_Trainer]:
     # The run's method decides what the network has; its loss plays no part.
-    model, clients = run.network("cpu" if workers else None), run.federation.clients
+    networks, clients = run.networks("cpu" if workers else None), run.federation.clients
+    model, others = networks[0], networks if run.by_client else ()
     check_optimizer(method, local)
-    check_personal(method, model)
-    known = measure, snapshot(model), classifier_name(model)
+    for network in networks:
+        check_personal(method, network)
     scored, batch = measure.scored, recipe.evaluation.batch_size
     with TemporaryDirectory() as folder:
-        engine = Inline(model, clients, method, local, ClientStateFiles(Path(folder)))
+        store = ClientStateFiles(Path(folder))
+        engine = Inline(model, clients, method, local, store, by_client=others)
+        first = NO_MODEL if others else snapshot(model)
+        known = measure, first, engine.firsts, classifier_name(model)
         if not workers:
-            scorer = Scorer(model, run.federation.dataset, scored, batch, local.device)
+            data = run.federation.dataset
+            scorer = Scorer(model, data, scored, batch, local.device, others)
             yield _Trainer(engine, scorer, scorer.outputs, *known)
             return
         with Pool(engine, scored, batch_size=batch, workers=workers) as pool:

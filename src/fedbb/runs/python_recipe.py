@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
@@ -64,7 +64,7 @@ class Arguments:
     data: Dataset
     clients: Partition | Rule
     public: Dataset | npt.NDArray[Any] | None
-    model: ModelSource
+    model: ModelSource | Sequence[ModelSource]
     method: str | Method
     local: LocalConfig
     rounds: int | Schedule
@@ -84,6 +84,7 @@ class Arguments:
     bootstrap: int
     threshold: ThresholdRule | None
     logit_adjustment: bool | float
+    personal: int | None
     classifier: str | None
     workers: int | None
 
@@ -107,19 +108,22 @@ class Arguments:
             data = with_public(data, self.public)
         federation = divide_data(data, self.clients, spec, self.seed)
         on_cpu = replace(self.local, device="cpu")
-        network = make_network(self.model, method, self.data, on_cpu, seed=self.seed)
+        networks = make_networks(self.model, method, self.data, on_cpu, self.seed)
         if self.classifier is not None:
-            set_classifier(network, self.classifier)
-        recipe = self._recipe(federation, network)
+            for network in networks:
+                set_classifier(network, self.classifier)
+        recipe = self._recipe(federation, networks)
         method = check_settings(recipe, method)
 
         def load(device: str | None) -> RunParts:
-            placed = deepcopy(network).to(self.local.device if device is None else device)
-            return RunParts(method, federation, placed)
+            place = self.local.device if device is None else device
+            first, *others = (deepcopy(network).to(place) for network in networks)
+            by_client = (first, *others) if recipe.model.by_client else ()
+            return RunParts(method, federation, first, by_client)
 
         return Experiment(recipe, load)
 
-    def _recipe(self, federation: Federation, network: nn.Module) -> Recipe:
+    def _recipe(self, federation: Federation, networks: Sequence[nn.Module]) -> Recipe:
         """Return the recipe that records the run; it says what the arguments are."""
         method = self.method
         if isinstance(method, str):
@@ -140,13 +144,13 @@ class Arguments:
                 "partition": asdict(self._rule(federation.partition)),
                 "public": describe_public(federation.dataset, self.public),
             },
-            "model": {"name": describe_model(self.model)},
+            "model": describe_models(self.model),
             "method": described,
             "local": asdict(self.local),
             "rounds": asdict(self._schedule()),
             "defense": asdict(self.defense),
             "evaluation": self._evaluation(),
-            "python": fingerprints(federation, network),
+            "python": fingerprints(federation, *networks),
         }
         return make_recipe(values, where="simulate")
 
@@ -159,6 +163,7 @@ class Arguments:
             "bootstrap": self.bootstrap,
             "threshold": rule if rule is None or isinstance(rule, str) else {"sensitivity": rule},
             "logit_adjustment": self.logit_adjustment,
+            "personal": self.personal,
         }
 
     def _rule(self, partition: Partition) -> Rule:
@@ -235,7 +240,7 @@ _NUMBERS = 2**24
 """Numbers that are hashed at once, so that data on disk is not read into memory as a whole."""
 
 
-def fingerprints(federation: Federation, network: nn.Module) -> dict[str, str]:
+def fingerprints(federation: Federation, *networks: nn.Module) -> dict[str, str]:
     """Return the section `python` of a run's recipe.json."""
     data = hashlib.sha256()
     own = () if federation.own_test is None else ((OWN_TEST, federation.own_test.examples),)
@@ -250,9 +255,35 @@ def fingerprints(federation: Federation, network: nn.Module) -> dict[str, str]:
     return {
         "data": data.hexdigest(),
         "partition": places.hexdigest(),
-        "model": _name(type(network)),
-        "weights": digest(snapshot(network)),
+        "model": ", ".join(_name(type(network)) for network in networks),
+        "weights": " ".join(digest(snapshot(network)) for network in networks),
     }
+
+
+def make_networks(
+    model: ModelSource | Sequence[ModelSource],
+    method: Method,
+    data: Dataset,
+    local: LocalConfig,
+    seed: int,
+) -> tuple[nn.Module, ...]:
+    """Return the network of all clients, or those that clients take in turn.
+
+    Raises:
+        RecipeError: A network cannot be built, or the list is empty.
+    """
+    models = (model,) if isinstance(model, str | nn.Module) or callable(model) else model
+    if not models:
+        raise RecipeError("model is an empty list; it names the networks that clients take in turn")
+    return tuple(make_network(one, method, data, local, seed=seed) for one in models)
+
+
+def describe_models(model: ModelSource | Sequence[ModelSource]) -> dict[str, Any]:
+    """Return the section `model` of a run's recipe."""
+    if isinstance(model, str | nn.Module) or callable(model):
+        return {"name": describe_model(model)}
+    names = [describe_model(one) for one in model]
+    return {"name": names[0], "by_client": names}
 
 
 def describe_model(model: ModelSource) -> str:

@@ -16,7 +16,7 @@ from torch import nn
 from fedbb._util.plugins import AllowedCode
 from fedbb.data.download import Progress
 from fedbb.errors import RunError
-from fedbb.evaluation.own_models import SCORES_OF
+from fedbb.evaluation.own_models import PERSONAL_SCORES, SCORES_OF
 from fedbb.methods import Method
 from fedbb.recipes.check import (
     bind_teacher,
@@ -42,6 +42,7 @@ from fedbb.runs.federation import (
     Federation,
     describe,
     describe_private,
+    digests_of,
     measure_inputs,
     normalize_by_sums,
     prepare,
@@ -56,6 +57,7 @@ from fedbb.runs.metadata import (
     check_environment,
     is_same_partition,
     model_info_of,
+    read_federation,
     save_partition_digest,
     set_up_folder,
 )
@@ -67,6 +69,7 @@ from fedbb.runs.runtime import (
     choose_workers,
     local_config_of,
     network_of,
+    networks_of,
     open_runtime,
     plain_round,
 )
@@ -75,17 +78,22 @@ from fedbb.simulation.inline import Inline, make_client_infos
 from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import digest
-from fedbb.training.checks import check_device, check_network
+from fedbb.training.checks import check_device, check_network, check_statistics
+from fedbb.training.config import LocalConfig
 from fedbb.training.threads import threads
 
 
 @dataclass(frozen=True, eq=False)
 class RunParts:
-    """What a run is made of, besides its settings: the method, the data, and the first network."""
+    """What a run is made of, besides its settings: the method, the data, and the first network.
+
+    `by_client` are the networks that clients take in turn, if they have different ones.
+    """
 
     method: Method
     federation: Federation
     network: nn.Module
+    by_client: tuple[nn.Module, ...] = ()
 
 
 FinalScores = dict[str, ModelScores]
@@ -158,10 +166,10 @@ def recipe_loader(
 
     def load(device: str | None) -> RunParts:
         federation = prepare(recipe, progress, teacher=method.needs.teacher)
-        network = network_of(
-            recipe, method, federation.dataset, device=device, allow_code=allow_code
-        )
-        return RunParts(method, federation, network)
+        dataset = federation.dataset
+        network = network_of(recipe, method, dataset, device=device, allow_code=allow_code)
+        others = networks_of(recipe, method, dataset, device=device, allow_code=allow_code)
+        return RunParts(method, federation, network, others)
 
     return load
 
@@ -237,12 +245,17 @@ def _open(
     check_data(recipe, method, federation.dataset, len(federation.partition.clients))
     check_stopping(recipe, "validation" in federation.scored)
     check_evaluation(recipe, federation)
-    check_network(network, federation.dataset, method)
+    for one in parts.by_client or (network,):
+        check_network(one, federation.dataset, method)
+    if parts.by_client:
+        check_statistics(method, parts.by_client, federation.dataset)
     if isinstance(store, RunFolder):
         if not store.is_run():
             _set_up(store, recipe, federation, method)
         elif not is_same_partition(store, federation.partition):
             raise RunError(f"{store.path}: the recipe now divides the data in another way")
+        else:
+            _check_digests(store, digests_of(recipe, federation))
         federation = _normalize(store, recipe, federation)
     make_round = _make_round(recipe, store)
     states = store.client_states
@@ -254,6 +267,7 @@ def _open(
         method,
         states,
         workers,
+        by_client=parts.by_client,
         make_round=make_round,
         sum_sites=sum_sites,
     )
@@ -288,8 +302,10 @@ def commit_rounds(
     start = Start(checkpoint.state, checkpoint.round, recipe.seed, checkpoint.server)
     clients = runtime.score_clients
     rounds = run_rounds(runtime.round, start, recipe.rounds, runtime.score, clients)
+    local = local_config_of(recipe)
     while stopped is None and (finished := next(rounds, None)) is not None:
-        record = _record(finished, runtime.workers, _lr(recipe, finished.number))
+        record = _record(finished, runtime.workers, _lr(local, finished.number))
+        record |= _personal(runtime, recipe, finished)
         checkpoint = Checkpoint(
             finished.number,
             finished.state,
@@ -305,16 +321,26 @@ def commit_rounds(
         yield CommittedRound(record, finished.served, leads)
     served = steps.serve(checkpoint.server, checkpoint.state)
     summary = summarize(records, served, metric, stopped)
-    if leader is None and isinstance(folder, RunFolder):  # it led before the run was resumed
-        leader = folder.best_model()
-    number = summary["best"]["round"]
-    if clients is None:
-        scores = score_models(runtime, checkpoint.round, served, number, leader)
-    else:
-        sites = clients.sites(served, checkpoint.server)
-        scores = {"final": ModelScores(checkpoint.round, None, sites=sites)}
+    scores = _score_finished(folder, runtime, checkpoint, served, summary, leader)
     folder.finish(checkpoint, summary, served, scores)
     return scores
+
+
+def _score_finished(
+    folder: RunFolder | TemporaryStore,
+    runtime: RunRuntime,
+    checkpoint: Checkpoint,
+    served: ModelState,
+    summary: Record,
+    leader: ModelState | None,
+) -> FinalScores:
+    """Return all scores of the final and the best model, or those of the clients' own models."""
+    if runtime.score_clients is not None:
+        sites = runtime.score_clients.sites(served, checkpoint.server)
+        return {"final": ModelScores(checkpoint.round, None, sites=sites)}
+    if leader is None and isinstance(folder, RunFolder):  # it led before the run was resumed
+        leader = folder.best_model()
+    return score_models(runtime, checkpoint.round, served, summary["best"]["round"], leader)
 
 
 def score_models(
@@ -342,10 +368,20 @@ def stopped_by(recipe: Recipe, records: Sequence[Record], metric: str) -> Stoppe
     return recipe.rounds.stopped_by([score_of(record, metric) for record in records])
 
 
-def _lr(recipe: Recipe, number: int) -> dict[str, float]:
+def _lr(local: LocalConfig, number: int) -> dict[str, float]:
     """Return what a record says of the learning rate: nothing if all rounds have the same."""
-    local = local_config_of(recipe)
     return {} if local.lr_schedule.is_constant else {"lr": local.lr_in(number)}
+
+
+def _personal(runtime: RunRuntime, recipe: Recipe, finished: Round) -> Record:
+    """Return the scores of the clients' own models after a round, if they are due."""
+    every, number = recipe.evaluation.personal, finished.number
+    if runtime.score_personal is None or every is None:
+        return {}
+    if number % every and number != recipe.rounds.number:
+        return {}
+    scores = runtime.score_personal(finished.served, finished.result.server)
+    return {PERSONAL_SCORES: scores.to_json()}
 
 
 def _record(finished: Round, workers: int, lr: Mapping[str, float]) -> Record:
@@ -385,7 +421,8 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
 
     def describe_plain() -> FederationRecord:
         federation.partition.save(folder.file(PARTITION))
-        return describe(federation, method).with_notes(exposure_notes(recipe, method))
+        record = replace(describe(federation, method), digests=digests)
+        return record.with_notes(exposure_notes(recipe, method))
 
     def describe_enrolled() -> FederationRecord:
         # Cryptography needs an extra, and takes time to load.
@@ -403,8 +440,9 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
             least_cohort(recipe, len(infos)),
             measured=_measure(recipe, federation, method),
         )
-        return describe_private(federation)
+        return replace(describe_private(federation), digests=digests)
 
+    digests = digests_of(recipe, federation)
     is_plain = recipe.privacy == "none"
 
     def describe_model() -> ModelInfo | None:
@@ -412,6 +450,17 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
 
     begin = describe_plain if is_plain else describe_enrolled
     set_up_folder(folder, recipe, begin, describe_model)
+
+
+def _check_digests(folder: RunFolder, found: Mapping[str, str]) -> None:
+    """Refuse to resume a run with other files than those that it began with."""
+    before = read_federation(folder).digests
+    for key in before.keys() & found.keys():
+        if before[key] != found[key]:
+            raise RunError(
+                f"{folder.path}: {key} is not what the run began with: its SHA-256 is "
+                f"{found[key]}, and it was {before[key]}"
+            )
 
 
 def _measure(recipe: Recipe, federation: Federation, method: Method) -> list[dict[str, IntArray]]:

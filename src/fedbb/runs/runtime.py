@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import torch
 from torch import nn
@@ -13,22 +14,24 @@ from fedbb._util.plugins import AllowedCode
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.errors import RecipeError, RunError
 from fedbb.evaluation.metrics import Scorer
+from fedbb.evaluation.own_models import PersonalScores
 from fedbb.evaluation.sites import SiteScores, SiteSpread
 from fedbb.methods import Method
 from fedbb.models.registry import MODELS, ModelSource, finish_model, resolve_model
 from fedbb.models.weights import load_weights
 from fedbb.recipes.spec import ModelSpec, Recipe
-from fedbb.records import FloatArray, ModelState
+from fedbb.records import FloatArray, ModelState, Tensors
 from fedbb.rounds.loop import Score, ScoreClients, chosen_number
 from fedbb.rounds.round import FederatedRound, PlainRound, train_all
 from fedbb.rounds.server_steps import open_server_steps
 from fedbb.runs.federation import OWN_TEST, Federation
 from fedbb.runs.final_scores import FinalScorer, ModelScores
-from fedbb.runs.own_models import OwnModels, OwnModelScorer, divide_own_test
+from fedbb.runs.own_models import OwnModels, OwnModelScorer, ScoreModel, divide_own_test
 from fedbb.simulation.inline import ClientStateStore, Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import snapshot
 from fedbb.training.config import CentralConfig, LocalConfig
+from fedbb.training.local import NO_MODEL
 
 ScoreFully = Callable[[int, ModelState], ModelScores]
 """Returns all scores of the model after the round of this number."""
@@ -47,6 +50,8 @@ class RunRuntime:
         score_fully: Returns all scores of the model of a round; None if nobody here can.
         score_clients: Scores the clients' own models in place of `score` and `score_fully`, where
             the method has no usable global model; else None.
+        score_personal: Scores the clients' own models on their own test data, given the shared
+            model and the server state, if the recipe asks for it during the run; else None.
     """
 
     round: FederatedRound
@@ -56,10 +61,22 @@ class RunRuntime:
     workers: int = 0
     score_fully: ScoreFully | None = None
     score_clients: ScoreClients | None = None
+    score_personal: Callable[[ModelState, Tensors], PersonalScores] | None = None
 
 
 SumSites = Callable[[int, ModelState, tuple[SiteScores, ...]], tuple[SiteSpread, ...]]
 """Sums the scores of a round's model on the clients' own test data, so that none is known."""
+
+ScorePersonal = Callable[[ModelState, Tensors], PersonalScores]
+"""Scores the clients' own models, given the shared model and the server state."""
+
+
+class ClientScorers(TypedDict):
+    """What scores the clients' own models, as `RunRuntime` holds it."""
+
+    score_clients: ScoreClients | None
+    score_personal: ScorePersonal | None
+
 
 MakeRound = Callable[[Recipe, Inline | Pool], FederatedRound]
 """Makes of an engine the rounds of a recipe."""
@@ -101,6 +118,7 @@ def open_runtime(
     store: ClientStateStore,
     workers: int,
     *,
+    by_client: Sequence[nn.Module] = (),
     make_round: MakeRound = plain_round,
     sum_sites: SumSites | None = None,
 ) -> Iterator[RunRuntime]:
@@ -109,16 +127,21 @@ def open_runtime(
     clients = chosen_number(len(federation.partition.clients), recipe.rounds.participation)
     if recipe.engine == "auto" and clients == 1:
         workers = 0  # nothing to do in parallel
-    first = snapshot(network)
-    engine = Inline(network, federation.clients, method, local, store)
+    # Clients with different networks exchange no model.
+    first = NO_MODEL if by_client else snapshot(network)
+    engine = Inline(network, federation.clients, method, local, store, by_client=by_client)
     batch = recipe.evaluation.batch_size
     final, own = FinalScorer.of(recipe, federation), federation.own_test
     further = {} if own is None else {OWN_TEST: own.examples}
     if not method.shares_model:
         further = divide_own_test(own)
-    open_clients = _client_scorer(recipe, method, federation, first, store, further)
+    elif recipe.evaluation.personal is not None:
+        further |= divide_own_test(own)
+    firsts = engine.firsts
+    open_clients = _client_scorer(recipe, method, federation, (first, firsts), store, further)
     if not workers:
-        scorer = Scorer(network, federation.dataset, federation.scored, batch, local.device)
+        examples, device = federation.scored, local.device
+        scorer = Scorer(network, federation.dataset, examples, batch, device, by_client)
         everything = replace(scorer, examples={**scorer.examples, **further})
         rounds = make_round(recipe, engine)
         final = final.with_counts(rounds.server_steps.measured)
@@ -128,7 +151,7 @@ def open_runtime(
             first,
             engine.state_rounds,
             score_fully=_hiding(final, everything.outputs, sum_sites),
-            score_clients=open_clients(rounds, engine, scorer, everything),
+            **open_clients(rounds, engine, scorer, everything),
         )
         return
     with Pool(
@@ -145,7 +168,7 @@ def open_runtime(
             pool.state_rounds,
             workers,
             score_fully=_hiding(final, pool.outputs, sum_sites),
-            score_clients=open_clients(rounds, pool, pool, pool),
+            **open_clients(rounds, pool, pool, pool),
         )
 
 
@@ -153,23 +176,31 @@ def _client_scorer(
     recipe: Recipe,
     method: Method,
     federation: Federation,
-    first: ModelState,
+    begin: tuple[ModelState, Sequence[ModelState]],
     store: ClientStateStore,
     tests: Mapping[str, Examples],
-) -> Callable[[FederatedRound, Inline | Pool, Score, Scorer | Pool], ScoreClients | None]:
-    """Return what scores the clients' own models, given the rounds and the engine of a run."""
+) -> Callable[[FederatedRound, Inline | Pool, ScoreModel, Scorer | Pool], ClientScorers]:
+    """Return what scores the clients' own models, given the rounds and the engine of a run.
+
+    `begin` is the first model that all share, and those of the networks of clients.
+    """
     task, labels = federation.dataset.task, {name: part.labels for name, part in tests.items()}
 
     def open_clients(
-        rounds: FederatedRound, engine: Inline | Pool, score: Score, scorer: Scorer | Pool
-    ) -> ScoreClients | None:
-        if method.shares_model:
-            return None
-        models = OwnModels(
-            rounds.clients, first, store, engine.state_rounds, method.personal, rounds.server_steps
-        )
-        hidden = recipe.privacy != "none"
-        return OwnModelScorer(models, score, scorer.outputs, labels, task, hidden)
+        rounds: FederatedRound, engine: Inline | Pool, score: ScoreModel, scorer: Scorer | Pool
+    ) -> ClientScorers:
+        every = recipe.evaluation.personal
+        if method.shares_model and every is None:
+            return {"score_clients": None, "score_personal": None}
+        first, firsts = begin
+        kept = (store, engine.state_rounds, method.personal)
+        models = OwnModels(rounds.clients, first, *kept, rounds.server_steps, firsts)
+        hidden, shares = recipe.privacy != "none", method.shares_model
+        found = OwnModelScorer(models, score, scorer.outputs, labels, task, hidden, shares)
+        return {
+            "score_clients": None if shares else found,
+            "score_personal": None if every is None else found.personal,
+        }
 
     return open_clients
 
@@ -205,10 +236,35 @@ def network_of(
     device: str | None = None,
     allow_code: AllowedCode = False,
 ) -> nn.Module:
-    """Return the network that a recipe's run begins with, on its own device or on this one."""
+    """Return the network that a recipe's run begins with, on its own device or on this one.
+
+    If clients have different networks, it is the first of them.
+    """
     local = recipe.local if device is None else replace(recipe.local, device=device)
-    return make_network(
-        recipe.model, method, dataset, local, seed=recipe.seed, allow_code=allow_code
+    first = recipe.model.networks[0]
+    return make_network(first, method, dataset, local, seed=recipe.seed, allow_code=allow_code)
+
+
+def networks_of(
+    recipe: Recipe,
+    method: Method,
+    dataset: Dataset,
+    *,
+    device: str | None = None,
+    allow_code: AllowedCode = False,
+) -> tuple[nn.Module, ...]:
+    """Return the networks that clients take in turn; none if all have the same."""
+    if not recipe.model.by_client:
+        return ()
+    return tuple(
+        network_of(
+            recipe.model_copy(update={"model": one}),
+            method,
+            dataset,
+            device=device,
+            allow_code=allow_code,
+        )
+        for one in recipe.model.networks
     )
 
 

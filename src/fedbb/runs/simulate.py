@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
 from os import PathLike
@@ -60,7 +60,7 @@ def simulate(
     clients: Partition | Rule,
     *,
     public: Dataset | npt.NDArray[Any] | None = None,
-    model: ModelSource = "small-cnn",
+    model: ModelSource | Sequence[ModelSource] = "small-cnn",
     method: str | Method = "fedavg",
     local: LocalConfig = LOCAL,
     rounds: int | Schedule = 10,
@@ -80,6 +80,7 @@ def simulate(
     bootstrap: int = 1000,
     threshold: ThresholdRule | None = None,
     logit_adjustment: bool | float = False,
+    personal: int | None = None,
     classifier: str | None = None,
     workers: int | None = 0,
     out: str | PathLike[str] | None = None,
@@ -95,7 +96,8 @@ def simulate(
         public: Inputs without labels that every client and the server have, for methods of
             distillation: an array (N, …), or a data set, of which the training inputs are taken.
         model: The network: a function that returns one, an `nn.Module`, which is copied and keeps
-            its weights, or the name of a built-in one.
+            its weights, or the name of a built-in one. A list of these is taken in turn by the
+            clients, where the method exchanges no model.
         method: The algorithm: a name such as "fedbb" or "moon+fedbb", what a function of
             `fedbb.methods` returns, or a `Method` of your own.
         local: Local training of a client.
@@ -122,6 +124,8 @@ def simulate(
             the sensitivity to reach; None for one half.
         logit_adjustment: Strength of the post-hoc adjustment of the trained model by the class
             shares of all clients; True for 1.
+        personal: Rounds from one score of the clients' own models on their own test data
+            (`own_test`) to the next; None for none before the end.
         classifier: Name of the module of the network whose input is the embedding, for methods
             such as MOON; the last `nn.Linear` by default.
         workers: Worker processes in which clients train, to the same bits; 0 for none, None for
@@ -147,7 +151,7 @@ def iter_rounds(
     clients: Partition | Rule,
     *,
     public: Dataset | npt.NDArray[Any] | None = None,
-    model: ModelSource = "small-cnn",
+    model: ModelSource | Sequence[ModelSource] = "small-cnn",
     method: str | Method = "fedavg",
     local: LocalConfig = LOCAL,
     rounds: int | Schedule = 10,
@@ -167,6 +171,7 @@ def iter_rounds(
     bootstrap: int = 1000,
     threshold: ThresholdRule | None = None,
     logit_adjustment: bool | float = False,
+    personal: int | None = None,
     classifier: str | None = None,
     workers: int | None = 0,
     out: str | PathLike[str] | None = None,

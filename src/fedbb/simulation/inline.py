@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from torch import nn
@@ -124,6 +124,8 @@ class Inline:
         local: the settings of local training.
         store: holds the clients' states between rounds.
         state_rounds: the round that each client's state is from.
+        by_client: the networks that clients take in turn, if they have different ones. A job then
+            holds a model of the client's network, or none if no model is shared.
         first: the model that clients' own models begin with, if the method has such.
     """
 
@@ -133,11 +135,15 @@ class Inline:
     local: LocalConfig
     store: ClientStateStore = field(default_factory=InMemoryStore)
     state_rounds: dict[int, int] = field(default_factory=dict)
+    by_client: Sequence[nn.Module] = ()
     first: ModelState | None = field(init=False, default=None)
+    firsts: tuple[ModelState, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
+        # The record is frozen.
+        object.__setattr__(self, "firsts", tuple(snapshot(one) for one in self.by_client))
         if self.method.personal is not None and self.method.personal.second is not None:
-            object.__setattr__(self, "first", snapshot(self.model))  # the record is frozen
+            object.__setattr__(self, "first", snapshot(self.model))
 
     @property
     def classifier(self) -> str | None:
@@ -158,10 +164,46 @@ class Inline:
                 continue
             client, number = job.client, self.state_rounds.get(job.client)
             state = NO_STATE if number is None else self.store.load(client, number)
-            update, kept = train_client(
-                self.model, self.clients[client], job, self.method, self.local, state, self.first
-            )
+            update, kept = self._train(job, state)
             if kept != NO_STATE:
                 self.store.save(client, job.round, kept)
                 self.state_rounds[client] = job.round
             yield update
+
+    def _train(self, job: TrainJob, state: ClientState) -> tuple[ClientUpdate, ClientState]:
+        data, network, first = self.clients[job.client], self.model, self.first
+        if self.by_client:
+            turn = job.client % len(self.by_client)
+            network, first = self.by_client[turn], self.firsts[turn]
+        if first is not None and not job.state.params:
+            return train_apart(network, data, job, self.method, self.local, state, first)
+        return train_client(network, data, job, self.method, self.local, state, first)
+
+
+def train_apart(
+    network: nn.Module,
+    client: ClientDataset,
+    job: TrainJob,
+    method: Method,
+    local: LocalConfig,
+    state: ClientState,
+    first: ModelState,
+) -> tuple[ClientUpdate, ClientState]:
+    """Train a client whose network no other client need have: nothing of it is exchanged.
+
+    Args:
+        network: the client's network.
+        client: its data.
+        job: the round; it holds no model.
+        method: the method, under which the whole model stays with the client.
+        local: the settings of local training.
+        state: what the client kept, with its model.
+        first: the model that it begins with.
+
+    Returns:
+        An update without a model, and what the client keeps.
+    """
+    update, kept = train_client(
+        network, client, replace(job, state=first), method, local, state, first
+    )
+    return replace(update, state=job.state), kept

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -22,6 +24,9 @@ from fedbb.models.base import (
     run_tail,
 )
 from fedbb.penalties.base import Needs
+from fedbb.records import ModelFacts, ModelState
+from fedbb.state import find_difference, snapshot
+from fedbb.statistics import statistic_shapes
 
 DEVICES = "cpu, cuda, cuda:0, cuda:1, …, or another device that this torch can compute on"
 
@@ -129,6 +134,27 @@ def _check_sampling(method: Method, classes: int) -> None:
         method.sampling.check(classes)
     except ValueError as error:
         raise RecipeError(f"{method.name}: {error}") from error
+
+
+def check_statistics(method: Method, networks: Sequence[nn.Module], dataset: Dataset) -> None:
+    """Check that no statistic has the form of a model where clients have different networks.
+
+    Raises:
+        RecipeError: one does; the message names it.
+    """
+    facts = ModelFacts(dataset.task, len(dataset.classes), None)
+    for statistic in method.statistics:
+        try:
+            plain = statistic_shapes((statistic,), ModelState({}, {}), facts)
+            forms = [statistic_shapes((statistic,), snapshot(one), facts) for one in networks]
+            differs = any(find_difference(plain, form) is not None for form in forms)
+        except (KeyError, TypeError, ValueError):
+            differs = True
+        if differs:
+            raise RecipeError(
+                f"model.by_client gives clients different networks, and {type(statistic).__name__} "
+                f"of {method.name} has the form of a model"
+            )
 
 
 def check_personal(method: Method, network: nn.Module) -> None:

@@ -18,27 +18,7 @@ from fedbb.records import IntArray, ModelState
 from fedbb.rng import stream, torch_stream
 from fedbb.state import restore, snapshot
 from fedbb.training.config import LocalConfig
-from fedbb.training.optimizer import LocalOptimizer
-
-TABLE_BATCH = 256
-"""Public inputs in a forward pass of a table. It is fixed, since the bits depend on it."""
-
-
-def place(inputs: Tensor, local: LocalConfig) -> Tensor:
-    """Return a batch on the device and in the memory format of local training."""
-    if local.channels_last and inputs.ndim == 4 and inputs.is_floating_point():
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
-    return inputs.to(local.device)
-
-
-def public_batches(dataset: Dataset, local: LocalConfig) -> Iterator[Tensor]:
-    """Yield all public inputs in their order, as a network gets them."""
-    public = dataset.public
-    for start in range(0, 0 if public is None else len(public), TABLE_BATCH):
-        assert public is not None
-        # A copy, since torch will not share the memory of a file that is mapped read-only.
-        inputs = torch.tensor(public[start : start + TABLE_BATCH])
-        yield place(normalize(inputs, dataset.mean, dataset.std), local)
+from fedbb.training.loop import LocalOptimizer, place
 
 
 def learn(

@@ -58,11 +58,16 @@ def test_fedbb_undisturbed_gives_the_inline_engines_bits(federation, tmp_path_fa
 
 def test_a_node_killed_in_mid_round_costs_one_client_and_comes_back(federation, tmp_path):
     recipe = small_recipe(tmp_path, rounds={"number": 3})
-    path, node = tmp_path / "flower", federation.nodes[1]
+    path, (other, node, _) = tmp_path / "flower", federation.nodes
     run = start(federation, recipe, path)
-    wait_for_job(federation, node.name)
-    node.kill()
-    node.restart()
+    # Another node holds the round open: on a slow machine the run would end before the return.
+    os.killpg(other.pid, signal.SIGSTOP)
+    try:
+        wait_for_job(federation, node.name)
+        node.kill()
+        node.restart()
+    finally:
+        os.killpg(other.pid, signal.SIGCONT)
     summary, records = complete(federation, run, path)
     away = missing(records)
     assert (1, 1) in away

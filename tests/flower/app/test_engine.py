@@ -28,6 +28,7 @@ from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.runtime import network_of
 from fedbb.state import digest, snapshot
+from helpers.cover import few
 from helpers.cramped_site import CrampedGrid
 from helpers.flower_loopback import (
     FIRST_NODE,
@@ -65,7 +66,7 @@ def named(folder, method, rounds=3, **changes):
     return small_recipe(folder, method={"name": method}, rounds={"number": rounds}, **changes)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", few(METHODS, 4))
 def test_a_recipe_gives_the_inline_engines_bits(method, tmp_path):
     recipe = named(tmp_path, method)
     inline, inline_records = finish(recipe, tmp_path / "inline")
@@ -253,7 +254,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("kind", few(BAD, 10))
 def test_a_bad_answer_is_refused_by_name_and_the_round_goes_on(kind, tmp_path, caplog):
     change, words = BAD[kind]
     recipe = named(tmp_path, "fedbb", rounds=1)
@@ -269,7 +270,7 @@ def test_a_bad_answer_is_refused_by_name_and_the_round_goes_on(kind, tmp_path, c
     assert sum(client["weight"] for client in record["clients"]) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("method", ["moon+fedbb", "fednova"])
+@pytest.mark.parametrize("method", few(["moon+fedbb", "fednova"], 1))
 def test_who_is_left_out_once_counts_again_and_remembers_what_the_server_took(method, tmp_path):
     recipe = named(tmp_path, method, rounds=4)
     grid = open_loopback(recipe)

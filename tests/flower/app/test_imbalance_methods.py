@@ -7,6 +7,7 @@ from fedbb.data import save_teacher
 from fedbb.data.registry import load_dataset
 from fedbb.errors import FedbbError
 from fedbb.recipes.check import bind_teacher
+from helpers.cover import few
 from helpers.flower_loopback import flower_run, take_identity
 from helpers.small_run import finish, small_recipe, without_seconds
 from helpers.teachers import random_logits, teacher_options
@@ -42,7 +43,7 @@ def recipe_of(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", [*METHODS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+    "name", few([*METHODS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)], 5)
 )
 def test_a_recipe_gives_the_inline_engines_bits(tmp_path, name):
     recipe = recipe_of(tmp_path, name)

@@ -4,6 +4,7 @@ import pytest
 
 from fedbb.errors import FedbbError
 from fedbb.runs.folder import RunFolder
+from helpers.cover import few
 from helpers.flower_loopback import flower_run, take_identity
 from helpers.small_run import finish, small_recipe, without_seconds
 
@@ -33,7 +34,7 @@ def recipe_of(tmp_path, name, **changes):
 
 
 @pytest.mark.parametrize(
-    "name", [*METHODS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+    "name", few([*METHODS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)], 3)
 )
 def test_a_recipe_gives_the_inline_engines_bits(tmp_path, name):
     recipe = recipe_of(tmp_path, name)

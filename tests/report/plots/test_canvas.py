@@ -34,6 +34,7 @@ from fedbb.report.plots.figures import (
     plot_weights,
     weighed_part,
 )
+from helpers.cover import few
 from helpers.drawn_figures import HOSTILE, MANY, SHAPES, compared, overhang
 
 
@@ -48,7 +49,7 @@ def draw_all(comparison):
     }
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", few(SHAPES, 2))
 def test_nothing_reaches_over_the_edge_of_its_figure(tmp_path, name):
     figures = draw_all(compared(tmp_path, **SHAPES[name]))
     for kind, figure in figures.items():

@@ -97,6 +97,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path):
         draw_figures(grid, run_cells(grid, tmp_path / "runs"), tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(tmp_path):
     grid = small_grid(tmp_path, rows={"FedBB": "fedbb"}, columns=("x",), seeds="[0]")
     runs = run_cells(grid, tmp_path / "runs")

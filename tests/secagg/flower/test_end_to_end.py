@@ -34,6 +34,7 @@ def test_a_private_recipe_gives_the_simulated_runs_bits(federation, tmp_path):
     assert audit_run(path).privacy == "masked"
 
 
+@pytest.mark.slow
 def test_differential_privacy_on_real_nodes_draws_its_noise_at_the_sites(federation, tmp_path):
     dp = {"clip": 0.5, "noise": 1.0}
     recipe = private_recipe(tmp_path, rounds={"number": 2}, dp=dp, method={"name": "fedavg"})

@@ -20,6 +20,7 @@ from fedbb.runs.folder import RunFolder
 from fedbb.secagg.flower import server as secure_run
 from fedbb.secagg.flower.server import SiteTransport
 from fedbb.secagg.flower.site import report_number
+from helpers.cover import few
 from helpers.flower_loopback import changing, inline_without, take_identity, with_defense
 from helpers.secagg_grid import enrolled, open_grid, private_recipe, private_run, start
 from helpers.small_run import finish, without_seconds, write_npz
@@ -51,16 +52,19 @@ def is_close(one, two):
 
 @pytest.mark.parametrize(
     ("method", "evaluation"),
-    [
-        ("fedavg", {"logit_adjustment": 0.5, "bootstrap": 10}),
-        ("fedbb", {}),
-        ("fednova", {}),
-        ("moon+fedbb", {}),
-        ("scaffold", {}),
-        ("fedir", {}),
-        ("fedbb+lda-head", {}),
-        pytest.param("ccvr", {}, marks=pytest.mark.slow),
-    ],
+    few(
+        [
+            ("fedavg", {"logit_adjustment": 0.5, "bootstrap": 10}),
+            ("fedbb", {}),
+            ("fednova", {}),
+            ("moon+fedbb", {}),
+            ("scaffold", {}),
+            ("fedir", {}),
+            ("fedbb+lda-head", {}),
+            pytest.param("ccvr", {}, marks=pytest.mark.slow),
+        ],
+        3,
+    ),
 )
 def test_a_private_run_gives_the_bits_of_the_simulated_one(method, evaluation, tmp_path):
     recipe = private_recipe(tmp_path, method={"name": method}, evaluation=evaluation)
@@ -137,7 +141,7 @@ def test_statistics_under_bfv_give_the_same_bits(tmp_path):
     assert audit_run(tmp_path / "flower").privacy == "bfv"
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", few(STAGES, 2))
 def test_whoever_goes_away_in_a_round_is_in_the_sum_or_not_and_the_sum_is_right(stage, tmp_path):
     recipe = short(tmp_path)
     federation = enrolled(recipe, tmp_path, 4)
@@ -152,7 +156,7 @@ def test_whoever_goes_away_in_a_round_is_in_the_sum_or_not_and_the_sum_is_right(
     assert is_close(final_state(tmp_path / "flower"), theirs)
 
 
-@pytest.mark.parametrize("stage", ["commit", *STAGES, "confirm"])
+@pytest.mark.parametrize("stage", few(["commit", *STAGES, "confirm"], 2))
 def test_whoever_goes_away_before_round_1_stays_out_unless_it_is_in_the_sums(stage, tmp_path):
     recipe = short(tmp_path)
     federation = enrolled(recipe, tmp_path, 4)
@@ -170,6 +174,7 @@ def test_whoever_goes_away_before_round_1_stays_out_unless_it_is_in_the_sums(sta
         assert told["samples"] == 60
 
 
+@pytest.mark.slow
 def test_a_run_that_too_few_take_part_in_stops_and_goes_on_later_to_the_same_bits(tmp_path):
     recipe = with_defense(private_recipe(tmp_path), deadline=0.1, attempts=2)
     simulated, _ = finish(recipe, tmp_path / "simulated")
@@ -239,6 +244,7 @@ def test_a_server_killed_in_the_second_sum_of_a_round_goes_on_to_the_same_bits(
     assert [entry["round"] for entry in (*seen["rounds"], *seen["measured"])] == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("away", [(), (3,)])
 def test_a_set_up_that_was_cut_short_sums_no_other_statistics(away, tmp_path, monkeypatch):
     recipe = with_defense(short(tmp_path), attempts=1)
@@ -341,6 +347,7 @@ def test_a_site_with_data_of_its_own_does_not_tell_its_statistics(tmp_path):
         assert {"mean", "std"} & set(form) == told
 
 
+@pytest.mark.slow
 def test_a_run_scored_by_sites_goes_on_to_the_same_bits(tmp_path):
     recipe = private_recipe(tmp_path)
     federation = enrolled(recipe, tmp_path)
@@ -368,6 +375,7 @@ def test_pooled_scores_over_changing_groups_are_refused_by_server_and_sites(
     assert "reveals which classes a site's test data has" in caplog.text
 
 
+@pytest.mark.slow
 def test_sites_score_over_changing_groups_if_they_agreed_to_it(tmp_path):
     recipe = private_recipe(
         tmp_path, clients=4, rounds={"number": 1}, secure={"reveal_class_counts": True}

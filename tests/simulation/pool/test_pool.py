@@ -18,6 +18,7 @@ from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import digest, snapshot
 from fedbb.training.config import LocalConfig, TrainJob
+from helpers.cover import few
 from helpers.toy import federate, toy_dataset, toy_network, toy_rounds, toy_shares
 
 PLAN = LocalConfig(batch_size=8, lr=0.1)
@@ -74,7 +75,7 @@ SUITED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "task"), SUITED)
+@pytest.mark.parametrize(("name", "task"), few(SUITED, 4))
 def test_every_method_gives_the_inline_engines_bits(name, task, tmp_path):
     method = build_method(name, {})
     projection = method.needs.projection

@@ -16,7 +16,7 @@ from flwr.app import RecordDict
 from fedbb.errors import QuorumError, ReplyError
 from fedbb.evaluation.metrics import Scores
 from fedbb.evaluation.operating_point import ODDS
-from fedbb.evaluation.own_models import ClientsScores, mean_over_clients
+from fedbb.evaluation.own_models import ClientsScores, PersonalScores, mean_over_clients
 from fedbb.evaluation.sites import SiteScores
 from fedbb.flower.app.node_registry import PLAIN_METHOD, NodeRegistry
 from fedbb.flower.app.serde import (
@@ -43,14 +43,13 @@ from fedbb.records import (
     Task,
     Tensors,
 )
-from fedbb.rounds.loop import ScoreClients
 from fedbb.rounds.replies import Expected, Inbox
 from fedbb.rounds.round import RoundPolicy, RoundReplies, repeat_until_quorum
 from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.federation import OWN_TEST
 from fedbb.simulation.pool.protocol import SpillBuffer
 from fedbb.state import add_prefix, flatten_state, select, unflatten_state
-from fedbb.statistics.base import Moment, due
+from fedbb.statistics import Moment, due
 from fedbb.training.config import LocalConfig, TrainJob
 
 log = logging.getLogger("fedbb")
@@ -84,6 +83,7 @@ class FlowerEngine:
         state_rounds: the round of each client's state, as far as the server accepted its reply.
         method: its sampling and statistics, by which replies are checked.
         facts: the task and the network, from which the shapes of statistics follow.
+        kept: the entries of the model that stay with the clients.
     """
 
     transport: GridTransport
@@ -95,6 +95,7 @@ class FlowerEngine:
     state_rounds: dict[int, int] = field(default_factory=dict)
     method: Method = PLAIN_METHOD
     facts: ModelFacts | None = None
+    kept: frozenset[str] = frozenset()
     _before: tuple[int, dict[int, int]] = (0, {})
 
     def train(self, jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
@@ -143,9 +144,12 @@ class FlowerEngine:
 
         return repeat_until_quorum(ask, self.defense.attempts, "scoring")
 
-    def score_clients(self, steps: ServerSteps) -> ScoreClients:
-        """Return what scores the sites' own models, at the sites."""
-        return _SiteModelScorer(self, steps)
+    def score_clients(self, steps: ServerSteps, *, own_test: bool) -> SiteModelScorer:
+        """Return what scores the sites' own models, at the sites.
+
+        `own_test` tells whether the recipe lets sites keep test data of their own.
+        """
+        return SiteModelScorer(self, steps, own_test)
 
     def own_content(self, model: ModelState, client: int) -> RecordDict:
         """Return the request to a site to score its own model, of which `model` is a part."""
@@ -224,6 +228,7 @@ class FlowerEngine:
             job.measure,
             self.method.compression,
             job.seed,
+            self.kept,
         )
 
     def _send(
@@ -312,11 +317,12 @@ class FlowerEngine:
 
 
 @dataclass(frozen=True, eq=False)
-class _SiteModelScorer:
+class SiteModelScorer:
     """Scores the sites' own models; each site scores its own, and sends only scores."""
 
     engine: FlowerEngine
     steps: ServerSteps
+    own_test: bool
 
     def __call__(self, shared: ModelState, server: Tensors) -> ClientsScores:
         """Return the scores on the sites' test data, as means over the sites that reply."""
@@ -327,7 +333,15 @@ class _SiteModelScorer:
 
     def sites(self, shared: ModelState, server: Tensors) -> tuple[SiteScores, ...]:
         """Return the scores of each site's model on what it keeps of its data for tests."""
+        if not self.own_test:
+            return ()
         return tuple(self.engine.score_each_own(self._content(shared, server)))
+
+    def personal(self, shared: ModelState, server: Tensors) -> PersonalScores:
+        """Return the scores on the sites' own test data, also of the shared model if it is one."""
+        own = self.sites(shared, server)
+        compared = self.engine.score_sites(shared) if self.engine.method.shares_model else ()
+        return PersonalScores(own, tuple(compared))
 
     def _content(self, shared: ModelState, server: Tensors) -> ContentOf:
         def content(client: int) -> RecordDict:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from torch import nn
 
 from fedbb.aggregation.merging import Weighting
 from fedbb.data.dataset import Dataset, Examples
@@ -50,10 +51,11 @@ from fedbb.runs.folder import Record, RunFolder, check_foreign, hold
 from fedbb.runs.metadata import model_info_of
 from fedbb.runs.model_info import ModelInfo
 from fedbb.runs.runner import check_resume, go_on
-from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of
+from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of, networks_of
 from fedbb.secagg.audit import AuditFile
 from fedbb.state import snapshot
-from fedbb.training.checks import check_personal
+from fedbb.training.checks import check_personal, check_statistics
+from fedbb.training.local import NO_MODEL
 from fedbb.training.threads import threads
 
 if TYPE_CHECKING:
@@ -90,19 +92,13 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
     if RunFolder(settings.folder).is_run() and not settings.resume:
         raise RunError(f"{settings.folder} already holds a run; resume it, or choose another")
     with hold(settings.folder) as folder, threads(recipe.local.threads):
-        registry = NodeRegistry(
-            transport,
-            _measures(method.weighting),
-            hidden=recipe.privacy != "none",
-            patience=max(settings.wait, 60.0),
-            method=method,
-            key_clients=settings.node_keys,
-            label_counts=bool(recipe.evaluation.logit_adjustment),
-        )
+        registry = _open_registry(transport, settings, method)
         private = _open_private(settings, method, registry) if registry.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
         if own is None:
             _check_scored_by_sites(recipe, None if private is None else private.clients)
+        elif private is not None and not method.shares_model:
+            _check_own_models(recipe, method, private.clients)
         if own is not None:
             registry.outline = outline_of(own.dataset)
         if folder.is_run():
@@ -131,6 +127,19 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
         if private is not None:
             runtime = _hide(runtime, folder, private, metadata)
         yield from go_on(folder, recipe, dataset.task, runtime)
+
+
+def _open_registry(transport: GridTransport, settings: RunSettings, method: Method) -> NodeRegistry:
+    recipe = settings.recipe
+    return NodeRegistry(
+        transport,
+        _measures(method.weighting),
+        hidden=recipe.privacy != "none",
+        patience=max(settings.wait, 60.0),
+        method=method,
+        key_clients=settings.node_keys,
+        label_counts=bool(recipe.evaluation.logit_adjustment),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,13 +177,16 @@ def _check(recipe: Recipe) -> Method:
     if recipe.rounds.topology is not None:
         raise RunError("rounds.topology is for simulations; on Flower there is a server")
     check_named_code(recipe, _allowed_code())
-    method = check_recipe(recipe, allow_code=_allowed_code())
-    if recipe.privacy != "none" and not method.shares_model:
+    return check_recipe(recipe, allow_code=_allowed_code())
+
+
+def _check_own_models(recipe: Recipe, method: Method, enrolled: int) -> None:
+    """Refuse sums of scores of the sites' own models that would reveal those of one site."""
+    if may_difference(recipe, enrolled):
         raise RunError(
-            f'privacy = "{recipe.privacy}" on Flower is not possible with {method.name}: every '
-            f"site has {method.unshared} for itself, and its scores are not summed securely"
+            f"under {method.name} every site has {method.unshared} for itself and scores its own "
+            f"model: {SCORES_DIFFER}"
         )
-    return method
 
 
 def _check_scored_by_sites(recipe: Recipe, enrolled: int | None) -> None:
@@ -211,7 +223,7 @@ def _hide(
     runtime: RunRuntime, folder: RunFolder, private: SecureServer, metadata: RunMetadata
 ) -> RunRuntime:
     """Return the runtime with secure sums in place of single sites' updates and scores."""
-    from fedbb.secagg.flower.server import open_rounds
+    from fedbb.secagg.flower.server import OwnModelSums, open_rounds
 
     rounds = open_rounds(
         folder, private, metadata.run, runtime.state_rounds, runtime.round.server_steps
@@ -220,7 +232,10 @@ def _hide(
     fully = runtime.score_fully
     if private.recipe.data.own_test > 0:
         fully = _with_site_sums(rounds, fully)
-    return replace(runtime, round=rounds.round, score=score, score_fully=fully)
+    clients = None if runtime.score_clients is None else OwnModelSums(rounds)
+    return replace(
+        runtime, round=rounds.round, score=score, score_fully=fully, score_clients=clients
+    )
 
 
 def _with_site_sums(rounds: SecureRounds, score: ScoreFully | None) -> ScoreFully:
@@ -272,8 +287,12 @@ def _begin(
     assert registry.outline is not None
     check_data(settings.recipe, method, dataset_of(registry.outline), len(infos))
     if method.personal is not None:
-        dataset, code = dataset_of(registry.outline), _allowed_code()
-        check_personal(method, network_of(settings.recipe, method, dataset, allow_code=code))
+        dataset, code, recipe = dataset_of(registry.outline), _allowed_code(), settings.recipe
+        networks = networks_of(recipe, method, dataset, allow_code=code)
+        for network in networks or (network_of(recipe, method, dataset, allow_code=code),):
+            check_personal(method, network)
+        if networks:
+            check_statistics(method, networks, dataset)
     outline = _pool_statistics(registry.outline, registry.outlines, infos)
     if own is None and settings.recipe.evaluation.threshold is not None:
         _check_validation(settings, method, registry, outline)
@@ -387,6 +406,53 @@ def _open_runtime(
 ) -> RunRuntime:
     dataset = _dataset(recipe, metadata.outline, own)
     model = network_of(recipe, method, dataset, allow_code=_allowed_code())
+    facts = RunFacts(
+        dataset.task,
+        len(dataset.classes),
+        classifier_name(model),
+        len(metadata.infos),
+        recipe.seed,
+        public=0 if dataset.public is None else len(dataset.public),
+        norms=norm_names(model),
+    )
+    engine.facts = facts
+    if method.personal is not None:
+        engine.kept = method.personal.entries(model)
+    local = local_config_of(recipe)
+    distiller = open_distiller(method, model, dataset, local, recipe.seed)
+    # The engine has validated each reply on arrival; the round need not hold all to do so again.
+    plain = PlainRound(
+        engine.train,
+        method,
+        metadata.infos,
+        recipe.seed,
+        recipe.defense,
+        validate=accept_all,
+        server_steps=ServerSteps(method.server, facts, metadata.measured, distiller),
+    )
+    own_models = engine.score_clients(plain.server_steps, own_test=recipe.data.own_test > 0)
+    clients = None if method.shares_model else own_models
+    score, score_fully = _open_scorers(recipe, engine, metadata, own, model, dataset)
+    return RunRuntime(
+        plain,
+        score,
+        NO_MODEL if recipe.model.by_client else snapshot(model),
+        engine.state_rounds,
+        score_fully=score_fully,
+        score_clients=clients,
+        score_personal=None if recipe.evaluation.personal is None else own_models.personal,
+    )
+
+
+def _open_scorers(
+    recipe: Recipe,
+    engine: FlowerEngine,
+    metadata: RunMetadata,
+    own: OwnData | None,
+    model: nn.Module,
+    dataset: Dataset,
+) -> tuple[Score, ScoreFully | None]:
+    """Return what scores the model of a round, and what scores the final one in full."""
     score: Score = engine.score
     score_fully: ScoreFully | None = None
     if own is not None:
@@ -401,37 +467,7 @@ def _open_runtime(
         score_fully = _choose_at_sites(engine, dataset, rule)
     if recipe.data.own_test > 0 and not metadata.hidden:
         score_fully = _with_sites(engine, dataset, score_fully)
-    facts = RunFacts(
-        dataset.task,
-        len(dataset.classes),
-        classifier_name(model),
-        len(metadata.infos),
-        recipe.seed,
-        public=0 if dataset.public is None else len(dataset.public),
-        norms=norm_names(model),
-    )
-    engine.facts = facts
-    local = local_config_of(recipe)
-    distiller = open_distiller(method, model, dataset, local, recipe.seed)
-    # The engine has validated each reply on arrival; the round need not hold all to do so again.
-    plain = PlainRound(
-        engine.train,
-        method,
-        metadata.infos,
-        recipe.seed,
-        recipe.defense,
-        validate=accept_all,
-        server_steps=ServerSteps(method.server, facts, metadata.measured, distiller),
-    )
-    clients = None if method.shares_model else engine.score_clients(plain.server_steps)
-    return RunRuntime(
-        plain,
-        score,
-        snapshot(model),
-        engine.state_rounds,
-        score_fully=score_fully,
-        score_clients=clients,
-    )
+    return score, score_fully
 
 
 def _choose_at_sites(engine: FlowerEngine, dataset: Dataset, rule: ThresholdRule) -> ScoreFully:

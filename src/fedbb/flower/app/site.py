@@ -43,10 +43,10 @@ from fedbb.rounds.server_steps import measure_counts
 from fedbb.runs.checkpoint import ClientStateFiles
 from fedbb.runs.federation import OWN_TEST
 from fedbb.runs.runtime import local_config_of, network_of
-from fedbb.simulation.inline import ClientStateStore
+from fedbb.simulation.inline import ClientStateStore, train_apart
 from fedbb.state import flatten_client_state, select, snapshot, unflatten_client_state
-from fedbb.statistics.base import due, moments_of, statistic_shapes
-from fedbb.training.config import LocalConfig
+from fedbb.statistics import due, moments_of, statistic_shapes
+from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
 
 log = logging.getLogger("fedbb")
@@ -89,22 +89,24 @@ class Site:
     @cached_property
     def _network(self) -> nn.Module:
         """Return the recipe's network; the state in each message takes the place of weights."""
-        model = self.recipe.model.model_copy(update={"weights": None})
-        recipe = self.recipe.model_copy(update={"model": model})
+        recipe = self._with_model(weights=None)
         return network_of(recipe, self.method, self.dataset, allow_code=self.allowed_code)
+
+    def _with_model(self, **changes: object) -> Recipe:
+        """Return the recipe with the network of this client."""
+        model = self.recipe.model.of_client(self.client).model_copy(update=changes)
+        return self.recipe.model_copy(update={"model": model})
 
     @cached_property
     def _first(self) -> ModelState | None:
         """The model that the run began with, if the client has a model of its own."""
-        personal = self.method.personal
-        if personal is None or personal.second is None:
+        personal, apart = self.method.personal, bool(self.recipe.model.by_client)
+        if personal is None or (personal.second is None and not apart):
             return None
         # Of a network that nothing was trained in yet; sites have no file of weights.
-        return snapshot(
-            network_of(
-                self.recipe, self.method, self.dataset, device="cpu", allow_code=self.allowed_code
-            )
-        )
+        recipe, code = self._with_model(), self.allowed_code
+        network = network_of(recipe, self.method, self.dataset, device="cpu", allow_code=code)
+        return snapshot(network)
 
     def info(self) -> ClientInfo:
         """Return all that this site ever reports about its data."""
@@ -144,16 +146,20 @@ class Site:
                 state = store.load(self.client, request.since)
             except RunError:
                 lost = True
-        model = self._network
-        update, kept = train_client(
-            model, self.train_data, job, self.method, self.config, state, self._first
-        )
+        update, kept = self._train(job, state)
         if kept == NO_STATE:
             return Trained(update, kept=False, lost=lost)
         store.save(self.client, job.round, kept)
         # The server may discard this round's reply and ask again from the state it named.
         store.keep_only(self.client, {job.round, request.since or job.round})
         return Trained(update, kept=True, lost=lost)
+
+    def _train(self, job: TrainJob, state: ClientState) -> tuple[ClientUpdate, ClientState]:
+        data, method, config = self.train_data, self.method, self.config
+        if self.recipe.model.by_client:
+            assert self._first is not None
+            return train_apart(self._network, data, job, method, config, state, self._first)
+        return train_client(self._network, data, job, method, config, state, self._first)
 
     def own_model(
         self, state: ModelState, since: int | None, store: ClientStateStore
@@ -173,6 +179,8 @@ class Site:
                 kept = select(store.load(self.client, since).tensors, PERSONAL)
             except RunError as error:
                 log.warning("the model of this site is scored without what was lost: %s", error)
+        if self.recipe.model.by_client and self._first is not None:
+            state = self._first  # no model is shared
         return self.method.personal.model(state, self._first or state, kept)
 
     def score(self, state: ModelState) -> dict[str, Scores]:

@@ -137,7 +137,7 @@ def setting(comparison: Comparison) -> str:
         f"{facts.train:,} training samples, {len(facts.classes)} classes "
         f"({TASK_TITLES[facts.task]}), {counted(len(facts.clients), 'client')}; "
         f"{at_most}{recipe.rounds.number:,} rounds of "
-        f"{counted(recipe.local.epochs, 'local epoch')} with {recipe.model.name}, "
+        f"{counted(recipe.local.epochs, 'local epoch')} with {recipe.model.title}, "
         f"learning rate {recipe.local.lr:g}{optimizer}."
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -81,6 +82,7 @@ class Pool:
             dataset=without_examples(engine.clients[0].dataset),
             batch_size=batch_size,
             places=self._block.places,
+            by_client=tuple(engine.by_client),
         )
         # Over the shared arrays, so that the caller can free its own.
         self.clients = setup.clients(self._block.arrays())
@@ -118,19 +120,19 @@ class Pool:
                     yield self._unpack(early.take(turn), jobs[turn])
                     turn += 1
 
-    def __call__(self, state: ModelState) -> dict[str, Scores]:
-        """Return the scores of this state on every set of examples."""
+    def __call__(self, state: ModelState, network: int = 0) -> dict[str, Scores]:
+        """Return the scores of this state, of the network of this number, on all examples."""
         task = self.clients[0].dataset.task
         return {
             name: score_logits(logits, self._labels[name], task)
-            for name, logits in self._predict(state, self._scored).items()
+            for name, logits in self._predict(state, self._scored, network).items()
         }
 
     def outputs(
-        self, state: ModelState, names: Sequence[str] | None = None
+        self, state: ModelState, names: Sequence[str] | None = None, network: int = 0
     ) -> dict[str, FloatArray]:
         """Return the logits (N, C) of this state for every set of examples, or for these."""
-        return self._predict(state, tuple(self._labels) if names is None else names)
+        return self._predict(state, tuple(self._labels) if names is None else names, network)
 
     def close(self) -> None:
         """End the workers."""
@@ -165,8 +167,10 @@ class Pool:
             self.state_rounds[job.client] = job.round
         return update
 
-    def _predict(self, state: ModelState, names: Sequence[str]) -> dict[str, FloatArray]:
-        tasks = [task for name in names for task in self._cut(name)]
+    def _predict(
+        self, state: ModelState, names: Sequence[str], network: int
+    ) -> dict[str, FloatArray]:
+        tasks = [replace(task, network=network) for name in names for task in self._cut(name)]
         parts: list[FloatArray | None] = [None] * len(tasks)
         for number, result in self._results(tasks, state):
             parts[number] = unpack(result)

@@ -64,11 +64,15 @@ class TrainTask:
 
 @dataclass(frozen=True)
 class PredictTask:
-    """Predict the logits of some examples by the round's state."""
+    """Predict the logits of some examples by the round's state.
+
+    `network` is the number of the network, where clients have different ones.
+    """
 
     part: str
     start: int
     stop: int
+    network: int = 0
 
     def __str__(self) -> str:
         return f"scoring of {self.part} examples {self.start} to {self.stop}"
@@ -140,15 +144,17 @@ def unpack_state(message: bytes) -> tuple[ModelState, dict[str, Tensor]]:
 def pack_update(update: ClientUpdate, *, kept: bool) -> bytes:
     """Return an update as bytes, and whether the client kept a state of its own."""
     facts = (update.client, update.steps, update.effective_steps, update.train_loss, update.seconds)
-    return pack((facts, _plain(flatten_state(update.state)), _plain(update.statistics), kept))
+    model, statistics = _plain(flatten_state(update.state)), _plain(update.statistics)
+    return pack((facts, model, statistics, update.message_bytes, kept))
 
 
 def unpack_update(message: bytes) -> tuple[ClientUpdate, bool]:
     """Return the update in these bytes, and whether the client kept a state of its own."""
-    (client, steps, effective, loss, seconds), model, statistics, kept = unpack(message)
+    (client, steps, effective, loss, seconds), model, statistics, sent, kept = unpack(message)
     state = unflatten_state(_tensors(model))
     found = _tensors(statistics)
-    return ClientUpdate(client, state, steps, effective, loss, seconds, found), kept
+    update = ClientUpdate(client, state, steps, effective, loss, seconds, found, sent_bytes=sent)
+    return update, kept
 
 
 def pack_error(error: Exception) -> bytes:

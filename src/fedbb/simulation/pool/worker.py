@@ -217,6 +217,7 @@ class TrainingSetup:
     dataset: Dataset
     batch_size: int
     places: Mapping[str, Place]
+    by_client: tuple[nn.Module, ...] = ()
 
     def open(self, number: int, connection: Connection) -> WorkerRuntime:
         """Return, in a worker, an engine and a scorer on one network, over the shared arrays."""
@@ -230,8 +231,9 @@ class TrainingSetup:
             for name, array in arrays.items()
             if name.startswith(SCORED)
         }
-        engine = Inline(model, clients, self.method, self.local, self.store)
-        scorer = Scorer(model, clients.dataset, scored, self.batch_size, self.local.device)
+        others = tuple(network.to(self.local.device) for network in self.by_client)
+        engine = Inline(model, clients, self.method, self.local, self.store, by_client=others)
+        scorer = Scorer(model, clients.dataset, scored, self.batch_size, self.local.device, others)
         return WorkerRuntime(engine, scorer)
 
     def clients(self, arrays: Mapping[str, Any]) -> ClientDatasets:
@@ -263,9 +265,10 @@ class WorkerRuntime:
             case TrainTask():
                 return self._train(task, self.state)
             case PredictTask():
-                restore(self.scorer.model, self.state)
-                part = self.scorer.examples[task.part]
-                return pack(self.scorer.predict(part, task.start, task.stop))
+                scorer = self.scorer.of(task.network)
+                restore(scorer.model, self.state)
+                part = scorer.examples[task.part]
+                return pack(scorer.predict(part, task.start, task.stop))
 
     def _train(self, task: TrainTask, state: ModelState) -> bytes:
         state_rounds = self.engine.state_rounds
