@@ -36,9 +36,7 @@ def recipe_of(tmp_path, case, **changes):
     return recipe.model_validate(recipe.model_dump(mode="json") | {"data": public})
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.slow) for c in CASES]
-)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.slow) for c in CASES])
 def test_a_run_has_the_simulated_runs_model_and_scores(tmp_path, case):
     recipe = recipe_of(tmp_path, case)
     simulated, theirs = finish(recipe, tmp_path / "simulated")
