@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
+SCRIPTS := "src/**/*.{js,css}" "studies/*.js"
 # Processes that cannot keep bytecode compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -57,10 +58,13 @@ lint: $(TOOLS) ## check format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/codespell
 	$(BIN)/mypy
+	@if command -v prettier >/dev/null; then prettier --check $(SCRIPTS); \
+	else echo "Format of scripts and styles not checked: prettier is not installed."; fi
 
 format: $(TOOLS) ## write the format and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	@if command -v prettier >/dev/null; then prettier --write $(SCRIPTS); fi
 
 bench: $(READY) ## rounds beside a bare PyTorch loop, PNB's cost, start of a run (some minutes)
 	$(BIN)/python -m benchmarks.rounds --quick

@@ -1,6 +1,6 @@
 """What a reply costs the server of a federation, by model size: bytes, CPU seconds and memory.
 
-A model of so many numbers is packed as for Flower, unpacked, checked and added to the mean, as the
+A model of a given size is packed as for Flower, unpacked, checked and added to the mean, as the
 server does with each site's reply. docs/scaling.md multiplies these by the number of sites. CPU
 time is taken, not time by the clock, so that a busy machine distorts it less, but it still does.
 """
@@ -56,10 +56,9 @@ def measure(size: int, repeats: int) -> dict[str, Any]:
     """Return bytes of a message, seconds of a core for each step, and peak memory."""
     import torch
 
-    from fedbb.flower.app.packing import pack_arrays, unpack_arrays
     from fedbb.records import ModelState
     from fedbb.rounds.replies import check_arrays, check_update
-    from fedbb.state import Mixture, state_from_arrays, state_to_arrays
+    from fedbb.state import Mixture, pack_arrays, state_from_arrays, state_to_arrays, unpack_arrays
 
     torch.set_num_threads(1)
     before = _peak()

@@ -7,9 +7,17 @@
   const boards = data.boards.map((board) => {
     const built = table(board.table);
     byId("contents").append(make("li", {}, make("a", { href: `#${board.name}` }, board.title)));
-    byId("boards").append(make("section", { id: board.name }, make("h2", {}, board.title),
-      make("p", { class: "note" }, board.caption), make("p", {}, make("code", {}, board.command)),
-      make("p", {}, make("code", {}, board.verify)), built.node));
+    byId("boards").append(
+      make(
+        "section",
+        { id: board.name },
+        make("h2", {}, board.title),
+        make("p", { class: "note" }, board.caption),
+        make("p", {}, make("code", {}, board.command)),
+        make("p", {}, make("code", {}, board.verify)),
+        built.node,
+      ),
+    );
     return built;
   });
   byId("words").addEventListener("input", (event) => {

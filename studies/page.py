@@ -1,4 +1,4 @@
-"""Puts the study's tables into docs/results.md and docs/results-small.md, between their markers."""
+"""Writes the tables of docs/results.md, results-small.md and methods.md between their marks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from benchmarks.page import fill
 from studies import (
     against_paper,
     convergence,
+    every_method,
     gradient_variance,
     logit_adjustment,
     personal,
@@ -198,7 +199,7 @@ PAGES = {"results.md": RECENT, "results-small.md": SMALL}
 
 
 def main() -> None:
-    """Fill every place of both pages."""
+    """Fill every place of the pages."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
@@ -217,6 +218,10 @@ def main() -> None:
             text = fill(text, place, table)
         page.write_text(text, encoding="utf-8")
         print("written to", page)
+    page, stored = options.docs / "methods.md", read_stored(every_method.GRID, options.results)
+    whole = NOT_RUN if stored is None else every_method.table(stored)
+    page.write_text(fill(page.read_text("utf-8"), every_method.GRID, whole), encoding="utf-8")
+    print("written to", page)
 
 
 def small_tables(results: Path = RESULTS) -> dict[str, str]:

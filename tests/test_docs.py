@@ -380,6 +380,42 @@ def test_what_the_page_on_data_shows_is_what_happens(tmp_path, monkeypatch):
     walk(DATA, {}, monkeypatch)
 
 
+KINDS_OF_DATA = {
+    "class folders": ("from_folder(", 'name = "folder"'),
+    "MedMNIST": ('load_dataset("medmnist", path="pneumoniamnist.npz"', "pneumoniamnist.npz"),
+    "ChestMNIST": ('load_dataset("medmnist", path="chestmnist.npz"', "chestmnist.npz"),
+    "CSV and images": ('load_dataset("table"', 'name = "table"'),
+    "DICOM": ('load_dataset("dicom"', 'name = "dicom"'),
+    "Hugging Face": ("from_hf(", 'name = "hf"'),
+    "CSV of features": ("from_frame(", "trial.csv"),
+    "parquet of features": ("trial.parquet", "trial.parquet"),
+    "npz of features": ("trial.npz", "trial.npz"),
+    "any channels": ("(40, 5, 16, 16)", "satellite.npz"),
+    "signals": ("(200, 2, 50)", "signals.npz"),
+    "volumes": ("(60, 1, 8, 8, 8)", "volumes.npz"),
+    "token ids": ("(60, 12)", "reports.npz"),
+    "torch": ("from_torch(", "cifar100.npz"),
+    "arrays": ("from_arrays(", "skin.npz"),
+}
+"""What shows in Python and in a recipe how a kind of data is read."""
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_DATA)
+def test_every_kind_of_data_is_read_in_ten_lines_in_python_and_in_a_recipe(kind):
+    blocks = [
+        (language, [line for line in content.splitlines() if line])
+        for language, _, content in BLOCK.findall(DATA)
+    ]
+    for language, call in zip(("python", "toml"), KINDS_OF_DATA[kind], strict=True):
+        lengths = [
+            len(lines)
+            for spoken, lines in blocks
+            if spoken == language and any(call in line for line in lines)
+        ]
+        assert lengths, (kind, language)
+        assert min(lengths) <= 10
+
+
 def test_what_the_page_on_methods_shows_is_what_happens(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "methods.md").read_text("utf-8")

@@ -12,6 +12,11 @@ def test_the_likeliest_name_is_offered_before_all_that_are_known():
     assert nearest("gama", ["beta", "gamma"]) == "; did you mean gamma? Known: beta, gamma"
 
 
+def test_a_name_that_begins_as_given_is_likelier_than_one_with_the_same_letters():
+    told = nearest("conc", ["column", "concentration"])
+    assert told.startswith("; did you mean concentration?")
+
+
 def test_without_a_likely_name_all_are_listed():
     assert nearest("zzz", ["beta", "tau"]) == "; known: beta, tau"
 

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from fedbb.classifiers.balanced import SummedEmbeddings
 from fedbb.classifiers.ccvr import FeatureMoments, class_moments
-from fedbb.classifiers.creff import FederatedFeatures, HeadGradients, fit_prototypes
-from fedbb.classifiers.gradient_matching import sum_gradients
+from fedbb.classifiers.creff import FederatedFeatures, HeadGradients, fit_prototypes, sum_gradients
 from fedbb.classifiers.head import Head
+from fedbb.classifiers.served import SummedEmbeddings
 from fedbb.classifiers.sums import sum_embeddings
 from fedbb.methods.climb import StartLoss
 from fedbb.records import Task

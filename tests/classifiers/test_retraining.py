@@ -10,7 +10,7 @@ from fedbb.classifiers.retraining import Retraining
 
 
 def test_one_step_from_zeros_has_the_published_value():
-    """The features of test_gradient_matching.py after their step, then one step of 0.01."""
+    """The features of test_creff.py after their step, then one step of 0.01."""
     moved = [[1 - 0.0120610740, 1 + 0.0158930058], [0.5 - 0.0052762878, 0.0081697080]]
     moved += [[-1 + 0.0264444818, 1 + 0.0403947224], [0.1708722373, 0.2 + 0.0815438685]]
     start = Head(torch.zeros(2, 2).double(), torch.zeros(2).double())

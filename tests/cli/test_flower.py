@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbb.cli import flower_run
+from fedbb.cli import flower
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.folder import RunFolder
@@ -33,7 +33,7 @@ def made(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("verb", ["init", "certs", "up", "join", "status", "doctor", "admit"])
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch, verb):
-    monkeypatch.setattr(flower_run, "find_spec", lambda name: None)
+    monkeypatch.setattr(flower, "find_spec", lambda name: None)
     done = fedbb("flower", verb, tmp_path, monkeypatch=monkeypatch)
     assert done.code == 2
     assert done.err.strip().endswith('pip install "fedbb[flower]"')
@@ -41,7 +41,7 @@ def test_without_the_extra_it_is_named(tmp_path, monkeypatch, verb):
 
 
 def test_help_needs_no_extra(monkeypatch):
-    monkeypatch.setattr(flower_run, "find_spec", lambda name: None)
+    monkeypatch.setattr(flower, "find_spec", lambda name: None)
     done = fedbb("flower", "up", "--help", monkeypatch=monkeypatch)
     assert done.code == 0
     assert "Ctrl-C" in done.out

@@ -58,7 +58,7 @@ def test_a_missing_column_is_named_with_the_nearest(read) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.csv"):
+    with pytest.raises(DataError, match=r"nowhere\.csv does not exist"):
         read_csv(tmp_path / "nowhere.csv")
 
 

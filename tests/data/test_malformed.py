@@ -7,6 +7,7 @@ import pytest
 from fedbb.data import array_files, mapped
 from helpers.commands import fedbb as call
 from helpers.malformed import CASES, READERS
+from helpers.sealed import SEALED, cifar10
 
 IN_ARRAYS = "rows of arrays have no ids and no file names"
 NO_ARRAYS = "holds no NumPy arrays"
@@ -283,3 +284,91 @@ def test_a_malformed_file_is_one_message_and_leaves_nothing(
     words = [f"--set={key}={json.dumps(value)}" for key, value in options.items()]
     again = call("data", "check", name, "--path", path, *words, monkeypatch=monkeypatch)
     assert again.code == 0, again
+
+
+BATCH10 = "{folder}/cifar-10-python.tar.gz: member cifar-10-batches-py/data_batch_1"
+BATCH100 = "{folder}/cifar-100-python.tar.gz: member cifar-100-python/train"
+SEALED_MESSAGES = {
+    "cifar10": [
+        f"{BATCH10} is not a CIFAR batch: b'labels'",
+        "cannot read the archive",
+        "4 images, labels of shape (3,)",
+        "cannot reshape array of size 400 into shape (3,32,32)",
+        None,
+        "cannot convert float NaN to integer",
+        f"{BATCH10} is not a CIFAR batch",
+        "it asks for builtins.print, which is not allowed",
+        "filename 'cifar-10-batches-py/data_batch_1' not found",
+    ],
+    "cifar10 (npm)": [
+        "filename 'package/train_lables.json' not found",
+        "cannot read the archive",
+        "train_lables.json: there are 20 images but labels of shape (19,)",
+        "member package/data_batch_1.png is not a PNG file of CIFAR images: cannot reshape",
+        None,
+        "train_lables.json: the labels are no list of whole numbers",
+        "member package/data_batch_1.png is not a PNG file of CIFAR images",
+        None,
+        "filename 'package/data_batch_1.png' not found",
+    ],
+    "cifar100": [
+        f"{BATCH100} is not a CIFAR batch: b'fine_labels'",
+        "cannot read the archive",
+        "100 images, labels of shape (99,)",
+        "cannot reshape array of size 10000 into shape (3,32,32)",
+        None,
+        "cannot convert float NaN to integer",
+        f"{BATCH100} is not a CIFAR batch",
+        "it asks for builtins.print, which is not allowed",
+        "filename 'cifar-100-python/train' not found",
+    ],
+    "fashion-mnist": [
+        "fashion-mnist is not in {folder}/fashion; get it with",
+        "cannot unpack {folder}/fashion/train-images-idx3-ubyte.gz: Compressed file ended",
+        "fashion train: images of shape (20, 28, 28) and labels of shape (19,)",
+        "fashion train: images of shape (560, 28) and labels of shape (20,)",
+        None,
+        "train-images-idx3-ubyte.gz is no idx file of unsigned bytes",
+        "train-images-idx3-ubyte.gz is damaged: its content has SHA-256",
+        None,
+        None,
+    ],
+}
+"""As above, for archives that are known by their SHA-256, if it fits although they are malformed.
+
+They have no ids; pictures and idx files hold no Python objects, and idx files name no others.
+"""
+
+
+@pytest.mark.parametrize(
+    ("reader", "case", "message"),
+    [
+        pytest.param(reader, case, message, id=f"{reader}: {case}")
+        for reader, messages in SEALED_MESSAGES.items()
+        for case, message in zip(CASES, messages, strict=True)
+        if message is not None
+    ],
+)
+def test_a_malformed_archive_is_one_message_even_if_its_sha_256_fits(
+    place, monkeypatch, reader, case, message
+) -> None:
+    name = reader.split()[0]
+    path = SEALED[reader](place, case, monkeypatch)
+    words = ("data", "check", name, "--path", path)
+    result = call(*words, monkeypatch=monkeypatch)
+    assert result.code == 2, result
+    assert message.format(folder=place) in " ".join(result.err.split())
+    assert result.err.startswith("fedbb: ")
+    assert len(result.err.splitlines()) == 1
+    assert [path for path in place.glob("cache/**/*") if path.is_file()] == []
+    path = SEALED[reader](place, None, monkeypatch)
+    again = call("data", "check", name, "--path", path, monkeypatch=monkeypatch)
+    assert again.code == 0, again
+
+
+def test_an_archive_with_another_sha_256_is_not_read(place, monkeypatch) -> None:
+    path = cifar10(place, None, monkeypatch)
+    path.write_bytes(path.read_bytes() + b"x")
+    result = call("data", "check", "cifar10", "--path", path, monkeypatch=monkeypatch)
+    assert result.code == 2
+    assert "It was not read" in " ".join(result.err.split())

@@ -1,7 +1,9 @@
 """Runs on a federation of real processes, started and followed."""
 
 import time
+from pathlib import Path
 
+from fedbb.flower.admin import processes, supernode
 from fedbb.runs.folder import RunFolder
 
 # Bounds for a machine that does many other things; alone, a run takes about half a minute.
@@ -43,3 +45,16 @@ def missing(records):
     return {
         (absent["client"], record["round"]) for record in records for absent in record["absent"]
     }
+
+
+def workers(node):
+    """Return the worker processes of a site."""
+    found = processes.find_marked(node.program.mark)
+    return [pid for pid in found if supernode.WORKER in _command(pid)]
+
+
+def _command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

@@ -23,8 +23,10 @@ from fedbb.analysis.label_files import read_label_table
 from fedbb.data.csv_table import read_csv
 from fedbb.data.images.archive import open_archive
 from fedbb.data.images.decode import ImageFormat, decode_image, tolerance
+from fedbb.data.parquet import read_parquet
 from fedbb.data.registry import load_dataset
 from fedbb.data.sets.fashion_mnist import parse_idx
+from fedbb.data.teacher_file import read_prototypes, save_teacher, with_teacher
 from fedbb.inference import load_model
 from fedbb.models.weights import read_weights
 from fedbb.partition.partition import Partition, group_owners
@@ -86,6 +88,26 @@ def make_npz(folder):
     names = np.array(["a", "b"])
     np.savez(folder / "x.npz", images=images, labels=np.arange(6) % 2, classes=names)
     return folder / "x.npz"
+
+
+def make_teacher(folder):
+    dataset = load_dataset("npz", path=make_npz(folder))
+    text = np.eye(len(dataset.classes))
+    save_teacher(folder / "teacher.npz", dataset, np.zeros((len(dataset.train), 2)), text)
+    return folder / "teacher.npz"
+
+
+def read_teacher(path):
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = load_dataset("npz", path=make_npz(Path(folder)))
+    return with_teacher(dataset, str(path)), read_prototypes(str(path), len(dataset.classes))
+
+
+def make_parquet(folder):
+    from pyarrow import parquet, table
+
+    parquet.write_table(table({"a": [1.5, 2.5], "b": ["x", "y"]}), folder / "x.parquet")
+    return folder / "x.parquet"
 
 
 def make_image(kind):
@@ -163,6 +185,7 @@ READERS = {
     ),
     "grid": Reader(read_grid, "x.toml", write_grid),
     "table": Reader(read_csv, "x.csv", text(TABLE)),
+    "parquet": Reader(read_parquet, "x.parquet", make_parquet),
     "labels": Reader(read_label_table, "x.csv", text(TABLE)),
     "npz": Reader(lambda path: load_dataset("npz", path=path), "x.npz", make_npz),
     "idx": Reader(
@@ -191,50 +214,142 @@ READERS = {
         "x.safetensors",
         lambda folder: save_safetensors(STATE.params),
     ),
+    "teacher": Reader(read_teacher, "x.npz", make_teacher),
     "rounds": Reader(lambda path: RunFolder(path.parent).records(), "rounds.jsonl", text(ROUNDS)),
 }
 
 
-def flower_readers():
-    """Return the readers of Flower's messages; Flower itself reads the bytes before them."""
+def flower_reader(packed, unpack):
+    """Return the reader of a message of Flower; Flower itself reads the bytes before it."""
     from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
     from flwr.proto.recorddict_pb2 import RecordDict as Proto
 
+    def read(path):
+        try:
+            content = recorddict_from_proto(Proto.FromString(path.read_bytes()))
+        except Exception:  # Flower's own refusal
+            return None
+        return unpack(content)
+
+    content = recorddict_to_proto(packed).SerializeToString()
+    return Reader(read, "x.bin", lambda folder: content)
+
+
+def block_reader(packed, key, unpack):
+    """Return the reader of the arrays of one record, in a message whose other records are right."""
+    from flwr.app import ConfigRecord, RecordDict
+
+    from fedbb.flower.app.serde import PACKED
+
+    def read(path):
+        return unpack(RecordDict({**packed, key: ConfigRecord({PACKED: path.read_bytes()})}))
+
+    return Reader(read, "x.bin", lambda folder: packed[key][PACKED])
+
+
+def flower_readers():
+    """Return the readers of requests to sites and of their replies."""
+    from fedbb.evaluation.metrics import Scores
     from fedbb.flower.app import serde
-    from fedbb.records import ClientInfo, ClientUpdate, Task
+    from fedbb.records import ClientInfo, Task
+    from fedbb.rounds.replies import check_measured
     from fedbb.training.config import TrainJob
 
     outline = serde.Outline("x", Task.MULTICLASS, ("a", "b"), 1, "versions", (1, 4, 4), "uint8")
     request = serde.TrainRequest(TrainJob(0, 1, 0, STATE), 1, "run", None)
-    update = ClientUpdate(0, STATE, 3, 3.0, 0.5, 0.1)
-    packed = {
-        "client info": serde.pack_client_info(ClientInfo(0, 5, 0.5), outline),
-        "train request": serde.pack_train_request(request, serde.pack_state(STATE)),
-        "update": serde.pack_update(update, request, kept=True, lost=False),
+    counts = {"label-counts.counts": np.array([3, 2])}
+    vector = {name: np.array([0.5, np.nan]) for name in serde.PER_CLASS}
+    scores = Scores(5, dict.fromkeys(serde.MACRO, 0.5), vector, {})
+    shift, cases = np.zeros(2), np.ones((2, 1, 4), np.int64)
+    scoring = serde.pack_scoring(serde.pack_state(STATE), shift, serde.OwnPart("run", 3))
+    info = serde.pack_client_info(ClientInfo(0, 5, 0.5), outline, counts)
+
+    def read_info(content):
+        measured = check_measured(serde.unpack_measured(content), counts, "x")
+        return serde.unpack_client_info(content), measured
+
+    def read_scoring(content):
+        own, added = serde.unpack_own_part(content), serde.unpack_shift(content, 2)
+        return serde.unpack_state(content), own, added
+
+    asked = serde.pack_train_request(request, serde.pack_state(STATE))
+    readers = {
+        "client info": flower_reader(info, read_info),
+        "train request": flower_reader(asked, serde.unpack_train_request),
+        "scoring request": flower_reader(scoring, read_scoring),
+        "scores": flower_reader(
+            serde.pack_scores({"own_test": scores}),
+            lambda content: serde.unpack_scores(content, 2, ("own_test",)),
+        ),
+        "cases": flower_reader(
+            serde.pack_cases(cases), lambda content: serde.unpack_cases(content, cases.shape)
+        ),
+        **update_readers(request),
     }
-    unpack = {
-        "client info": serde.unpack_client_info,
-        "train request": serde.unpack_train_request,
-        "update": serde.unpack_update,
+    return {f"Flower's {kind}": reader for kind, reader in readers.items()}
+
+
+def update_readers(request):
+    """Return the readers of updates: as they are, compressed, and with tables of outputs."""
+    from fedbb.compression import Sparse
+    from fedbb.distillation import Distillation
+    from fedbb.flower.app import serde
+    from fedbb.losses.symmetric import Symmetric
+    from fedbb.methods.rhfl import PrivateLoss, SingleTable
+    from fedbb.records import ClientInfo, ClientUpdate, ModelFacts, Task
+    from fedbb.rounds.replies import Expected, check_reply, expected_steps
+    from fedbb.training.config import LocalConfig
+
+    info, config = ClientInfo(0, 5), LocalConfig()
+    steps = expected_steps(info.samples, config)
+    first = ModelState({"weight": torch.arange(60.0).reshape(5, 12)}, STATE.buffers)
+    trained = ModelState({"weight": torch.cos(first.params["weight"])}, STATE.buffers)
+    facts = ModelFacts(Task.MULTICLASS, 2, None, public=3)
+    tables = SingleTable(Distillation(outputs="probabilities")), PrivateLoss(Symmetric())
+    table = torch.tensor([[0.1, 0.9], [0.5, 0.5], [1.0, 0.0]])
+    found = {"public-table.table": table, "public-table.number": torch.ones(())}
+    found["private-loss.loss"] = torch.tensor(0.7, dtype=torch.float64)
+
+    def readers(name, block=serde.STATE, compression=None, statistics=()):
+        message, state = {}, trained
+        if compression is not None:
+            sent = compression.compress(first, trained, {}, 0, 1)
+            message, state = sent.message, sent.state
+        values = found if statistics else {}
+        update = ClientUpdate(0, state, steps, 3.0, 0.5, 0.1, values, message)
+        expected = Expected(
+            first, info, config, 1, statistics=statistics, facts=facts, compression=compression
+        )
+        packed = serde.pack_update(update, request, kept=True, lost=False)
+
+        def read(content):
+            return check_reply(serde.unpack_update(content).reply, expected)
+
+        return {
+            name: flower_reader(packed, read),
+            f"{name}: {block}": block_reader(packed, block, read),
+        }
+
+    return {
+        **readers("update"),
+        **readers("compressed update (signs)", compression=Sparse(0.5, "ternary")),
+        **readers("compressed update (coded)", compression=Sparse(0.2, coding="golomb")),
+        **readers("compressed update (drawn)", compression=Sparse(0.5, "exact", "drawn", "whole")),
+        **readers("update with tables", serde.STATISTICS, statistics=tables),
     }
-
-    def reader(kind):
-        def read(path):
-            try:
-                content = recorddict_from_proto(Proto.FromString(path.read_bytes()))
-            except Exception:  # Flower's own refusal
-                return None
-            return unpack[kind](content)
-
-        content = recorddict_to_proto(packed[kind]).SerializeToString()
-        return Reader(read, "x.bin", lambda folder: content)
-
-    return {f"Flower's {kind}": reader(kind) for kind in packed}
 
 
 def secure_readers():
     """Return the readers of secure aggregation's messages and files."""
+    from fedbb.flower.app.serde import pack_state, pack_tensors
     from fedbb.secagg.client_secrets import ClientSecrets, load_secrets, save_secrets
+    from fedbb.secagg.flower.serde import (
+        Attachment,
+        pack_answer,
+        pack_message,
+        read_message,
+        unpack_message,
+    )
     from fedbb.secagg.masked.client import load_attempt
     from fedbb.secagg.protocol.messages import (
         AttemptId,
@@ -273,7 +388,12 @@ def secure_readers():
         masked_sum(roster)(request(4), range(3), transport)
         return max(saved, key=len)
 
+    model = Attachment(pack_state(STATE), {0: 1, 2: 1}, pack_tensors({"table": torch.ones(2)}))
     return {
+        "secure request on Flower": flower_reader(
+            pack_message("masked", signed, model), unpack_message
+        ),
+        "secure answer on Flower": flower_reader(pack_answer(signed), read_message),
         "secure message": Reader(
             lambda path: verify_message(path.read_bytes(), roster, "keys", 1),
             "x.bin",

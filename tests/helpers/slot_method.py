@@ -14,7 +14,7 @@ from fedbb.models.base import run_network
 from fedbb.penalties.base import BoundPenalty, Needs
 from fedbb.records import ModelState
 from fedbb.sampling import Sampling
-from fedbb.statistics.base import Statistic, form
+from fedbb.statistics import Statistic, form
 
 
 @dataclass(frozen=True)

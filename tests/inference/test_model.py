@@ -116,7 +116,7 @@ def test_pickles_and_foreign_files_are_refused(tmp_path):
     for name in ("pickle", "foreign"):
         with pytest.raises(RunError, match="cannot be used"):
             load_model(tmp_path / f"{name}.safetensors")
-    with pytest.raises(RunError, match="cannot be used"):
+    with pytest.raises(RunError, match="does not exist; give a run folder or a model file"):
         load_model(tmp_path / "missing.safetensors")
 
 

@@ -38,9 +38,8 @@ from fedbb.methods.ripfl import FusedModel, Reliability, ReliableClients, Rising
 from fedbb.methods.scaffold import ControlChange, ControlVariate, ServerControl
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
-from fedbb.penalties.contrastive import Contrastive
-from fedbb.penalties.decorrelation import Decorrelation
 from fedbb.penalties.distillation import Distillation
+from fedbb.penalties.embedding import Contrastive, Decorrelation
 from fedbb.penalties.personal_head import PersonalHead
 from fedbb.penalties.proximal import Proximal
 from fedbb.personal import KeptEntries, OwnModel

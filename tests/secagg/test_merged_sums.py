@@ -19,7 +19,7 @@ from fedbb.secagg.protocol.replay_guard import MEASURING
 from fedbb.secagg.round import RoundWork
 from fedbb.secagg.simulated import SimulatedTransport
 from fedbb.state import select
-from fedbb.statistics.base import form
+from fedbb.statistics import form
 from fedbb.training.config import TrainJob
 from helpers.secagg_federation import Federation, everyone
 from helpers.small_run import finish, small_recipe

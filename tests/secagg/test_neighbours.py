@@ -19,6 +19,7 @@ from fedbb.secagg.neighbours import (
     failure_bits,
     hypergeometric_tail,
     separation_bits,
+    tolerated_colluders,
 )
 
 PRIVACY = -SEPARATED_BITS - math.log2(MOST_ATTEMPTS)
@@ -109,6 +110,20 @@ def test_the_figures_of_the_documentation() -> None:
     ]
     numbers = [(graph.drawn, graph.needed) for graph in found]
     assert numbers == [(14, 11), (19, 14), (29, 20), (41, 28), (45, 31), (53, 36)]
+
+
+@pytest.mark.parametrize(("clients", "colluders"), [(50, 5), (100, 10)])
+def test_a_chosen_graph_tolerates_the_colluders_that_it_was_chosen_for(
+    clients: int, colluders: int
+) -> None:
+    least = 2 * clients // 3 + 1
+    graph = choose_neighbourhood(least, clients, colluders, 0.05)
+    most = tolerated_colluders(least, clients, graph)
+    assert most >= colluders
+    cohorts = range(least, clients + 1)
+    assert max(separation_bits(number, most, graph) for number in cohorts) < PRIVACY
+    assert max(separation_bits(number, most + 1, graph) for number in cohorts) >= PRIVACY
+    assert tolerated_colluders(least, clients, Neighbourhood(graph.drawn, 1)) == -1
 
 
 def test_neighbours_grow_with_the_logarithm_of_the_clients() -> None:

@@ -6,6 +6,7 @@ import torch
 
 from fedbb.aggregation.merging import ClientBalanced
 from fedbb.errors import PrivacyError, RecipeError, RunError
+from fedbb.report.audit import audit_run
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import FILES, RunFolder
 from fedbb.runs.runner import run
@@ -194,3 +195,7 @@ def test_a_sparse_graph_gives_the_model_of_a_complete_one(tmp_path):
     assert summaries[0]["sha256"] == summaries[1]["sha256"]
     assert "neighbours" not in rosters[0]
     assert (rosters[1]["neighbours"], rosters[1]["neighbours_needed"]) == (6, 6)
+    told = [" ".join(audit_run(tmp_path / graph).follows) for graph in ("complete", "sparse")]
+    assert "Any 8 of the 22 clients that collude with a lying server can unmask" in told[0]
+    assert "each client draws 6 neighbours. Up to 1 of the 22 clients that collude" in told[1]
+    assert "6 that are chosen after the draw can unmask a client that drew them" in told[1]

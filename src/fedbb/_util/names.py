@@ -15,6 +15,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     if not names:
         return "; it takes none"
-    likely = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    longer = [known for known in names if len(name) > 2 and known.startswith(name)]
+    likely = longer or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     allowed = ", ".join(names)
     return f"; did you mean {likely[0]}? Known: {allowed}" if likely else f"; known: {allowed}"

@@ -18,7 +18,7 @@ from fedbb.classifiers.sums import case_fault, pack_triangle, unpack_triangle
 from fedbb.records import ModelFacts, ModelState, Task, Tensors
 from fedbb.rng import stream
 from fedbb.state import select
-from fedbb.statistics.base import ClientView, Moment, Statistic, form
+from fedbb.statistics import ClientView, Moment, Statistic, form
 
 RETRAINING = Retraining(epochs=1, batch_size=64, lr=0.01)
 JITTER = 1e-6

@@ -29,7 +29,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and page.")] = Path(
         "demo"
     ),
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds for each method.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds for each method.")] = 3,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; one per core if not given.")
     ] = None,

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
-from fedbb.cli.common import Json, Quiet, echo, print_json, say
-from fedbb.cli.flower_run import Settings, join, need_flower, run, up
+from fedbb._util.text import counted
+from fedbb.cli.common import Json, Quiet, echo, print_json, say, stoppable
+from fedbb.cli.run import resolve
+from fedbb.cli.screens import RunScreen, open_screen
 from fedbb.errors import RunError
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
+from fedbb.recipes.check import bind_teacher, check_recipe
 from fedbb.recipes.privacy import need_libraries
 from fedbb.recipes.reader import read_recipe
+from fedbb.recipes.spec import Recipe
+from fedbb.runs.folder import Record, RunFolder, check_foreign
 
 if TYPE_CHECKING:
     from fedbb.flower.admin.certificates import Piece
+    from fedbb.flower.admin.local import LocalFederation
 
 app = typer.Typer(help="Run recipes across real sites, on Flower.", no_args_is_help=True)
 
@@ -37,6 +46,18 @@ LONGEST = 1000
 """Most letters of a finding or its advice."""
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the federation.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Run folder; DIR/runs/<name> if not given.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in local.lr=0.02."),
+]
+Score = Annotated[
+    Literal["server", "sites"] | None,
+    typer.Option(help="Who scores: the server on the recipe's data, or each site on its own data."),
+]
+FAILED = "ServerApp failed with exception: "
 
 
 @app.command("init")
@@ -217,11 +238,6 @@ def enrol(
     _print_files(pieces, as_json, quiet)
 
 
-app.command("up")(up)
-app.command("join")(join)
-app.command("run")(run)
-
-
 def _print_files(files: Sequence[Piece], as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json([{"path": str(p.path), "what": p.what, "made": p.made} for p in files])
@@ -271,3 +287,241 @@ def _colored(word: str) -> Cell:
 def _moment(text: str) -> str:
     """Return an ISO date and time without its fractions."""
     return text[:19].replace("T", " ") or "–"
+
+
+def run(
+    recipe: Annotated[
+        Path, typer.Argument(help="Recipe (.toml or .json), or with --resume a run folder.")
+    ],
+    path: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Folder of a running federation.")
+    ] = Path(),
+    out: Out = None,
+    settings: Settings = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue an unfinished run; the results are bit-identical."),
+    ] = False,
+    score: Score = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a recipe across the sites, on the machine of the server.
+
+    Each finished round is saved; Ctrl-C (exit 130) loses only the current round. Exit 1 if the
+    run failed.
+    """
+    need_flower()
+    federation = FederationFolder(path)
+    federation.check()
+    chosen, folder = resolve(recipe, settings or [], out, resume, federation.runs)
+    carry_out(federation, chosen, folder, resume=resume, score=score, as_json=as_json, quiet=quiet)
+
+
+def carry_out(
+    federation: FederationFolder,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    resume: bool,
+    score: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Start a recipe on a federation and show its rounds until it ends."""
+    from fedbb.flower.admin.control import Control, node_keys
+    from fedbb.flower.admin.run_monitor import RunMonitor, run_config
+
+    _check(recipe, folder, resume)
+    recipe = bind_teacher(recipe)
+    keys = _keys(federation, recipe) | node_keys(federation)
+    with (
+        Control(federation.listening(), federation.ca) as control,
+        open_screen(recipe, folder, as_json=as_json, quiet=quiet) as screen,
+        stoppable(),
+    ):
+        wanted = score or _score_of(folder, resume)
+        config = {**run_config(recipe, folder, resume=resume, score=wanted), **keys}
+        monitor = RunMonitor(control, control.start(federation.app, config), folder)
+        try:
+            for event in monitor:
+                _show(event, screen)
+        except KeyboardInterrupt:
+            monitor.stop()
+            screen.message(
+                f"stopped after round {len(RunFolder(folder).records())} of {recipe.rounds.number},"
+                " which is saved; continue with: "
+                f"fedbb flower run --resume {folder} {federation.path}"
+            )
+            raise typer.Exit(130) from None
+        assert monitor.ending is not None
+        if monitor.ending.status != "finished:completed":
+            details = monitor.ending.details or monitor.ending.status
+            screen.message(f"the run failed: {details.removeprefix(FAILED)}")
+            raise typer.Exit(1)
+        screen.finish(RunFolder(folder).read_json("summary.json"))
+    if as_json:
+        print_json(RunFolder(folder).read_json("summary.json"), indent=None)
+
+
+def need_flower() -> None:
+    """Raise RunError with the name of the missing extra, before it is imported."""
+    for package in ("flwr", "cryptography"):
+        if find_spec(package) is None:
+            raise RunError(
+                f"`fedbb flower` needs the package {package}, which is not installed: "
+                'pip install "fedbb[flower]"'
+            )
+
+
+def _check(recipe: Recipe, folder: Path, resume: bool) -> None:
+    """Raise the errors that the server would raise a minute later."""
+    check_recipe(recipe)
+    check_foreign(folder)
+    if RunFolder(folder).is_run() and not resume:
+        raise RunError(
+            f"{folder} already holds a run; continue it with --resume, or choose another"
+        )
+
+
+def _keys(federation: FederationFolder, recipe: Recipe) -> dict[str, str]:
+    if recipe.privacy == "none":
+        return {}
+    # What private runs need comes with an extra.
+    from fedbb.secagg.flower.enrolment import keys_for
+
+    return keys_for(federation, recipe)
+
+
+def _score_of(folder: Path, resume: bool) -> str:
+    """Return who scores by default: as before in a resumed run, the server in a new one."""
+    from fedbb.flower.app.run_metadata import load_run_metadata
+
+    return load_run_metadata(RunFolder(folder)).score if resume else "server"
+
+
+def _show(event: Record | str, screen: RunScreen) -> None:
+    if isinstance(event, str):
+        screen.message(event)
+        return
+    for failure in event.get("absent", ()):
+        screen.message(
+            f"round {event['round']}: client {failure['client']} did not count: {failure['reason']}"
+        )
+    screen.round(event)
+
+
+POLL_SECONDS = 0.5
+
+
+def up(
+    path: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of the federation; created if missing.")
+    ],
+    sites: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Number of sites to run on this machine; all with a folder, or 3."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port; by default that of federation.toml.")
+    ] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Option("--run", metavar="RECIPE", help="Run this recipe, then stop everything."),
+    ] = None,
+    out: Out = None,
+    settings: Settings = None,
+    score: Score = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Start the server, with TLS and site keys, and sites on this machine, until Ctrl-C.
+
+    `--sites 0` starts the server alone, for sites that join from other machines. All processes
+    end with this command, however it ends.
+    """
+    need_flower()
+    from fedbb.flower.admin.local import LocalFederation
+
+    folder = FederationFolder(path)
+    chosen = resolve(recipe, settings or [], out, False, folder.runs) if recipe else None
+    number = sites if sites is not None else len(folder.sites()) or 3
+    with stoppable(), ExitStack() as stack:
+        try:
+            wanted = port or _port(folder)
+            _print(f"starting the server at {host}:{wanted} …", as_json or quiet)
+            federation = stack.enter_context(LocalFederation(path, number, host=host, port=wanted))
+            _print_ready(federation, as_json, quiet)
+            if chosen is None:
+                _stay(federation, as_json or quiet)
+            else:
+                carry_out(folder, *chosen, resume=False, score=score, as_json=as_json, quiet=quiet)
+        except KeyboardInterrupt:
+            _print("ending …", as_json or quiet)
+
+
+def join(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of this site.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Connect a site to the server and do its work until Ctrl-C."""
+    need_flower()
+    from fedbb.flower.admin.node import join as keep_running
+
+    site = SiteFolder(path)
+    if not site.settings_file.exists():
+        raise RunError(f"{path} is not the folder of a site; it has no site.toml")
+    with stoppable():
+        try:
+            for message in keep_running(site):
+                if as_json:
+                    print_json({"time": time.time(), "message": message}, indent=None)
+                else:
+                    _print(f"{time.strftime('%H:%M:%S')}  {message}", quiet)
+        except KeyboardInterrupt:
+            _print("ended", as_json or quiet)
+
+
+def _port(folder: FederationFolder) -> int:
+    from fedbb.flower.admin.paths import SERVER, split_address
+
+    if folder.is_made():
+        return folder.dialed()[1]
+    return split_address(SERVER, folder.path)[1]
+
+
+def _print_ready(federation: LocalFederation, as_json: bool, quiet: bool) -> None:
+    names = [node.name for node in federation.nodes]
+    if as_json:
+        print_json({"server": federation.address, "online": names}, indent=None)
+        return
+    admitted = len(federation.control.nodes())
+    sites = counted(len(names) or admitted, "site")
+    what = f"{sites} online" if names else f"{sites} may join"
+    _print(f"ready at {federation.address}: {what}; Ctrl-C ends it", quiet)
+
+
+def _stay(federation: LocalFederation, quiet: bool) -> None:
+    """Report nodes that end, and raise RunError when the server ends."""
+    gone: set[str] = set()
+    while federation.superlink.is_running():
+        for node in federation.nodes:
+            if not node.program.is_running() and node.name not in gone:
+                gone.add(node.name)
+                _print(f"the node of {node.name} has ended; see {node.program.log}", quiet)
+        time.sleep(POLL_SECONDS)
+    raise RunError(f"the server has ended; see {federation.superlink.log}")
+
+
+def _print(message: str, quiet: bool) -> None:
+    if not quiet:
+        say(Console(), message)
+
+
+app.command("up")(up)
+app.command("join")(join)
+app.command("run")(run)

@@ -13,7 +13,7 @@ from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
 from fedbb._util.text import counted
 from fedbb.cli.common import AllowCode, Json, Quiet, print_json, progress_bar
 from fedbb.cli.screens import percent
-from fedbb.evaluation.personalization import (
+from fedbb.evaluation.own_models import (
     Columns,
     ColumnSummary,
     PairedDifference,

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json, stoppable
-from fedbb.errors import RecipeError
-from fedbb.report.verification import Kept, Outcome, Verification, kept_cell, kept_run
+from fedbb.errors import RecipeError, RunError
+from fedbb.report.verification import Outcome, StoredResult, Verification, kept_cell, kept_run
 from fedbb.report.verification import verify as run_again
 
 
@@ -52,14 +52,23 @@ def verify(
         raise typer.Exit(1)
 
 
-def _find(source: Path, cell: str | None, results: Path | None) -> Kept:
+def _find(source: Path, cell: str | None, results: Path | None) -> StoredResult:
     if source.is_dir():
         if cell is not None:
             raise RecipeError("a run folder has no cells; name the grid file to verify a cell")
         return kept_run(source)
+    if not source.exists():
+        raise RecipeError(
+            f"{source} does not exist; give the folder of a finished run, or a grid file and a cell"
+        )
     if cell is None:
         raise RecipeError(f"name a cell of {source}, or give the folder of a finished run")
     stored = results or Path("docs", "results", source.stem, "cells.csv")
+    if not stored.exists():
+        raise RunError(
+            f"no stored results of {source}: {stored} does not exist; call this in the folder of "
+            "the repository, or name the file by --results"
+        )
     return kept_cell(source, cell, stored)
 
 

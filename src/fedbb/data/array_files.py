@@ -244,3 +244,17 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
     if isinstance(error, DataError):
         return error
     return DataError(f"cannot read {path} as .npz: {error}")
+
+
+def read_texts(array: Array, length: int | None, where: str) -> list[str]:
+    """Return an array as texts, or raise DataError; None allows any length."""
+    if array.ndim != 1 or len(array) != (len(array) if length is None else length):
+        needed = "one axis" if length is None else f"({length},)"
+        raise DataError(f"{where} has shape {array.shape}; needed is {needed}")
+    if array.dtype.kind not in "biufUS":
+        raise DataError(f"{where} is {array.dtype}; needed is text")
+    try:
+        texts: list[str] = array.astype(np.str_).tolist()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} cannot be read as text: {error}") from error
+    return texts

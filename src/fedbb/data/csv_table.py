@@ -100,6 +100,8 @@ def open_csv(
                     yield rows
 
             yield header, parts()
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist") from error
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DataError(f"cannot read {path} as CSV in UTF-8: {error}") from error
 

@@ -7,6 +7,7 @@ which the rows are compared with the data set, and `text` (C, E), one prototype 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.files import replacing
-from fedbb.data.array_files import read_npz
+from fedbb.data.array_files import read_npz, read_texts
 from fedbb.data.dataset import Dataset
 from fedbb.data.download import sha256_of
 from fedbb.errors import DataError, RunError
@@ -92,16 +93,20 @@ def _check_logits(arrays: dict[str, npt.NDArray[Any]], dataset: Dataset, where: 
             f"{where}: logits are {logits.dtype} of shape {logits.shape}; {dataset.name} needs "
             f"floats of shape {wanted}: a row for each training example, a column for each class"
         )
-    if (broken := ~np.isfinite(logits).all(axis=1)).any():
+    with np.errstate(over="ignore"):
+        broken = ~np.isfinite(logits.astype(np.float32)).all(axis=1)
+    if broken.any():
         raise DataError(
-            f"{where}: row {int(broken.argmax())} of the logits holds NaN or infinity "
+            f"{where}: row {int(broken.argmax())} of the logits holds NaN or infinity in float32 "
             f"({int(broken.sum())} such rows)"
         )
-    if "classes" in arrays and arrays["classes"].astype(str).tolist() != list(dataset.classes):
-        raise DataError(
-            f"{where}: its classes are {_few(arrays['classes'])}, and those of {dataset.name} are "
-            f"{_few(dataset.classes)}"
-        )
+    if "classes" in arrays:
+        classes = read_texts(arrays["classes"], None, f"{where}: classes")
+        if classes != list(dataset.classes):
+            raise DataError(
+                f"{where}: its classes are {_few(classes)}, and those of {dataset.name} are "
+                f"{_few(dataset.classes)}"
+            )
     labels = arrays.get("labels")
     if labels is None:
         return
@@ -126,11 +131,12 @@ def _check_text(text: npt.NDArray[Any], classes: int, where: str) -> None:
             f"{where}: text is {text.dtype} of shape {text.shape}; needed are floats of shape "
             f"({classes}, E): a prototype for each class"
         )
-    lengths = np.linalg.norm(text.astype(np.float64), axis=1)
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(text.astype(np.float64), axis=1)
     if not np.isfinite(lengths).all() or (lengths == 0).any():
         raise DataError(f"{where}: a row of text is zero or not finite")
 
 
-def _few(names: Any) -> str:
-    shown = [str(name) for name in names[:5]]
+def _few(names: Sequence[str]) -> str:
+    shown = names[:5]
     return ", ".join(shown) + (", …" if len(names) > len(shown) else "")

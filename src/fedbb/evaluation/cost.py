@@ -34,7 +34,7 @@ from fedbb.penalties.base import Needs
 from fedbb.records import LabelCounts, RunFacts, Task
 from fedbb.rng import torch_stream
 from fedbb.state import snapshot
-from fedbb.statistics.base import statistic_shapes
+from fedbb.statistics import statistic_shapes
 
 Result = TypeVar("Result")
 

@@ -311,6 +311,8 @@ def read_info(path: Path) -> ModelInfo:
 
 
 def _model_file(path: Path, best: bool) -> Path:
+    if not path.exists():
+        raise RunError(f"{path} does not exist; give a run folder or a model file (.safetensors)")
     if not path.is_dir():
         if best:
             raise RunError(f"best=True chooses a file of a run folder, and {path} is no folder")

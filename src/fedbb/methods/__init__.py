@@ -53,12 +53,12 @@ from fedbb.methods.scaffold import scaffold
 from fedbb.methods.server import fedadagrad, fedadam, fedavgm, fedyogi
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import BoundPenalty
-from fedbb.penalties.contrastive import Contrastive
+from fedbb.penalties.embedding import Contrastive
 from fedbb.penalties.proximal import Proximal
 from fedbb.personal import KeptEntries, OwnModel, Personal
 from fedbb.records import ModelState
 from fedbb.sampling import Sampling
-from fedbb.statistics.base import Statistic
+from fedbb.statistics import Statistic
 
 __all__ = [
     "HEADS",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedbb.aggregation.merging import normalized_average
 from fedbb.methods.record import Method
 from fedbb.penalties.alignment import Alignment
-from fedbb.penalties.contrastive import Contrastive
+from fedbb.penalties.embedding import Contrastive
 from fedbb.penalties.proximal import Proximal
 
 

@@ -15,7 +15,7 @@ from fedbb.losses.cross_entropy import PlainLoss
 from fedbb.methods.record import Method
 from fedbb.models.base import run_network
 from fedbb.records import FloatArray, IntArray, ModelFacts, ModelState, RunFacts, Tensors
-from fedbb.statistics.base import ClientView, Join, Statistic, form
+from fedbb.statistics import ClientView, Join, Statistic, form
 
 HIGHEST = 1e4
 """A larger loss is rejected: a client must not own the model by what it reports."""

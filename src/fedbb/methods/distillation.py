@@ -14,7 +14,7 @@ from fedbb.methods.record import Method
 from fedbb.models.base import run_network
 from fedbb.personal import KeptEntries
 from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Tensors
-from fedbb.statistics.base import ClientView, Moment, Statistic, form
+from fedbb.statistics import ClientView, Moment, Statistic, form
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from fedbb.classifiers.balanced import BalancedClassifier, SummedEmbeddings
 from fedbb.classifiers.closed_form import ClosedForm, Prior
+from fedbb.classifiers.served import BalancedClassifier, SummedEmbeddings
 from fedbb.errors import RecipeError
 from fedbb.methods.record import Method
 

@@ -13,8 +13,8 @@ from fedbb.losses.importance import ImportanceWeighted, Normalize
 from fedbb.losses.logit_adjusted import LogitAdjusted
 from fedbb.losses.restricted_softmax import RestrictedSoftmax, Scaling
 from fedbb.methods.record import Method
-from fedbb.penalties.decorrelation import Decorrelation
 from fedbb.penalties.distillation import Distillation, Teacher
+from fedbb.penalties.embedding import Decorrelation
 from fedbb.penalties.personal_head import PersonalHead, Start
 from fedbb.sampling import VirtualClients
 

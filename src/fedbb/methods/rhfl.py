@@ -25,7 +25,7 @@ from fedbb.records import (
     Tensors,
     Visibility,
 )
-from fedbb.statistics.base import ClientView, Join, Moment, Statistic, form
+from fedbb.statistics import ClientView, Join, Moment, Statistic, form
 
 Confidence = Literal["rhfl", "equal"]
 

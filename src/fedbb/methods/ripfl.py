@@ -31,7 +31,7 @@ from fedbb.records import (
     Task,
     Tensors,
 )
-from fedbb.statistics.base import ClientView, Join, Moment, Statistic, form
+from fedbb.statistics import ClientView, Join, Moment, Statistic, form
 
 WARMUP = 10
 """Rounds over which the penalty on wrong evidence rises to its full strength."""

@@ -16,7 +16,7 @@ from fedbb.methods.record import Method
 from fedbb.penalties.base import Anchors, BoundPenalty, LocalResult, Needs, Step
 from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Tensors
 from fedbb.state import select
-from fedbb.statistics.base import ClientView, Moment, Statistic
+from fedbb.statistics import ClientView, Moment, Statistic
 
 SCAFFOLD = "scaffold"
 """The name of SCAFFOLD's parts: the client's control variate, its change, and the server's."""

@@ -23,7 +23,7 @@ from fedbb._util.text import quote
 from fedbb.aggregation.merging import ClientBalanced
 from fedbb.errors import ReplyError
 from fedbb.imbalance import Reading
-from fedbb.nvflare.balanced_mean import BalancedMean, Limits, Merged
+from fedbb.rounds.label_report import BalancedMean, Limits, Merged
 from fedbb.rounds.replies import FARTHEST
 
 NAME = "client_name"

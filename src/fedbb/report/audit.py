@@ -18,9 +18,12 @@ from fedbb.records import Task
 from fedbb.runs.folder import Record, RunFolder
 from fedbb.runs.metadata import ClientRecord, FederationRecord, read_federation, read_run_recipe
 from fedbb.secagg.audit import describe_dp, solve_weights
+from fedbb.secagg.neighbours import SEPARATED_BITS, Neighbourhood, tolerated_colluders
 
 EXAMPLES = 5
 """Rounds and clients that a sentence lists one by one."""
+
+_MOST_CLIENTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -207,13 +210,7 @@ def _private_follows(audit: Mapping[str, Any]) -> Iterator[str]:
     yield f"Clients hold {found['samples'] / number:,.1f} samples on average over {number}."
     if audit["gamma"] > 0:
         yield f"1/R is {found['evenness'] / number:,.3f} on average."
-    threshold, clients = audit["threshold"], audit["clients"]
-    # Honest clients sign one list of survivors: for two lists of t of n, 2t - n must sign both.
-    colluders = min(2 * threshold - clients, threshold - 1)
-    yield (
-        f"Any {colluders} of the {clients} clients that collude with a lying server can unmask the "
-        "other clients' inputs; fewer cannot."
-    )
+    yield _collusion(audit)
     yield from _solved(audit)
     yield from _solved_statistics(audit)
     if spent := describe_dp(audit):
@@ -221,6 +218,28 @@ def _private_follows(audit: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "Everything that the aggregated model reveals: secure aggregation hides the contribution "
         "of each client, not the result."
+    )
+
+
+def _collusion(audit: Mapping[str, Any]) -> str:
+    """Return how many clients that collude with a lying server can unmask another one."""
+    threshold, clients = audit["threshold"], audit["clients"]
+    if "graph" in audit:
+        graph = Neighbourhood(**audit["graph"])
+        if not 0 < graph.needed <= graph.drawn < audit["least"] <= clients <= _MOST_CLIENTS:
+            raise ValueError(f"{graph} is no graph of {clients} clients")
+        most = tolerated_colluders(audit["least"], clients, graph)
+        return (
+            f"In its sparse graph each client draws {graph.drawn} neighbours. Up to {most} of the "
+            f"{clients} clients that collude with a lying server can unmask a small group of "
+            f"clients with a probability below 2^-{SEPARATED_BITS} only. {graph.needed} that are "
+            "chosen after the draw can unmask a client that drew them."
+        )
+    # Honest clients sign one list of survivors: for two lists of t of n, 2t - n must sign both.
+    colluders = min(2 * threshold - clients, threshold - 1)
+    return (
+        f"Any {colluders} of the {clients} clients that collude with a lying server can unmask the "
+        "other clients' inputs; fewer cannot."
     )
 
 

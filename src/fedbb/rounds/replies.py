@@ -23,7 +23,7 @@ from fedbb.errors import ReplyError
 from fedbb.records import ClientInfo, ClientUpdate, IntArray, ModelFacts, ModelState
 from fedbb.sampling import ALL_SAMPLES, Sampling
 from fedbb.state import Arrays, select, state_from_arrays, state_to_arrays
-from fedbb.statistics.base import Statistic, statistic_shapes
+from fedbb.statistics import Statistic, statistic_shapes
 from fedbb.training.config import LocalConfig
 from fedbb.training.local import NO_MODEL
 from fedbb.training.loop import effective_steps

@@ -34,7 +34,7 @@ from fedbb.records import (
 )
 from fedbb.rounds.server_steps import NO_SERVER_STEPS, ServerSteps, StatisticsCollector
 from fedbb.simulation.inline import Engine
-from fedbb.statistics.base import due
+from fedbb.statistics import due
 from fedbb.training.config import TrainJob
 
 

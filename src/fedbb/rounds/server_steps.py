@@ -27,7 +27,7 @@ from fedbb.records import (
 )
 from fedbb.simulation.inline import SimulationEngine
 from fedbb.state import add_prefix, find_difference, is_finite, select
-from fedbb.statistics.base import Statistic
+from fedbb.statistics import Statistic
 from fedbb.training.config import LocalConfig
 from fedbb.training.distill import ServerDistiller
 

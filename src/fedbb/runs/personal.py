@@ -185,10 +185,17 @@ def personalize(
             whole = replace(adapting, epochs=last.round * recipe.local.epochs)
             with _open(recipe, run, measure, whole, number, fedavg()) as trainer:
                 found["alone"] = trainer.train(trainer.start, 0, recipe.seed, count)
+    return _by_client(run.federation, measure, found)
+
+
+def _by_client(
+    federation: Federation, measure: _Measure, found: Mapping[str, Sequence[float]]
+) -> list[ClientAccuracies]:
+    """Return the accuracies of each client, given those of all clients by column."""
     return [
         ClientAccuracies(
             client=client,
-            samples=len(run.federation.partition.clients[client]),
+            samples=len(federation.partition.clients[client]),
             classes=int((measure.cases[client] > 0).sum()),
             tested=measure.tested(client),
             shared=found["shared"][client] if "shared" in found else None,

@@ -321,16 +321,26 @@ def commit_rounds(
         yield CommittedRound(record, finished.served, leads)
     served = steps.serve(checkpoint.server, checkpoint.state)
     summary = summarize(records, served, metric, stopped)
-    if leader is None and isinstance(folder, RunFolder):  # it led before the run was resumed
-        leader = folder.best_model()
-    number = summary["best"]["round"]
-    if clients is None:
-        scores = score_models(runtime, checkpoint.round, served, number, leader)
-    else:
-        sites = clients.sites(served, checkpoint.server)
-        scores = {"final": ModelScores(checkpoint.round, None, sites=sites)}
+    scores = _score_finished(folder, runtime, checkpoint, served, summary, leader)
     folder.finish(checkpoint, summary, served, scores)
     return scores
+
+
+def _score_finished(
+    folder: RunFolder | TemporaryStore,
+    runtime: RunRuntime,
+    checkpoint: Checkpoint,
+    served: ModelState,
+    summary: Record,
+    leader: ModelState | None,
+) -> FinalScores:
+    """Return all scores of the final and the best model, or those of the clients' own models."""
+    if runtime.score_clients is not None:
+        sites = runtime.score_clients.sites(served, checkpoint.server)
+        return {"final": ModelScores(checkpoint.round, None, sites=sites)}
+    if leader is None and isinstance(folder, RunFolder):  # it led before the run was resumed
+        leader = folder.best_model()
+    return score_models(runtime, checkpoint.round, served, summary["best"]["round"], leader)
 
 
 def score_models(

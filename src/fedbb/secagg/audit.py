@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +158,7 @@ def begin_audit(
         "clients": members,
         "threshold": roster.needed(members),
         "least": roster.least,
+        **({} if agreement.graph is None else {"graph": asdict(agreement.graph)}),
         "max_weight": agreement.bounds.max_weight,
         "max_norm": agreement.bounds.max_norm,
         "gamma": terms.gamma,

@@ -39,7 +39,7 @@ from fedbb.records import (
 from fedbb.secagg.dp import NoiseTerms, add_noise, clip_change
 from fedbb.secagg.neighbours import Neighbourhood
 from fedbb.state import select
-from fedbb.statistics.base import Statistic
+from fedbb.statistics import Statistic
 
 BITS = 40
 """Fractional bits of R⁻¹ in the sum, unless the sum would overflow."""

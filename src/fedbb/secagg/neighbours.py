@@ -50,7 +50,7 @@ SEPARATED_BITS = 40
 FAILED_BITS = 20
 """An attempt cannot be unmasked with a probability below 2 to the minus this."""
 
-Share = Annotated[float, Ge(0), Le(0.3)]
+SmallFraction = Annotated[float, Ge(0), Le(0.3)]
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class SecureSums:
     __pydantic_config__: ClassVar = STRICT_TABLE
 
     graph: Literal["complete", "sparse"] = "complete"
-    colluders: Share = 0.1
-    dropouts: Share = 0.05
+    colluders: SmallFraction = 0.1
+    dropouts: SmallFraction = 0.05
     reveal_class_counts: bool = False
 
 
@@ -104,20 +104,34 @@ def choose_neighbourhood(least: int, most: int, colluders: int, dropouts: float)
     Raises:
         PrivacyError: if a client would have about as many neighbours as there are clients.
     """
-    privacy = -SEPARATED_BITS - math.log2(MOST_ATTEMPTS)
     gone = math.ceil(dropouts * most)
     for drawn in range(3, (least - 1) // 2):
         needed = _most_needed(most, gone, drawn)
         found = Neighbourhood(drawn, needed)
-        if 2 * needed > drawn and all(
-            separation_bits(clients, colluders, found) < privacy for clients in _sizes(least, most)
-        ):
+        if 2 * needed > drawn and _is_private(least, most, colluders, found):
             return found
     raise PrivacyError(
         f"a sparse graph saves nothing in sums over {least} to {most} clients of which {colluders} "
         f"may collude and {dropouts:.0%} drop out: a client would need more than "
         f'{(least - 1) // 2} neighbours. Use graph = "complete", or lower colluders or dropouts'
     )
+
+
+def tolerated_colluders(least: int, most: int, graph: Neighbourhood) -> int:
+    """Return how many clients may collude with the server before a group may be separated.
+
+    Args:
+        least: the smallest cohort.
+        most: the largest cohort.
+        graph: how many neighbours each client draws, and how many recover its secrets.
+
+    Returns:
+        The most colluders for which the probability is small enough; −1 if it never is.
+    """
+    colluders = 0
+    while colluders < least and _is_private(least, most, colluders, graph):
+        colluders += 1
+    return colluders - 1
 
 
 def separation_bits(clients: int, colluders: int, graph: Neighbourhood) -> float:
@@ -157,6 +171,14 @@ def hypergeometric_tail(whole: int, marked: IntArray, drawn: int, least: int) ->
     with np.errstate(divide="ignore"):
         tail = finite + np.log(np.exp(ways - finite[:, None]).sum(axis=1)) - every
     return np.asarray(np.minimum(tail, 0.0))
+
+
+def _is_private(least: int, most: int, colluders: int, graph: Neighbourhood) -> bool:
+    """Tell whether a group is separated seldom enough, over all attempts and in every cohort."""
+    privacy = -SEPARATED_BITS - math.log2(MOST_ATTEMPTS)
+    return all(
+        separation_bits(clients, colluders, graph) < privacy for clients in _sizes(least, most)
+    )
 
 
 def _sizes(least: int, most: int) -> list[int]:

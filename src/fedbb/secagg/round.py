@@ -79,7 +79,7 @@ from fedbb.secagg.protocol.secure_aggregation import (
 )
 from fedbb.secagg.view import view_digest
 from fedbb.state import digest
-from fedbb.statistics.base import Statistic, due, moments_of, statistic_shapes
+from fedbb.statistics import Statistic, due, moments_of, statistic_shapes
 
 log = logging.getLogger("fedbb")
 

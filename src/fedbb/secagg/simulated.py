@@ -60,7 +60,7 @@ from fedbb.secagg.round import (
 from fedbb.secagg.view import view_digest
 from fedbb.simulation.inline import SimulationEngine
 from fedbb.state import digest
-from fedbb.statistics.base import due, moments_of, statistic_shapes
+from fedbb.statistics import due, moments_of, statistic_shapes
 from fedbb.training.config import TrainJob
 
 log = logging.getLogger("fedbb.parties")

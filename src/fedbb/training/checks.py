@@ -26,7 +26,7 @@ from fedbb.models.base import (
 from fedbb.penalties.base import Needs
 from fedbb.records import ModelFacts, ModelState
 from fedbb.state import find_difference, snapshot
-from fedbb.statistics.base import statistic_shapes
+from fedbb.statistics import statistic_shapes
 
 DEVICES = "cpu, cuda, cuda:0, cuda:1, …, or another device that this torch can compute on"
 

@@ -45,7 +45,7 @@ from fedbb.state import (
     restore,
     select,
 )
-from fedbb.statistics.base import ClientView, Moment, Statistic, due, statistic_shapes
+from fedbb.statistics import ClientView, Moment, Statistic, due, statistic_shapes
 from fedbb.training.config import LocalConfig, TrainJob, check_optimizer
 from fedbb.training.distill import learn
 from fedbb.training.loop import Batch, Batches, Training, Work, effective_steps, place

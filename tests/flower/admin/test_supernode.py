@@ -10,7 +10,7 @@ from flwr.app import Error, Message, RecordDict
 from httpx import HTTPStatusError
 
 from fedbb.flower import internals
-from fedbb.flower.admin import processes, supernode
+from fedbb.flower.admin import supernode
 from fedbb.flower.admin.local import node_command
 from fedbb.flower.admin.paths import SiteFolder
 from fedbb.flower.admin.supernode import Pauses, Worker, WorkerLostError, time_limit, write_secret
@@ -18,7 +18,7 @@ from fedbb.flower.app.frames import pack_reply
 from fedbb.state import digest
 from helpers.flower_grid import take_identity
 from helpers.flower_loopback import inline_without
-from helpers.flower_runs import complete, missing, start, wait_for_job, wait_until
+from helpers.flower_runs import complete, missing, start, wait_for_job, wait_until, workers
 from helpers.small_run import small_recipe
 
 TESTS = Path(__file__).parents[2]
@@ -130,19 +130,6 @@ def test_a_lost_worker_becomes_an_error_as_reply(monkeypatch):
     assert (back.error.code, back.error.reason) == (7, "gone")
     assert back.metadata.reply_to_message_id == "a" * 64
     assert internals.ObjectTree.FromString(tree).object_id == objects[-2].decode()
-
-
-def workers(node):
-    """Return the worker processes of a site."""
-    found = processes.find_marked(node.program.mark)
-    return [pid for pid in found if supernode.WORKER in command(pid)]
-
-
-def command(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
 
 
 def has_job(federation, site):

@@ -66,17 +66,31 @@ def test_clients_with_different_networks_have_the_inline_engines_bits(tmp_path, 
     assert all(ours[key].equal(theirs[key]) for key in theirs)
 
 
-def test_a_site_with_other_public_inputs_is_refused(tmp_path):
-    write_npz(tmp_path / "public.npz")
-    path = str(tmp_path / "public.npz")
-    recipe = recipe_of(tmp_path, "fedmd", {"name": "npz", "path": path, "images": 10})
-    other = tmp_path / "other.npz"
+@pytest.fixture
+def two_files(tmp_path):
+    """A recipe that names a file of public inputs, and another file of the same form."""
+    path = write_npz(tmp_path / "public.npz")
+    recipe = recipe_of(tmp_path, "fedmd", {"name": "npz", "path": str(path), "images": 10})
     arrays = dict(np.load(path))
-    np.savez(other, **{**arrays, "images": 255 - arrays["images"]})
+    np.savez(tmp_path / "other.npz", **{**arrays, "images": 255 - arrays["images"]})
+    return recipe, str(tmp_path / "other.npz")
+
+
+def test_a_site_with_other_public_inputs_is_refused(tmp_path, two_files):
+    recipe, other = two_files
     grid = open_loopback(recipe)
-    grid.nodes[FIRST_NODE + 1].config["public-data"] = str(other)
+    grid.nodes[FIRST_NODE + 1].config["public-data"] = other
     with pytest.raises(FedbbError, match="the SHA-256 of public inputs is"):
         flower_run(recipe, tmp_path / "flower", grid)
     inline, _ = finish(recipe, tmp_path / "inline")
     flower, _ = flower_run(recipe, tmp_path / "sites", score="sites")
     assert flower["sha256"] == inline["sha256"]
+
+
+def test_a_server_with_other_public_inputs_than_all_sites_is_refused(tmp_path, two_files):
+    recipe, other = two_files
+    grid = open_loopback(recipe)
+    for node in grid.nodes.values():
+        node.config["public-data"] = other
+    with pytest.raises(FedbbError, match="the server has other public inputs"):
+        flower_run(recipe, tmp_path / "flower", grid, score="sites")

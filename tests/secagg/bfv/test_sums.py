@@ -32,7 +32,7 @@ from helpers.secagg_clients import (
 
 pytest.importorskip("tenseal", reason="BFV needs fedbb[he]")
 
-from fedbb.secagg.bfv import cipher as bfv
+from fedbb.secagg.bfv import sums as bfv
 from fedbb.secagg.bfv.sums import BfvSumClient, BfvSumServer, verify_receipt
 
 FIVE = make_roster(5)

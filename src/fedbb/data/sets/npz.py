@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.names import nearest
-from fedbb.data.array_files import StoredArray, find_arrays, missing_array, read_inputs
+from fedbb.data.array_files import (
+    StoredArray,
+    find_arrays,
+    missing_array,
+    read_inputs,
+    read_texts,
+)
 from fedbb.data.checks import check_examples
 from fedbb.data.dataset import Dataset, assemble
 from fedbb.data.examples import Examples, count_numbered_classes
@@ -84,7 +90,7 @@ def load(source: Source) -> Dataset:
     if "test_" in parts:
         return assemble(path.stem, task, classes, whole, parts["test_"], validation)
     if "split" in small:
-        sides = _texts(small["split"], len(whole), f"{path}: split")
+        sides = read_texts(small["split"], len(whole), f"{path}: split")
         train, test, marked = split_by_values(
             whole, sides, options.leave_out, lambda row: f"{path}: split[{row}]"
         )
@@ -156,21 +162,7 @@ def _describe(arrays: Mapping[str, Array], path: Path) -> tuple[Task, tuple[str,
 
 def read_class_names(array: npt.NDArray[Any], path: Path) -> tuple[str, ...]:
     """Return the names in the array `classes` of a file; DataError if it is no list of names."""
-    return tuple(_texts(array, None, f"{path}: classes"))
-
-
-def _texts(array: npt.NDArray[Any], length: int | None, where: str) -> list[str]:
-    """Return an array as texts; None allows any length."""
-    if array.ndim != 1 or len(array) != (len(array) if length is None else length):
-        needed = "one axis" if length is None else f"({length},)"
-        raise DataError(f"{where} has shape {array.shape}; needed is {needed}")
-    if array.dtype.kind not in "biufUS":
-        raise DataError(f"{where} is {array.dtype}; needed is text")
-    try:
-        texts: list[str] = array.astype(np.str_).tolist()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where} cannot be read as text: {error}") from error
-    return texts
+    return tuple(read_texts(array, None, f"{path}: classes"))
 
 
 def _count_classes(arrays: Mapping[str, Array], path: Path) -> int:

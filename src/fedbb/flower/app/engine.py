@@ -49,7 +49,7 @@ from fedbb.rounds.server_steps import ServerSteps
 from fedbb.runs.federation import OWN_TEST
 from fedbb.simulation.pool.protocol import SpillBuffer
 from fedbb.state import add_prefix, flatten_state, select, unflatten_state
-from fedbb.statistics.base import Moment, due
+from fedbb.statistics import Moment, due
 from fedbb.training.config import LocalConfig, TrainJob
 
 log = logging.getLogger("fedbb")

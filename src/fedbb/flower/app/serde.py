@@ -23,7 +23,6 @@ from fedbb._util.text import quote, shorten
 from fedbb._version import __version__
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
-from fedbb.flower.app.packing import pack_arrays, unpack_arrays
 from fedbb.records import (
     ClientInfo,
     ClientUpdate,
@@ -35,7 +34,7 @@ from fedbb.records import (
 )
 from fedbb.rounds.replies import MOST_SAMPLES, Reply
 from fedbb.runs.model_info import INPUT_DTYPES
-from fedbb.state import state_from_arrays, state_to_arrays
+from fedbb.state import pack_arrays, state_from_arrays, state_to_arrays, unpack_arrays
 from fedbb.training.config import TrainJob
 
 STATE, FACTS, OUTLINE, VECTORS = "state", "facts", "outline", "vectors"
@@ -379,7 +378,7 @@ def pack_cases(counts: IntArray) -> RecordDict:
 
 
 def unpack_cases(content: RecordDict, shape: tuple[int, ...]) -> IntArray:
-    """Return the counts in a message; there are at least one and at most so many that they add."""
+    """Return the counts in a message; refuse an empty one and counts whose sum could overflow."""
     counts = read_arrays(_record(content, CASES, ArrayRecord)).get(CASES)
     if counts is None or counts.dtype != np.int64 or counts.shape != shape:
         raise ReplyError(f"cases: there are no whole numbers of shape {shape}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from torch import nn
 
 from fedbb.aggregation.merging import Weighting
 from fedbb.data.dataset import Dataset, Examples
@@ -91,15 +92,7 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
     if RunFolder(settings.folder).is_run() and not settings.resume:
         raise RunError(f"{settings.folder} already holds a run; resume it, or choose another")
     with hold(settings.folder) as folder, threads(recipe.local.threads):
-        registry = NodeRegistry(
-            transport,
-            _measures(method.weighting),
-            hidden=recipe.privacy != "none",
-            patience=max(settings.wait, 60.0),
-            method=method,
-            key_clients=settings.node_keys,
-            label_counts=bool(recipe.evaluation.logit_adjustment),
-        )
+        registry = _open_registry(transport, settings, method)
         private = _open_private(settings, method, registry) if registry.hidden else None
         own = _own_data(recipe) if settings.score == "server" else None
         if own is None:
@@ -134,6 +127,19 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
         if private is not None:
             runtime = _hide(runtime, folder, private, metadata)
         yield from go_on(folder, recipe, dataset.task, runtime)
+
+
+def _open_registry(transport: GridTransport, settings: RunSettings, method: Method) -> NodeRegistry:
+    recipe = settings.recipe
+    return NodeRegistry(
+        transport,
+        _measures(method.weighting),
+        hidden=recipe.privacy != "none",
+        patience=max(settings.wait, 60.0),
+        method=method,
+        key_clients=settings.node_keys,
+        label_counts=bool(recipe.evaluation.logit_adjustment),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -400,20 +406,6 @@ def _open_runtime(
 ) -> RunRuntime:
     dataset = _dataset(recipe, metadata.outline, own)
     model = network_of(recipe, method, dataset, allow_code=_allowed_code())
-    score: Score = engine.score
-    score_fully: ScoreFully | None = None
-    if own is not None:
-        batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
-        scorer = score = Scorer(model, dataset, own.scored, batch, device)
-        final = own.final.with_counts(metadata.measured)
-
-        def score_fully(number: int, state: ModelState) -> ModelScores:
-            return final(number, scorer.outputs(state))
-
-    elif (rule := threshold_rule(recipe.evaluation)) is not None:
-        score_fully = _choose_at_sites(engine, dataset, rule)
-    if recipe.data.own_test > 0 and not metadata.hidden:
-        score_fully = _with_sites(engine, dataset, score_fully)
     facts = RunFacts(
         dataset.task,
         len(dataset.classes),
@@ -440,6 +432,7 @@ def _open_runtime(
     )
     own_models = engine.score_clients(plain.server_steps, own_test=recipe.data.own_test > 0)
     clients = None if method.shares_model else own_models
+    score, score_fully = _open_scorers(recipe, engine, metadata, own, model, dataset)
     return RunRuntime(
         plain,
         score,
@@ -449,6 +442,32 @@ def _open_runtime(
         score_clients=clients,
         score_personal=None if recipe.evaluation.personal is None else own_models.personal,
     )
+
+
+def _open_scorers(
+    recipe: Recipe,
+    engine: FlowerEngine,
+    metadata: RunMetadata,
+    own: OwnData | None,
+    model: nn.Module,
+    dataset: Dataset,
+) -> tuple[Score, ScoreFully | None]:
+    """Return what scores the model of a round, and what scores the final one in full."""
+    score: Score = engine.score
+    score_fully: ScoreFully | None = None
+    if own is not None:
+        batch, device = recipe.evaluation.batch_size, local_config_of(recipe).device
+        scorer = score = Scorer(model, dataset, own.scored, batch, device)
+        final = own.final.with_counts(metadata.measured)
+
+        def score_fully(number: int, state: ModelState) -> ModelScores:
+            return final(number, scorer.outputs(state))
+
+    elif (rule := threshold_rule(recipe.evaluation)) is not None:
+        score_fully = _choose_at_sites(engine, dataset, rule)
+    if recipe.data.own_test > 0 and not metadata.hidden:
+        score_fully = _with_sites(engine, dataset, score_fully)
+    return score, score_fully
 
 
 def _choose_at_sites(engine: FlowerEngine, dataset: Dataset, rule: ThresholdRule) -> ScoreFully:

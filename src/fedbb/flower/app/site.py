@@ -45,7 +45,7 @@ from fedbb.runs.federation import OWN_TEST
 from fedbb.runs.runtime import local_config_of, network_of
 from fedbb.simulation.inline import ClientStateStore, train_apart
 from fedbb.state import flatten_client_state, select, snapshot, unflatten_client_state
-from fedbb.statistics.base import due, moments_of, statistic_shapes
+from fedbb.statistics import due, moments_of, statistic_shapes
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import NO_STATE, ClientDataset, measure_client, train_client
 

@@ -15,17 +15,24 @@ const shell = (() => {
     return node;
   };
   // Children that are strings become text nodes: nothing from the data is ever read as markup.
-  const make = (tag, attributes, ...children) =>
-    fill(document.createElement(tag), attributes, children);
+  const make = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
   const draw = (tag, attributes, ...children) =>
     fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
   const KEY = "fedbb-theme";
   const remembered = () => {
-    try { return localStorage.getItem(KEY); } catch { return null; }
+    try {
+      return localStorage.getItem(KEY);
+    } catch {
+      return null;
+    }
   };
   const remember = (theme) => {
-    try { localStorage.setItem(KEY, theme); } catch { /* A browser may forbid it; nothing is lost. */ }
+    try {
+      localStorage.setItem(KEY, theme);
+    } catch {
+      /* A browser may forbid it; nothing is lost. */
+    }
   };
   const system = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => {
@@ -34,7 +41,9 @@ const shell = (() => {
   };
   const startTheme = () => {
     const button = byId("theme");
-    const label = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+    const label = () => {
+      button.textContent = isDark() ? "Light" : "Dark";
+    };
     const chosen = remembered();
     if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
     button.hidden = false;
@@ -48,7 +57,9 @@ const shell = (() => {
   };
 
   const tip = byId("tip");
-  const hideTip = () => { tip.hidden = true; };
+  const hideTip = () => {
+    tip.hidden = true;
+  };
   const showTip = (lines, x, y) => {
     tip.replaceChildren(...lines.map((line) => make("div", {}, line)));
     tip.hidden = false;
@@ -71,24 +82,48 @@ const shell = (() => {
   };
 
   const table = ({ caption, head, rows, differs }) => {
-    const numeric = head.map((_, column) =>
-      rows.length > 0 && rows.every((row) => Array.isArray(row[column])));
-    const look = (column, text) => ({ class: [numeric[column] ? "number" : "", text === "–" ? "blank" : "",
-      LONG.test(text) ? "long" : [...text].length <= SHORT ? "short" : ""].filter(Boolean).join(" ") || null });
+    const numeric = head.map(
+      (_, column) => rows.length > 0 && rows.every((row) => Array.isArray(row[column])),
+    );
+    const look = (column, text) => ({
+      class:
+        [
+          numeric[column] ? "number" : "",
+          text === "–" ? "blank" : "",
+          LONG.test(text) ? "long" : [...text].length <= SHORT ? "short" : "",
+        ]
+          .filter(Boolean)
+          .join(" ") || null,
+    });
     const body = make("tbody", { role: "rowgroup" });
     const lines = rows.map((row) => {
       const words = row.map(textOf).join(" ").toLowerCase();
-      return { row, words, node: make("tr", { role: "row" }, row.map((cell, column) => {
-        const text = textOf(cell);
-        const [tag, more] = column === 0 ? ["th", { scope: "row", role: "rowheader" }]
-          : ["td", { role: "cell", "data-label": head[column] }];
-        return make(tag, { ...more, ...look(column, text) }, numeric[column] ? tied(text) : text);
-      })) };
+      return {
+        row,
+        words,
+        node: make(
+          "tr",
+          { role: "row" },
+          row.map((cell, column) => {
+            const text = textOf(cell);
+            const [tag, more] =
+              column === 0
+                ? ["th", { scope: "row", role: "rowheader" }]
+                : ["td", { role: "cell", "data-label": head[column] }];
+            return make(tag, { ...more, ...look(column, text) }, numeric[column] ? tied(text) : text);
+          }),
+        ),
+      };
     });
     lines.forEach(({ node }, index) => node.classList.toggle("differs", Boolean(differs?.[index])));
     body.append(...lines.map(({ node }) => node));
-    const heads = head.map((name, column) => make("th", { scope: "col", role: "columnheader", ...look(column, name) },
-      make("button", { type: "button", onclick: () => sort(column) }, name)));
+    const heads = head.map((name, column) =>
+      make(
+        "th",
+        { scope: "col", role: "columnheader", ...look(column, name) },
+        make("button", { type: "button", onclick: () => sort(column) }, name),
+      ),
+    );
     const sort = (column) => {
       const now = heads[column].getAttribute("aria-sort");
       const first = numeric[column] ? "descending" : "ascending";
@@ -100,9 +135,17 @@ const shell = (() => {
       lines.sort((one, two) => before(one.row[column], two.row[column], sign));
       body.append(...lines.map(({ node }) => node));
     };
-    const node = make("div", { class: "table" }, make("table", { class: head.length > 2 ? "cards" : "pairs", role: "table" },
-      caption ? make("caption", {}, caption) : null,
-      make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, heads)), body));
+    const node = make(
+      "div",
+      { class: "table" },
+      make(
+        "table",
+        { class: head.length > 2 ? "cards" : "pairs", role: "table" },
+        caption ? make("caption", {}, caption) : null,
+        make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, heads)),
+        body,
+      ),
+    );
     const filter = (keep) => {
       let shown = 0;
       for (const line of lines) {
@@ -122,15 +165,23 @@ const shell = (() => {
     watcher.unobserve(place);
     job?.();
   };
-  const watcher = new IntersectionObserver((entries) => {
-    entries.filter((entry) => entry.isIntersecting).forEach((entry) => drawNow(entry.target));
-  }, { rootMargin: "400px" });
-  const later = (place, job) => { waiting.set(place, job); watcher.observe(place); };
+  const watcher = new IntersectionObserver(
+    (entries) => {
+      entries.filter((entry) => entry.isIntersecting).forEach((entry) => drawNow(entry.target));
+    },
+    { rootMargin: "400px" },
+  );
+  const later = (place, job) => {
+    waiting.set(place, job);
+    watcher.observe(place);
+  };
   addEventListener("beforeprint", () => {
     while (waiting.size > 0) [...waiting.keys()].forEach(drawNow);
   });
   addEventListener("scroll", hideTip, { passive: true });
-  addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape") hideTip();
+  });
 
   startTheme();
   byId("print").hidden = false;

@@ -45,7 +45,7 @@ def write_page(path: Path, page: Page) -> Path:
 
 def render_page(page: Page) -> str:
     """Return a page as HTML that loads nothing and runs nothing but its own script."""
-    style = read_part("shell.css") + page.style
+    style = read_part("charts.css") + read_part("shell.css") + page.style
     script = read_part("shell.js") + read_part("charts.js") + page.script
     return f"""<!DOCTYPE html>
 <html lang="en">

@@ -53,7 +53,7 @@ from fedbb.secagg.round import (
 )
 from fedbb.secagg.view import view_digest
 from fedbb.state import digest
-from fedbb.statistics.base import due
+from fedbb.statistics import due
 from fedbb.training.config import TrainJob
 from fedbb.training.local import ClientDataset
 

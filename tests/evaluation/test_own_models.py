@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.evaluation.personalization import compare_columns, is_clear, summarize_columns
+from fedbb.evaluation.own_models import compare_columns, is_clear, summarize_columns
 
 ACCURACIES, SIZES = [0.9, 0.5, 0.7], [10, 30, 60]
 shares = st.lists(st.floats(0, 1), min_size=2, max_size=12)

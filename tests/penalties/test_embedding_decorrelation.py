@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedbb.penalties.decorrelation import Decorrelation, squared_correlations
+from fedbb.penalties.embedding import Decorrelation, squared_correlations
 
 
 def test_three_samples_have_the_published_value():

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from fedbb import client_weights
 from fedbb.aggregation.merging import ClientBalanced
 from fedbb.errors import ReplyError
-from fedbb.nvflare.balanced_mean import BalancedMean, Limits
-from fedbb.rounds.label_report import describe_labels
+from fedbb.rounds.label_report import BalancedMean, Limits, describe_labels
 
 SENT = {
     "layer.weight": np.array([[1.0, 2.0], [3.0, 4.0]], np.float32),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedbb.penalties.base import Anchors, Step
-from fedbb.penalties.contrastive import Contrastive, contrast
+from fedbb.penalties.embedding import Contrastive, contrast
 from fedbb.state import digest, snapshot
 from helpers.toy import toy_network
 from reference.contrast import contrast as slow_contrast

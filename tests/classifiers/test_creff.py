@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.classifiers.gradient_matching import (
+from fedbb.classifiers.creff import (
     ClassGradients,
     contrast_gradient,
     feature_gradients,

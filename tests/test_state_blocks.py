@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedbb.flower.app.packing import TYPES, pack_arrays, unpack_arrays
+from fedbb.state import TYPES, pack_arrays, unpack_arrays
 
 
 def block(entries, values=b""):

@@ -1,1 +1,0 @@
-"""What clients compute beside their updates and send to the server."""
