@@ -1,4 +1,4 @@
-"""Runs that keep models, tables or residuals: killed and resumed, or in worker processes, to the bit."""
+"""Runs that keep models, tables or residuals: killed and resumed, or in workers, to the bit."""
 
 import json
 import os
