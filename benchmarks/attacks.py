@@ -1,8 +1,8 @@
 """What lying clients cost: the plain mean and every robust rule under every attack.
 
-Digits with a skew of labels, a small CNN, FedBB with its CBR weights; some clients train as told
-and spoil what they send, or train on false labels. Told is the balanced accuracy on the test data
-after the last round, and what it has lost against the plain mean that nobody attacks.
+Digits with a skew of labels, a small CNN, FedBB with its CBR weights. Some clients train as they
+should and spoil what they send, or train on false labels. Printed are the balanced accuracy on the
+test data after the last round, and its loss against the plain mean without an attack.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _command(
 
 
 def run(command: list[str], scratch: Path, *, watch: bool) -> dict[str, Any]:
-    """Run an app to its end and return the rounds it told of, with their times from its start."""
+    """Run an app to its end and return the rounds it reported, with their times from its start."""
     environment = {**os.environ, "PYTHONPATH": str(environments.PEERS)}
     with tempfile.TemporaryFile("w+", dir=scratch) as output:
         began = time.monotonic()
@@ -145,13 +145,13 @@ def run(command: list[str], scratch: Path, *, watch: bool) -> dict[str, Any]:
             _end(process)
         output.seek(0)
         lines = output.read().splitlines()
-    told = [json.loads(line[6:]) for line in lines if line.startswith("ROUND ")]
-    if code != 0 or not told:
+    shown = [json.loads(line[6:]) for line in lines if line.startswith("ROUND ")]
+    if code != 0 or not shown:
         return {"failed": "\n".join(lines[-12:])}
-    ends = [began, *(line["at"] for line in told)]
+    ends = [began, *(line["at"] for line in shown)]
     seconds = [after - before for before, after in itertools.pairwise(ends)]
     peak = {} if memory is None else {"peak": memory.peak, "processes": memory.processes}
-    return {"rounds": told, "seconds": seconds, **peak}
+    return {"rounds": shown, "seconds": seconds, **peak}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -163,11 +163,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def check(record: dict[str, Any], work: Work) -> dict[str, Any]:
     """Return a run if every round trained each image once and the loss fell, else why not."""
-    for told in record["rounds"]:
+    for shown in record["rounds"]:
         wanted = (work.total, work.total * (work.total + 1) // 2)
-        if (told["images"], told["serials"]) != wanted:
-            return {"failed": f"round {told['round']} trained other images than all: {told}"}
-    losses = [told["loss"] for told in record["rounds"]]
+        if (shown["images"], shown["serials"]) != wanted:
+            return {"failed": f"round {shown['round']} trained other images than all: {shown}"}
+    losses = [shown["loss"] for shown in record["rounds"]]
     if len(losses) > 1 and not losses[-1] < losses[0]:
         return {"failed": f"the loss did not fall: {losses}"}
     return record
@@ -197,7 +197,7 @@ def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
         "later": results.spread([one for record in timed for one in record["seconds"][1:]]),
         "peak": watched["peak"],
         "processes": watched["processes"],
-        "loss": [told["loss"] for told in watched["rounds"]],
+        "loss": [shown["loss"] for shown in watched["rounds"]],
     }
 
 
@@ -212,9 +212,9 @@ def report(peers: dict[str, dict[str, Any]]) -> None:
             print(f"{name:24} failed: {peer['failed']}")
             continue
         ratio = peer.get("ratio", {})
-        told = ", ".join(f"{key} × {value:.2f}" for key, value in ratio.items())
+        shown = ", ".join(f"{key} × {value:.2f}" for key, value in ratio.items())
         later, first = results.format_spread(peer["later"]), results.format_spread(peer["first"], 1)
-        print(f"{name:24} later {later} s, first {first} s, {peer['peak'] / 2**30:.2f} GB; {told}")
+        print(f"{name:24} later {later} s, first {first} s, {peer['peak'] / 2**30:.2f} GB; {shown}")
 
 
 if __name__ == "__main__":

@@ -109,14 +109,14 @@ def run(case: Case, data: Path, engine: str) -> dict[str, Any]:
         output, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"{' '.join(command[2:])} ended with {process.returncode}")
-    told = [json.loads(line) for line in output.splitlines()]
-    assert all(record["clients"] == min(CHOSEN, case.clients) for record in told)
-    ends = [record["at"] for record in told]
+    shown = [json.loads(line) for line in output.splitlines()]
+    assert all(record["clients"] == min(CHOSEN, case.clients) for record in shown)
+    ends = [record["at"] for record in shown]
     later = [after - before for before, after in itertools.pairwise(ends)]
     return {
         "first": ends[0] - began,
         "round": statistics.median(later),
-        "round_per_step": statistics.median(later) / told[-1]["steps"],
+        "round_per_step": statistics.median(later) / shown[-1]["steps"],
         "peak": memory.peak / 2**30,
     }
 

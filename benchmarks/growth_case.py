@@ -30,8 +30,8 @@ def main() -> None:
         made = make_recipe(values(options))
         for record in run(made, Path(scratch) / "run"):
             steps = sum(client["steps"] for client in record["clients"])
-            told = {"at": time.monotonic(), "clients": len(record["clients"]), "steps": steps}
-            print(json.dumps(told), flush=True)
+            shown = {"at": time.monotonic(), "clients": len(record["clients"]), "steps": steps}
+            print(json.dumps(shown), flush=True)
 
 
 def values(options: argparse.Namespace) -> dict[str, Any]:

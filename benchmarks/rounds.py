@@ -104,9 +104,9 @@ def report(model: str, measured: dict[str, Any]) -> None:
     for name, variant in measured["variants"].items():
         rate = variant["images_per_second"]["median"]
         outside = variant.get("outside_training")
-        told = "" if outside is None else f", outside training {outside['median']:.1%}"
+        shown = "" if outside is None else f", outside training {outside['median']:.1%}"
         ratio = results.format_spread(variant["ratio"])
-        print(f"{model:10} {name:7} time {ratio} of the first, {rate:,.0f} images/s{told}")
+        print(f"{model:10} {name:7} time {ratio} of the first, {rate:,.0f} images/s{shown}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a reply costs the server of a federation, by model size: bytes, CPU seconds and memory.
 
-A model of so many numbers is packed as for Flower, unpacked, checked and added to the mean, as the
+A model of a given size is packed as for Flower, unpacked, checked and added to the mean, as the
 server does with each site's reply. docs/scaling.md multiplies these by the number of sites. CPU
 time is taken, not time by the clock, so that a busy machine distorts it less, but it still does.
 """

@@ -203,15 +203,16 @@ def report(case: Mapping[str, Any]) -> None:
     """Print the figures for one number of clients."""
     for kind, name in NAMES.items():
         figures = case[kind]
-        told = {
+        shown = {
             key: results.format_spread(figures[key], 4)
             for key in figures
             if key.endswith("seconds")
         }
         sent = figures["client_sent"]["median"]
         print(
-            f"{case['clients']:3} clients, {name:25} client {told['client_seconds']} s, "
-            f"server {told['server_seconds']} s, all {told['total_seconds']} s, sent {sent:,.0f} B"
+            f"{case['clients']:3} clients, {name:25} client {shown['client_seconds']} s, "
+            f"server {shown['server_seconds']} s, all {shown['total_seconds']} s, "
+            f"sent {sent:,.0f} B"
         )
 
 

@@ -1,4 +1,4 @@
-"""Puts the study's tables into docs/results.md, results-small.md and methods.md, at their marks."""
+"""Writes the tables of docs/results.md, results-small.md and methods.md between their marks."""
 
 from __future__ import annotations
 

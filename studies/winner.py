@@ -105,8 +105,8 @@ class Winner:
         return Winner(self.base, {d: head.split(", blend")[0] for d, head in self.heads.items()})
 
     def __str__(self) -> str:
-        told = ", ".join(f"{head} on {data}" for data, head in self.heads.items())
-        return f"{self.base} with {told}"
+        shown = ", ".join(f"{head} on {data}" for data, head in self.heads.items())
+        return f"{self.base} with {shown}"
 
 
 def validation_scores(

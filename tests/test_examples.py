@@ -112,6 +112,18 @@ def test_hospital_sites_trains_by_site_and_is_validated_outside():
     assert all(score > 0.8 for (score,) in found.values())
 
 
+@pytest.mark.slow
+def test_public_data_learns_what_is_installed_and_names_what_is_not():
+    lines = run("public_data.py").splitlines()
+    assert len({line.split(",")[0].split()[0] for line in lines}) == 3
+    wines = results("\n".join(line for line in lines if line.startswith("wines")))
+    assert min(score for (score,) in wines.values()) > 0.8
+    others = [line for line in lines if not line.startswith("wines")]
+    for line in others:
+        found = re.search(r": (\d\.\d{3}) balanced accuracy of (\d+) classes", line)
+        assert line.endswith("not installed") or float(found[1]) > 1.2 / int(found[2])
+
+
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_imports_public_names_only(script):
     public = {"fedbb", *(f"fedbb.{package}" for package in fedbb._PACKAGES)}
@@ -134,6 +146,7 @@ def test_every_example_is_run_above():
         "multilabel_loop",
         "own_loss",
         "plain_loop",
+        "public_data",
         "segmentation_mask",
         "transformers_trainer",
     ]

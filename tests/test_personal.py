@@ -1,5 +1,6 @@
 """What stays with a client: which entries, how they are trained, and the published numbers."""
 
+from collections import OrderedDict
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from fedbb.methods import (
 from fedbb.methods import local as local_only
 from fedbb.personal import PERSONAL, KeptEntries, OwnModel
 from fedbb.records import ClientState, ModelState, Task
-from fedbb.state import select, snapshot
+from fedbb.state import mix, replace_entries, select, snapshot
 from fedbb.training.checks import check_network
 from fedbb.training.config import LocalConfig, TrainJob
 from fedbb.training.local import NO_STATE, ClientDataset, train_client
@@ -303,3 +304,31 @@ def test_an_own_model_that_is_not_finite_stops_the_run():
     broken = ClientState(tensors={f"{PERSONAL}head.bias": torch.full((3,), float("nan"))})
     with pytest.raises(DivergedError, match="client 2, method Ditto, own model"):
         train_toy(ditto(), state=broken)
+
+
+def filled(seed):
+    """Return the state of a small network, each tensor counting up from seed/4 in quarters."""
+    layers = {"fc1": nn.Linear(2, 2), "bn1": nn.BatchNorm1d(2), "fc2": nn.Linear(2, 2)}
+    network = nn.Sequential(OrderedDict(layers))
+    for tensor in network.state_dict().values():
+        if tensor.is_floating_point():
+            tensor.copy_((torch.arange(tensor.numel()) + seed).reshape(tensor.shape) / 4)
+    return network, snapshot(network)
+
+
+def test_fedbn_gives_the_models_of_the_authors_code():
+    """`communication` of med-air/FedBN (commit 2fa38ad), weights 1/2, 1/4, 1/4, client 1."""
+    (network, received), part = filled(1), KeptEntries("batch-norms")
+    trained = [filled(seed)[1] for seed in (0, 3, 7)]
+    names = part.entries(network)
+    entries = {**received.params, **received.buffers}
+    sent = [replace_entries(one, {name: entries[name] for name in names}) for one in trained]
+    merged = mix(sent, [0.5, 0.25, 0.25])
+    kept = {name: {**trained[1].params, **trained[1].buffers}[name] for name in names}
+    served = part.model(merged, received, kept)
+    for state, norm in ((merged, [0.25, 0.5]), (served, [0.75, 1.0])):
+        assert state.params["fc1.weight"].tolist() == [[0.625, 0.875], [1.125, 1.375]]
+        assert state.params["fc2.bias"].tolist() == [0.625, 0.875]
+        assert state.params["bn1.weight"].tolist() == state.params["bn1.bias"].tolist() == norm
+        assert state.buffers["bn1.running_mean"].tolist() == norm
+        assert state.buffers["bn1.running_var"].tolist() == norm

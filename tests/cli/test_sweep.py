@@ -107,7 +107,7 @@ def test_a_cell_that_fails_is_told_of_with_exit_code_one_and_the_others_have_the
     again = fedbb(*words, "--only", "η = 0.05", "--json", monkeypatch=monkeypatch)
     assert again.code == 0
     events = [json.loads(line) for line in again.out.splitlines()]
-    assert [event["event"] for event in events] == ["plan", "end"]
+    assert [event["event"] for event in events] == ["estimate", "end"]
     assert {cell["state"] for cell in events[1]["cells"]} == {"finished"}
     assert {path: path.stat().st_mtime_ns for path in times} == times
 

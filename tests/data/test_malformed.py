@@ -286,17 +286,17 @@ def test_a_malformed_file_is_one_message_and_leaves_nothing(
     assert again.code == 0, again
 
 
+BATCH10 = "{folder}/cifar-10-python.tar.gz: member cifar-10-batches-py/data_batch_1"
+BATCH100 = "{folder}/cifar-100-python.tar.gz: member cifar-100-python/train"
 SEALED_MESSAGES = {
     "cifar10": [
-        "{folder}/cifar-10-python.tar.gz: "
-        "member cifar-10-batches-py/data_batch_1 is not a CIFAR batch: b'labels'",
+        f"{BATCH10} is not a CIFAR batch: b'labels'",
         "cannot read the archive",
         "4 images, labels of shape (3,)",
         "cannot reshape array of size 400 into shape (3,32,32)",
         None,
         "cannot convert float NaN to integer",
-        "{folder}/cifar-10-python.tar.gz: "
-        "member cifar-10-batches-py/data_batch_1 is not a CIFAR batch",
+        f"{BATCH10} is not a CIFAR batch",
         "it asks for builtins.print, which is not allowed",
         "filename 'cifar-10-batches-py/data_batch_1' not found",
     ],
@@ -312,14 +312,13 @@ SEALED_MESSAGES = {
         "filename 'package/data_batch_1.png' not found",
     ],
     "cifar100": [
-        "{folder}/cifar-100-python.tar.gz: "
-        "member cifar-100-python/train is not a CIFAR batch: b'fine_labels'",
+        f"{BATCH100} is not a CIFAR batch: b'fine_labels'",
         "cannot read the archive",
         "100 images, labels of shape (99,)",
         "cannot reshape array of size 10000 into shape (3,32,32)",
         None,
         "cannot convert float NaN to integer",
-        "{folder}/cifar-100-python.tar.gz: member cifar-100-python/train is not a CIFAR batch",
+        f"{BATCH100} is not a CIFAR batch",
         "it asks for builtins.print, which is not allowed",
         "filename 'cifar-100-python/train' not found",
     ],

@@ -302,7 +302,8 @@ def update_readers(request):
 
     info, config = ClientInfo(0, 5), LocalConfig()
     steps = expected_steps(info.samples, config)
-    trained = ModelState({"weight": STATE.params["weight"] * 1.5 - 1.0}, STATE.buffers)
+    first = ModelState({"weight": torch.arange(60.0).reshape(5, 12)}, STATE.buffers)
+    trained = ModelState({"weight": torch.cos(first.params["weight"])}, STATE.buffers)
     facts = ModelFacts(Task.MULTICLASS, 2, None, public=3)
     tables = SingleTable(Distillation(outputs="probabilities")), PrivateLoss(Symmetric())
     table = torch.tensor([[0.1, 0.9], [0.5, 0.5], [1.0, 0.0]])
@@ -312,12 +313,12 @@ def update_readers(request):
     def readers(name, block=serde.STATE, compression=None, statistics=()):
         message, state = {}, trained
         if compression is not None:
-            sent = compression.compress(STATE, trained, {}, 0, 1)
+            sent = compression.compress(first, trained, {}, 0, 1)
             message, state = sent.message, sent.state
         values = found if statistics else {}
         update = ClientUpdate(0, state, steps, 3.0, 0.5, 0.1, values, message)
         expected = Expected(
-            STATE, info, config, 1, statistics=statistics, facts=facts, compression=compression
+            first, info, config, 1, statistics=statistics, facts=facts, compression=compression
         )
         packed = serde.pack_update(update, request, kept=True, lost=False)
 
@@ -332,6 +333,7 @@ def update_readers(request):
     return {
         **readers("update"),
         **readers("compressed update (signs)", compression=Sparse(0.5, "ternary")),
+        **readers("compressed update (coded)", compression=Sparse(0.2, coding="golomb")),
         **readers("compressed update (drawn)", compression=Sparse(0.5, "exact", "drawn", "whole")),
         **readers("update with tables", serde.STATISTICS, statistics=tables),
     }

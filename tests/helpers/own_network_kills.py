@@ -10,12 +10,10 @@ import json
 import os
 import signal
 import sys
-import traceback
 from pathlib import Path
 
 import pytest
 import torch
-from torch.nn.modules.module import register_module_forward_hook
 
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
@@ -24,6 +22,7 @@ from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from helpers.digest_runs import CLIENTS
 from helpers.flower_loopback import open_loopback, take_identity
+from helpers.kills import end, forward_passes, kill_at
 from helpers.own_networks import NETWORKS, install_tokens, own_recipe
 
 ROUNDS = 3
@@ -38,42 +37,6 @@ def rounds_of(engine, recipe, path, *, resume=False):
     config = {"state": f"{path}-state", "allowed-code": recipe.model.name}
     grid = GridTransport(open_loopback(recipe, CLIENTS, **config), poll=0.01)
     return serve(grid, RunSettings(recipe, path, score="sites", wait=5.0, resume=resume))
-
-
-def forward_passes(work):
-    """Return how often any layer runs in this process."""
-    calls = []
-    hook = register_module_forward_hook(lambda *_: calls.append(1))
-    try:
-        work()
-    finally:
-        hook.remove()
-    return len(calls)
-
-
-def kill_at(passes):
-    """Let this process be killed by SIGKILL after this number of calls of layers."""
-    calls = []
-
-    def count(*_):
-        calls.append(1)
-        if len(calls) == passes:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    register_module_forward_hook(count)
-
-
-def end(work):
-    """Do some work in a forked process and return how that ends, negative for a signal."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def kill_and_resume(folder, engine, network):

@@ -72,6 +72,74 @@ def test_the_published_numbers_of_the_chain():
         torch.testing.assert_close(gradient, torch.tensor(numbers).double(), atol=1e-7, rtol=0)
 
 
+def pattern(*shape):
+    """Return the numbers 1/8 to 5/8 over and over."""
+    size = torch.tensor(shape).prod()
+    return ((torch.arange(size) % 5 + 1) / 8).reshape(shape)
+
+
+# Gradients of FL-bench's hypernetwork (commit 06e658b) for client 1 of 3, whose training ended at
+# ENDS. It puts end − start into the product and subtracts: the negative of ours.
+ENDS = {"a.weight": [[2.0, 3.0], [5.0, 8.0]], "b.weight": [0.25, -0.5]}
+FL_BENCH = {
+    "embedding": [-0.0010572685, -0.0021048527],
+    "0.weight": [[-0.0031282264, -0.0041709686], [-1.45263e-05, -1.93684e-05]],
+    "0.bias": [-0.0083419371, -3.87369e-05],
+    "1.weight": [[0.0361610473, 0.0652561428], [-0.0181015868, -0.032666082]],
+    "1.bias": [0.1330061509, -0.0665805493],
+    "2.weight": [[-0.7512037925, -1.3091755592], [0.3414273487, 0.5950293977]],
+    "2.bias": [-2.9270650057, 1.3303714044],
+    "heads.weight": [
+        [
+            [2.0057105454, 3.4528738698],
+            [0.1377767621, 0.2371856611],
+            [-1.7301570212, -2.9785025476],
+        ],
+        [
+            [-0.1675369245, -0.2884184212],
+            [-0.0115084876, -0.0198121091],
+            [0.1445199493, 0.248794203],
+        ],
+    ],
+    "heads.bias": [
+        [8.2236140078, 0.564898516, -7.0938169759],
+        [-0.6869181611, -0.0471859513, 0.5925462585],
+    ],
+}
+
+
+def test_mixtures_and_gradients_are_those_of_fl_bench_but_for_the_sign():
+    net = {"embedding": pattern(3, 2)[1]}
+    for number in range(3):
+        net |= {f"{number}.weight": pattern(2, 2), f"{number}.bias": torch.full((2,), 0.1)}
+    net |= {"heads.weight": pattern(3, 2).repeat(2, 1, 1), "heads.bias": torch.full((2, 3), 0.1)}
+    nets = {
+        name: tensor.unsqueeze(0).repeat(3, *(1,) * tensor.ndim) for name, tensor in net.items()
+    }
+    models = {
+        "a.weight": torch.stack([torch.tensor([[1.0, 2.0], [3.0, 4.0]]) * k for k in (1, 2, 3)]),
+        "b.weight": torch.stack([torch.tensor([1.0, -1.0]) * k for k in (-1, 0, 1)]),
+    }
+    state = {f"hypernets.{name}": tensor for name, tensor in nets.items()}
+    state |= {f"models.params.{name}": tensor for name, tensor in models.items()}
+    step = LayerMixing(hn_lr=1.0, width=2)
+    like = ModelState({name: tensor[0] for name, tensor in models.items()}, {})
+    start = step.start(state, 1, like)
+    shares, _ = layer_shares(run_hypernet(net), 1)
+    for row in shares.tolist():
+        assert row == pytest.approx([0.25001296176, 0.42621516526, 0.32377187297], abs=1e-7)
+    wanted = [2.073758911211925, 4.14751782242385, 6.221276733635774, 8.2950356448477]
+    assert start.params["a.weight"].flatten().tolist() == pytest.approx(wanted, rel=1e-6)
+    assert start.params["b.weight"].tolist() == pytest.approx([0.0737589112, -0.0737589112])
+    ended = ModelState({name: torch.tensor(values) for name, values in ENDS.items()}, {})
+    turn = Turn(1, like, like, (1,), FACTS, updates={1: ended})
+    after, _ = step.step(state, turn)
+    for name, numbers in FL_BENCH.items():
+        moved = after[f"hypernets.{name}"][1] - net[name]
+        torch.testing.assert_close(moved, torch.tensor(numbers), atol=2e-5, rtol=1e-4)
+        assert torch.equal(after[f"hypernets.{name}"][0], net[name])
+
+
 def model(seed, spread=1.0):
     generator = torch.Generator().manual_seed(seed)
     shapes = {"a.weight": (3, 2), "a.bias": (3,), "b.0.weight": (2, 3)}

@@ -8,7 +8,14 @@ import pytest
 from scipy import stats
 
 from fedbb.errors import RecipeError, RunError
-from fedbb.report.verification import Kept, Outcome, Verification, kept_cell, kept_run, verify
+from fedbb.report.verification import (
+    Outcome,
+    StoredResult,
+    Verification,
+    kept_cell,
+    kept_run,
+    verify,
+)
 from fedbb.runs.runner import run
 from helpers.small_run import finish, small_recipe, write_npz
 
@@ -69,7 +76,7 @@ def test_a_stored_cell_gives_the_same_bits_again_and_knows_its_other_seeds(store
 
 def test_other_bits_are_judged_by_the_prediction_interval_of_the_seeds(tmp_path):
     recipe = small_recipe(tmp_path)
-    kept = Kept("a", recipe, "accuracy", 0.60, "x", (0.62, 0.64))
+    kept = StoredResult("a", recipe, "accuracy", 0.60, "x", (0.62, 0.64))
     scores = np.array([0.60, 0.62, 0.64])
     reach = stats.t.ppf(0.975, 2) * scores.std(ddof=1) * np.sqrt(1 + 1 / 3)
     assert kept.interval.low == pytest.approx(0.62 - reach)

@@ -33,8 +33,8 @@ class Trainer(SGDSerialClientTrainer):
             self.cache.append([self.model_parameters])
 
 
-class Told(StandalonePipeline):
-    """The package's own loop without the evaluation that it leaves to the user, told aloud."""
+class Reported(StandalonePipeline):
+    """The package's own loop without the evaluation that it leaves to users; prints each round."""
 
     def main(self):
         """Run all rounds."""
@@ -53,4 +53,4 @@ if __name__ == "__main__":
     handler = SyncServerHandler(model, options.rounds, sample_ratio=1.0)
     trainer = Trainer(model, options.clients)
     handler.num_clients = options.clients
-    Told(handler, trainer).main()
+    Reported(handler, trainer).main()

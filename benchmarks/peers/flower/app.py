@@ -33,7 +33,7 @@ def train(message: Message, context: Context) -> Message:
     return Message(content=RecordDict(content), reply_to=message)
 
 
-class Told(FedAvg):
+class Reported(FedAvg):
     """Federated averaging that tells when a round is done."""
 
     def aggregate_train(self, server_round, replies):
@@ -52,7 +52,9 @@ class Told(FedAvg):
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
-    strategy = Told(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=options.clients)
+    strategy = Reported(
+        fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=options.clients
+    )
     strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(SmallNetwork().state_dict()),

@@ -117,7 +117,7 @@ def _announce(
     if options.json and (options.dry_run or not options.quiet):
         cells = as_json(chosen, found, cost)
         seconds = cost.wall(workers)
-        plain = {"event": "plan", "workers": workers, "seconds": seconds, "cells": cells}
+        plain = {"event": "estimate", "workers": workers, "seconds": seconds, "cells": cells}
         print_json(plain, indent=None)
     return cost
 

@@ -9,7 +9,7 @@ import typer
 
 from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json, stoppable
 from fedbb.errors import RecipeError, RunError
-from fedbb.report.verification import Kept, Outcome, Verification, kept_cell, kept_run
+from fedbb.report.verification import Outcome, StoredResult, Verification, kept_cell, kept_run
 from fedbb.report.verification import verify as run_again
 
 
@@ -52,7 +52,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _find(source: Path, cell: str | None, results: Path | None) -> Kept:
+def _find(source: Path, cell: str | None, results: Path | None) -> StoredResult:
     if source.is_dir():
         if cell is not None:
             raise RecipeError("a run folder has no cells; name the grid file to verify a cell")

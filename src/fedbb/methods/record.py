@@ -194,7 +194,7 @@ class Method:
 
 
 def _check_names(method: str, parts: Sequence[tuple[str, object]]) -> None:
-    """Refuse two parts of one name: what they keep and send could not be told apart."""
+    """Refuse two parts of one name: what they keep and send could not be distinguished."""
     for name, _ in parts:
         if not re.fullmatch("[a-z][a-z0-9-]*", name):
             raise RecipeError(

@@ -327,11 +327,11 @@ def plain(label: str) -> str:
     >>> plain("FedBB (δ = 0.1)")
     'fedbb-delta-0.1'
     """
-    spelled = "".join(_spell(letter) for letter in unicodedata.normalize("NFKD", label))
-    return re.sub(r"[^a-z0-9.+]+", "-", spelled.lower())[:LONGEST].strip("-.")
+    letters = "".join(_ascii(letter) for letter in unicodedata.normalize("NFKD", label))
+    return re.sub(r"[^a-z0-9.+]+", "-", letters.lower())[:LONGEST].strip("-.")
 
 
-def _spell(letter: str) -> str:
+def _ascii(letter: str) -> str:
     found = re.fullmatch(r"GREEK \w+ LETTER (\w+)", unicodedata.name(letter, ""))
     if found:
         return found[1]

@@ -29,14 +29,14 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is known of a kept run.
+class StoredResult:
+    """What is known of a run whose results are stored.
 
     Args:
         name: Its name.
         recipe: What to run.
         metric: The macro score on test data that is compared, after the last round.
-        score: Its kept value.
+        score: Its stored value.
         sha256: Digest of the final model.
         others: The same score of runs that differ by their seed only.
     """
@@ -61,7 +61,7 @@ class Kept:
 class Verification:
     """A kept run and what came out when it was run again."""
 
-    kept: Kept
+    kept: StoredResult
     score: float
     sha256: str
 
@@ -78,7 +78,7 @@ class Verification:
 
 
 def verify(
-    kept: Kept, *, workers: int | None = None, allow_code: AllowedCode = False
+    kept: StoredResult, *, workers: int | None = None, allow_code: AllowedCode = False
 ) -> Verification:
     """Run a kept run again in a temporary folder and compare.
 
@@ -99,7 +99,7 @@ def verify(
     return Verification(kept, score_on_test(summary.final, kept.metric), summary.sha256)
 
 
-def kept_run(folder: Path) -> Kept:
+def kept_run(folder: Path) -> StoredResult:
     """Return a finished run folder as one to verify.
 
     Raises:
@@ -110,10 +110,10 @@ def kept_run(folder: Path) -> Kept:
         raise RunError(f"{folder} is unfinished: there is nothing to verify yet")
     summary = found.summary
     score = score_on_test(summary.final, summary.metric)
-    return Kept(str(folder), found.recipe, summary.metric, score, summary.sha256)
+    return StoredResult(str(folder), found.recipe, summary.metric, score, summary.sha256)
 
 
-def kept_cell(grid: Path, name: str, results: Path) -> Kept:
+def kept_cell(grid: Path, name: str, results: Path) -> StoredResult:
     """Return a cell of a grid with its stored results as one to verify.
 
     Args:
@@ -141,7 +141,9 @@ def kept_cell(grid: Path, name: str, results: Path) -> Kept:
         for other in rows
         if other is not row and all(other[axis] == label for axis, label in cell.at.items())
     ]
-    return Kept(cell.name, cell.recipe, metric, float(row[column]), row["sha256"], tuple(others))
+    return StoredResult(
+        cell.name, cell.recipe, metric, float(row[column]), row["sha256"], tuple(others)
+    )
 
 
 def _read(results: Path) -> Sequence[Mapping[str, str]]:

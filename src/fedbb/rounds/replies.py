@@ -45,7 +45,8 @@ class Expected:
     `max_norm` bounds the L2 norm of the client's change of the model, as `defense.max_norm` does.
     `statistics` are those that are due, and `facts` what their shapes follow from. A client that
     was asked to `measure` sends statistics and no model. Under a `compression` the model is a
-    message of its form, in which positions may follow from the `seed` of the run.
+    message of its form, in which positions may follow from the `seed` of the run. What is `kept` by
+    clients, by the names of entries, must come back as it was sent.
     """
 
     state: ModelState
@@ -60,6 +61,7 @@ class Expected:
     measure: bool = False
     compression: Compression | None = None
     seed: int = 0
+    kept: frozenset[str] = frozenset()
 
     @property
     def where(self) -> str:
@@ -128,9 +130,18 @@ def check_reply(reply: Reply, expected: Expected) -> ClientUpdate:
             raise ReplyError(f"{where}: {name} counts to {EXACT_INTEGERS} and beyond")
     state = state_from_arrays(arrays)
     check_update(model, state, expected.max_norm, where)
+    _check_kept(model, state, expected)
     found = check_statistics(reply.statistics, expected)
     effective = effective_steps(steps, expected.config)
     return ClientUpdate(info.client, state, steps, effective, loss, seconds, found, sent_bytes=sent)
+
+
+def _check_kept(sent: ModelState, received: ModelState, expected: Expected) -> None:
+    """Refuse a model whose entries that stay with clients were moved: others begin with them."""
+    before, after = ({**state.params, **state.buffers} for state in (sent, received))
+    for name in sorted(expected.kept & before.keys()):
+        if not torch.equal(before[name], after[name]):
+            raise ReplyError(f"{expected.where}: {name} stays with the client, and came changed")
 
 
 def _rebuild(arrays: Mapping[str, object], expected: Expected, compression: Compression) -> Arrays:

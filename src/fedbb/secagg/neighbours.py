@@ -50,7 +50,7 @@ SEPARATED_BITS = 40
 FAILED_BITS = 20
 """An attempt cannot be unmasked with a probability below 2 to the minus this."""
 
-Share = Annotated[float, Ge(0), Le(0.3)]
+SmallFraction = Annotated[float, Ge(0), Le(0.3)]
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class SecureSums:
     __pydantic_config__: ClassVar = STRICT_TABLE
 
     graph: Literal["complete", "sparse"] = "complete"
-    colluders: Share = 0.1
-    dropouts: Share = 0.05
+    colluders: SmallFraction = 0.1
+    dropouts: SmallFraction = 0.05
     reveal_class_counts: bool = False
 
 

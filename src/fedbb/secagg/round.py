@@ -455,7 +455,7 @@ def sum_site_scores(
 
 
 def read_site_scores(
-    total: SumResult | None, audit: AuditFile, number: int
+    total: SumResult | None, audit: AuditFile, number: int, tested_on: str = OWN_TEST
 ) -> tuple[SiteSpread, ...]:
     """Return what follows from the sum of the sites' scores, and note who was summed."""
     if total is None:
@@ -465,7 +465,7 @@ def read_site_scores(
         spreads = spreads_from_sums(totals)
     except ValueError as error:
         raise PrivacyError(f"{error}: some client violates the agreement") from error
-    audit.add_scores(number, total.clients, {OWN_TEST: int(totals[1])})
+    audit.add_scores(number, total.clients, {tested_on: int(totals[1])})
     return spreads
 
 

@@ -83,6 +83,7 @@ class FlowerEngine:
         state_rounds: the round of each client's state, as far as the server accepted its reply.
         method: its sampling and statistics, by which replies are checked.
         facts: the task and the network, from which the shapes of statistics follow.
+        kept: the entries of the model that stay with the clients.
     """
 
     transport: GridTransport
@@ -94,6 +95,7 @@ class FlowerEngine:
     state_rounds: dict[int, int] = field(default_factory=dict)
     method: Method = PLAIN_METHOD
     facts: ModelFacts | None = None
+    kept: frozenset[str] = frozenset()
     _before: tuple[int, dict[int, int]] = (0, {})
 
     def train(self, jobs: Sequence[TrainJob], attempt: int) -> RoundReplies:
@@ -142,9 +144,12 @@ class FlowerEngine:
 
         return repeat_until_quorum(ask, self.defense.attempts, "scoring")
 
-    def score_clients(self, steps: ServerSteps) -> SiteModelScorer:
-        """Return what scores the sites' own models, at the sites."""
-        return SiteModelScorer(self, steps)
+    def score_clients(self, steps: ServerSteps, *, own_test: bool) -> SiteModelScorer:
+        """Return what scores the sites' own models, at the sites.
+
+        `own_test` tells whether the recipe lets sites keep test data of their own.
+        """
+        return SiteModelScorer(self, steps, own_test)
 
     def own_content(self, model: ModelState, client: int) -> RecordDict:
         """Return the request to a site to score its own model, of which `model` is a part."""
@@ -223,6 +228,7 @@ class FlowerEngine:
             job.measure,
             self.method.compression,
             job.seed,
+            self.kept,
         )
 
     def _send(
@@ -316,6 +322,7 @@ class SiteModelScorer:
 
     engine: FlowerEngine
     steps: ServerSteps
+    own_test: bool
 
     def __call__(self, shared: ModelState, server: Tensors) -> ClientsScores:
         """Return the scores on the sites' test data, as means over the sites that reply."""
@@ -326,6 +333,8 @@ class SiteModelScorer:
 
     def sites(self, shared: ModelState, server: Tensors) -> tuple[SiteScores, ...]:
         """Return the scores of each site's model on what it keeps of its data for tests."""
+        if not self.own_test:
+            return ()
         return tuple(self.engine.score_each_own(self._content(shared, server)))
 
     def personal(self, shared: ModelState, server: Tensors) -> PersonalScores:

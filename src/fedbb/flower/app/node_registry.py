@@ -263,9 +263,9 @@ class NodeRegistry:
         known = self.outline or outline
         for field_name, title in COMPARED.items():
             here, there = getattr(known, field_name), getattr(outline, field_name)
-            # Runs and sites of older versions tell no shape and no type.
-            untold = field_name in ("shape", "dtype") and not (here and there)
-            if here != there and not untold:
+            # Runs and sites of older versions report neither shape nor type.
+            unknown = field_name in ("shape", "dtype") and not (here and there)
+            if here != there and not unknown:
                 raise RunError(
                     f"client {client} has other data than the rest: {title} is {there!r} there "
                     f"and {here!r} elsewhere"

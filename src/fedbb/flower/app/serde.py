@@ -378,7 +378,7 @@ def pack_cases(counts: IntArray) -> RecordDict:
 
 
 def unpack_cases(content: RecordDict, shape: tuple[int, ...]) -> IntArray:
-    """Return the counts in a message; there are at least one and at most so many that they add."""
+    """Return the counts in a message; refuse an empty one and counts whose sum could overflow."""
     counts = read_arrays(_record(content, CASES, ArrayRecord)).get(CASES)
     if counts is None or counts.dtype != np.int64 or counts.shape != shape:
         raise ReplyError(f"cases: there are no whole numbers of shape {shape}")

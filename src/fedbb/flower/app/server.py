@@ -97,6 +97,8 @@ def serve(transport: GridTransport, settings: RunSettings) -> Iterator[Record]:
         own = _own_data(recipe) if settings.score == "server" else None
         if own is None:
             _check_scored_by_sites(recipe, None if private is None else private.clients)
+        elif private is not None and not method.shares_model:
+            _check_own_models(recipe, method, private.clients)
         if own is not None:
             registry.outline = outline_of(own.dataset)
         if folder.is_run():
@@ -175,13 +177,16 @@ def _check(recipe: Recipe) -> Method:
     if recipe.rounds.topology is not None:
         raise RunError("rounds.topology is for simulations; on Flower there is a server")
     check_named_code(recipe, _allowed_code())
-    method = check_recipe(recipe, allow_code=_allowed_code())
-    if recipe.privacy != "none" and not method.shares_model:
+    return check_recipe(recipe, allow_code=_allowed_code())
+
+
+def _check_own_models(recipe: Recipe, method: Method, enrolled: int) -> None:
+    """Refuse sums of scores of the sites' own models that would reveal those of one site."""
+    if may_difference(recipe, enrolled):
         raise RunError(
-            f'privacy = "{recipe.privacy}" on Flower is not possible with {method.name}: every '
-            f"site has {method.unshared} for itself, and its scores are not summed securely"
+            f"under {method.name} every site has {method.unshared} for itself and scores its own "
+            f"model: {SCORES_DIFFER}"
         )
-    return method
 
 
 def _check_scored_by_sites(recipe: Recipe, enrolled: int | None) -> None:
@@ -218,7 +223,7 @@ def _hide(
     runtime: RunRuntime, folder: RunFolder, private: SecureServer, metadata: RunMetadata
 ) -> RunRuntime:
     """Return the runtime with secure sums in place of single sites' updates and scores."""
-    from fedbb.secagg.flower.server import open_rounds
+    from fedbb.secagg.flower.server import OwnModelSums, open_rounds
 
     rounds = open_rounds(
         folder, private, metadata.run, runtime.state_rounds, runtime.round.server_steps
@@ -227,7 +232,10 @@ def _hide(
     fully = runtime.score_fully
     if private.recipe.data.own_test > 0:
         fully = _with_site_sums(rounds, fully)
-    return replace(runtime, round=rounds.round, score=score, score_fully=fully)
+    clients = None if runtime.score_clients is None else OwnModelSums(rounds)
+    return replace(
+        runtime, round=rounds.round, score=score, score_fully=fully, score_clients=clients
+    )
 
 
 def _with_site_sums(rounds: SecureRounds, score: ScoreFully | None) -> ScoreFully:
@@ -408,6 +416,8 @@ def _open_runtime(
         norms=norm_names(model),
     )
     engine.facts = facts
+    if method.personal is not None:
+        engine.kept = method.personal.entries(model)
     local = local_config_of(recipe)
     distiller = open_distiller(method, model, dataset, local, recipe.seed)
     # The engine has validated each reply on arrival; the round need not hold all to do so again.
@@ -420,7 +430,7 @@ def _open_runtime(
         validate=accept_all,
         server_steps=ServerSteps(method.server, facts, metadata.measured, distiller),
     )
-    own_models = engine.score_clients(plain.server_steps)
+    own_models = engine.score_clients(plain.server_steps, own_test=recipe.data.own_test > 0)
     clients = None if method.shares_model else own_models
     score, score_fully = _open_scorers(recipe, engine, metadata, own, model, dataset)
     return RunRuntime(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +13,8 @@ from flwr.app import RecordDict
 from fedbb._util.files import replacing
 from fedbb.errors import ReplyError, RunError, TooFewError
 from fedbb.evaluation.metrics import Scores
-from fedbb.evaluation.sites import SiteSpread
+from fedbb.evaluation.own_models import ClientsScores
+from fedbb.evaluation.sites import OWN_TEST, SiteScores, SiteSpread
 from fedbb.flower.app.node_registry import NodeRegistry
 from fedbb.flower.app.run_metadata import (
     RunMetadata,
@@ -274,16 +276,22 @@ class SecureRounds:
             self.server.recipe.seed,
         )
 
-    def score(self, state: ModelState) -> dict[str, Scores]:
-        """Return the pooled scores of the last round's state; no site reveals its own."""
+    def score(self, state: ModelState, *, own: bool = False) -> dict[str, Scores]:
+        """Return the pooled scores of the last round's state; no site reveals its own.
+
+        Args:
+            state: The model.
+            own: Whether each site scores its own model, of which `state` is the shared part.
+        """
         outline = self.server.registry.outline
         assert outline is not None
         classes, members = len(outline.classes), sorted(self.audit.confirmed)
+        since = dict(self.state_rounds) if own else {}
         request = SumRequest(
-            self.run, SCORING + self.last, scores_length(classes), True, self._view(state, {})
+            self.run, SCORING + self.last, scores_length(classes), True, self._view(state, since)
         )
         what = f"scoring of round {self.last}"
-        transport = self.server.transport(what, Attachment(pack_state(state), {}))
+        transport = self.server.transport(what, Attachment(pack_state(state), since))
         aggregation = sum_server(MASKED, self.server.keys)
         attempts = self.server.recipe.defense.attempts
         total = repeat_until_quorum(
@@ -297,16 +305,22 @@ class SecureRounds:
         self.audit.add_scores(self.last, total.clients, samples)
         return scores
 
-    def score_sites(self, number: int, state: ModelState) -> tuple[SiteSpread, ...]:
-        """Return what a sum tells of the scores of a model on the sites' own test data."""
+    def score_sites(
+        self, number: int, state: ModelState, *, own: bool = False
+    ) -> tuple[SiteSpread, ...]:
+        """Return what a sum tells of the scores of a model on the sites' own test data.
+
+        With `own` they are those of each site's own model on its test data for all.
+        """
+        since = dict(self.state_rounds) if own else {}
         total = sum_site_scores(
             sum_server(MASKED, self.server.keys),
-            site_scores_request(self.run, number, self._view(state, {})),
+            site_scores_request(self.run, number, self._view(state, since)),
             sorted(self.audit.confirmed),
-            self.server.transport("scores of sites", Attachment(pack_state(state), {})),
+            self.server.transport("scores of sites", Attachment(pack_state(state), since)),
             self.server.recipe.defense.attempts,
         )
-        return read_site_scores(total, self.audit, number)
+        return read_site_scores(total, self.audit, number, "test" if own else OWN_TEST)
 
     def _open_transport(self, work: RoundWork) -> SiteTransport:
         beside = pack_tensors(work.broadcast) if work.broadcast else None
@@ -335,6 +349,34 @@ class SecureRounds:
         if needs.client_state or needs.keeps:
             # A client that is not in the sum continues from its earlier state.
             self.state_rounds.update(dict.fromkeys(seen.clients, seen.round))
+
+
+@dataclass(frozen=True, eq=False)
+class OwnModelSums:
+    """Scores of the sites' own models, of which the server learns sums over sites."""
+
+    rounds: SecureRounds
+
+    def __call__(self, shared: ModelState, server: Tensors) -> ClientsScores:
+        """Return mean and standard deviation over the sites; classes are pooled by samples."""
+        rounds = self.rounds
+        pooled = rounds.score(shared, own=True)
+        found = rounds.score_sites(rounds.last, shared, own=True)
+        spreads = {spread.metric: spread for spread in found}
+        test = pooled["test"]
+        macro = {
+            metric: spreads[metric].mean if metric in spreads else value
+            for metric, value in test.macro.items()
+        }
+        std = {m: spreads[m].std if m in spreads else math.nan for m in test.macro}
+        members = rounds.audit.confirmed
+        trained = sum(client in rounds.state_rounds for client in members)
+        mean = {**pooled, "test": replace(test, macro=macro)}
+        return ClientsScores(mean, {"test": std}, {}, len(members), trained, hidden=True)
+
+    def sites(self, shared: ModelState, server: Tensors) -> tuple[SiteScores, ...]:
+        """Return nothing: no site's own scores leave it."""
+        return ()
 
 
 def open_rounds(

@@ -130,11 +130,11 @@ class SecureSite:
         if sums_inputs(self.recipe):
             site = _normalized(site, contributor.measured, secrets.sums)
         if attempt_id.round > SITE_SCORING:
-            return site_vector(_own_scores(site, message.state))
+            return site_vector(self._site_scores(site, attempt_id.run, message))
         if SCORING < attempt_id.round < MEASURING:
-            if may_difference(self.recipe, len(self.keys.roster.members)):
-                raise RefusedError(f"pooled scores of sites: {SCORES_DIFFER}")
-            return weigh_scores(site.score(message.state), len(site.dataset.classes))
+            self._check_group()
+            scores = site.score(self._model(site, attempt_id.run, message))
+            return weigh_scores(scores, len(site.dataset.classes))
         if not np.array_equal(contributor.statistics(), secrets.declared):
             raise RunError("this site has other data than when the run began")
         measure = attempt_id.round > MEASURING
@@ -153,6 +153,28 @@ class SecureSite:
         if compression is not None:
             drawn = compression.drawn(message.state, self.recipe.seed, attempt_id.round)
         return contributor.vector(message.state, update, secrets.sums, shapes, draw_noise, drawn)
+
+    def _check_group(self) -> None:
+        """Refuse scores in sums of every round over changing groups."""
+        if may_difference(self.recipe, len(self.keys.roster.members)):
+            raise RefusedError(f"pooled scores of sites: {SCORES_DIFFER}")
+
+    def _model(self, site: Site, run: str, message: SiteMessage) -> ModelState:
+        """Return the model to score: as it came, or with what this site's client keeps of it."""
+        assert message.state is not None
+        if site.method.shares_model:
+            return message.state
+        store = open_client_state(self.settings.state, run, RecordDict())
+        return site.own_model(message.state, message.state_rounds.get(site.client), store)
+
+    def _site_scores(self, site: Site, run: str, message: SiteMessage) -> SiteScores | None:
+        """Return the scores on the site's own test data, or those of its own model in a round."""
+        assert message.state is not None
+        if site.method.shares_model:
+            return _own_scores(site, message.state)
+        self._check_group()
+        found = site.score(self._model(site, run, message)).get("test")
+        return None if found is None else SiteScores.of(site.client, found)
 
     def _train(
         self, site: Site, attempt_id: AttemptId, state: ModelState, message: SiteMessage

@@ -31,8 +31,8 @@ LEAST = 3
 
 THRESHOLDS = ("two-thirds", "majority")
 _PURPOSE = b"fedbb roster 1\0"
-_PLAN = frozenset(("privacy", "method", "gamma", "recipe"))
-_FIELDS = _PLAN | frozenset(
+_AGREED_RECIPE = frozenset(("privacy", "method", "gamma", "recipe"))
+_FIELDS = _AGREED_RECIPE | frozenset(
     ("members", "aggregator", "threshold", "least", "least_dispersion", "max_weight", "scale_bits")
 )
 _SPARSE = frozenset(("neighbours", "neighbours_needed"))
@@ -196,7 +196,7 @@ def _plain(roster: Roster) -> dict[str, Any]:
 
 def _roster(content: Any) -> Roster:
     """Return the roster of a signed record; a signed record may still be invalid."""
-    if isinstance(content, dict) and content.keys() == _FIELDS - _PLAN:
+    if isinstance(content, dict) and content.keys() == _FIELDS - _AGREED_RECIPE:
         raise RefusedError(
             "it is of an earlier version, without the recipe that the sites agree to; delete "
             "roster.json at the server and at every site, and enrol them again"
