@@ -447,6 +447,40 @@ def test_what_the_page_on_tuning_shows_is_what_happens(tmp_path, monkeypatch):
     assert files == {path.name for path in Path("tuning/digits").iterdir() if path.name[0] != "."}
 
 
+@pytest.mark.slow
+def test_what_the_page_on_personal_models_shows_is_what_happens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    walk((ROOT / "docs" / "personalization.md").read_text("utf-8"), {}, monkeypatch)
+    assert Path("runs", "ditto", "final.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_what_the_page_on_trackers_shows_in_python_is_what_happens(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    monkeypatch.chdir(tmp_path)
+    recipe = tmp_path / "digits.toml"
+    (content,) = (
+        text for _, name, text in BLOCK.findall(TEXTS["README.md"]) if name == recipe.name
+    )
+    recipe.write_text(content, "utf-8")
+    words = ("--out", "runs/digits", "--set", "rounds.number=1", "--workers", "1", "--quiet")
+    assert fedbb("run", recipe, *words, monkeypatch=monkeypatch).code == 0
+    walk((ROOT / "docs" / "trackers.md").read_text("utf-8"), {}, monkeypatch)
+    assert list(Path("logs").rglob("events.out.tfevents*"))
+
+
+def test_every_recipe_that_a_guide_names_is_one_that_a_stranger_has():
+    """Fails if a page uses a recipe file that neither it nor the README shows."""
+    shown = re.compile(r"^```\w+ (\S+\.toml)$", re.M)
+    everywhere = set(shown.findall(TEXTS["README.md"]))
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text("utf-8")
+        for block in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S):
+            for name in re.findall(r"fedbb (?:run|tune|sweep) ([\w-]+\.toml)", block):
+                assert name in shown.findall(text) or name in everywhere, (page.name, name)
+                assert name in shown.findall(text) or "README.md" in text, (page.name, name)
+
+
 class Rows(list):
     """Rows, and facts about them."""
 
