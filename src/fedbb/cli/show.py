@@ -191,9 +191,10 @@ def _personal(records: list[dict[str, Any]], metric: str | None) -> Table | None
         parts = [record[PERSONAL_SCORES].get(kind, {}).get(name, {}) for kind in kinds]
         figures = [percent(part.get(key)) for part in parts for key in ("mean", "std", "worst")]
         rows.append((record["round"], *figures))
-    titles = {"own": "own models", "shared": "shared model"}
-    head = [f"{titles[kind]}: {figure}" for kind in kinds for figure in ("mean", "SD", "worst")]
-    caption = f"{metric_title(name)} on the own test data of {last['clients']} clients"
+    head = [f"{kind}: {figure}" for kind in kinds for figure in ("mean", "SD", "worst")]
+    which = " and the shared one" if "shared" in kinds else ""
+    tested = f"on the own test data of {last['clients']} clients"
+    caption = f"Own models{which} {tested}: {metric_title(name)}"
     return make_table(("round", *head), rows, caption)
 
 
