@@ -50,7 +50,7 @@ test-flower-slow: $(TOOLS) ## those with slow and deaf lines, wrong clocks and s
 docs: $(TOOLS) demo/index.html ## build the documentation site; warnings and broken links fail
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src:. $(BIN)/python -m mkdocs build --quiet
 
-demo/index.html: $(READY)
+demo/index.html: | $(READY)
 	$(BIN)/fedbb demo --out demo
 
 lint: $(TOOLS) ## check format, lint and types

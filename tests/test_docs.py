@@ -447,6 +447,40 @@ def test_what_the_page_on_tuning_shows_is_what_happens(tmp_path, monkeypatch):
     assert files == {path.name for path in Path("tuning/digits").iterdir() if path.name[0] != "."}
 
 
+@pytest.mark.slow
+def test_what_the_page_on_personal_models_shows_is_what_happens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    walk((ROOT / "docs" / "personalization.md").read_text("utf-8"), {}, monkeypatch)
+    assert Path("runs", "ditto", "final.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_what_the_page_on_trackers_shows_in_python_is_what_happens(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    monkeypatch.chdir(tmp_path)
+    recipe = tmp_path / "digits.toml"
+    (content,) = (
+        text for _, name, text in BLOCK.findall(TEXTS["README.md"]) if name == recipe.name
+    )
+    recipe.write_text(content, "utf-8")
+    words = ("--out", "runs/digits", "--set", "rounds.number=1", "--workers", "1", "--quiet")
+    assert fedbb("run", recipe, *words, monkeypatch=monkeypatch).code == 0
+    walk((ROOT / "docs" / "trackers.md").read_text("utf-8"), {}, monkeypatch)
+    assert list(Path("logs").rglob("events.out.tfevents*"))
+
+
+def test_every_recipe_that_a_guide_names_is_one_that_a_stranger_has():
+    """Fails if a page uses a recipe file that neither it nor the README shows."""
+    shown = re.compile(r"^```\w+ (\S+\.toml)$", re.M)
+    everywhere = set(shown.findall(TEXTS["README.md"]))
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text("utf-8")
+        for block in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S):
+            for name in re.findall(r"fedbb (?:run|tune|sweep) ([\w-]+\.toml)", block):
+                assert name in shown.findall(text) or name in everywhere, (page.name, name)
+                assert name in shown.findall(text) or "README.md" in text, (page.name, name)
+
+
 class Rows(list):
     """Rows, and facts about them."""
 
@@ -521,3 +555,18 @@ def test_the_federation_of_the_readme_runs_as_it_stands():
     inputs = torch.stack([parts[1][place][0] for place in range(len(parts[1]))])
     guesses = result.model(inputs).argmax(dim=1)
     assert (guesses == y[1400:]).double().mean().item() == pytest.approx(result.final["accuracy"])
+
+
+PRIVATE_WORDS = re.compile(r"\b(told|untold|so many|whoever|whosoever)\b", re.I)
+
+
+def test_prose_code_and_messages_use_none_of_the_old_private_words():
+    texts = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "src").rglob("*.py")]
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in texts
+        if path.name != "CHANGELOG.md"
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if PRIVATE_WORDS.search(line)
+    ]
+    assert lines == []

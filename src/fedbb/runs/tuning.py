@@ -459,7 +459,8 @@ def _open_study(
     before = study.user_attrs.get("settings")
     if before is not None and before != json.loads(json.dumps(settings)):
         raise RunError(
-            f"{tuning.out} holds a tuning of another recipe, search or seeds; choose another folder"
+            f"{tuning.out} holds a tuning of another recipe, search or seeds; choose another "
+            "folder (--out)"
         )
     study.set_user_attr("settings", settings)
     return study
