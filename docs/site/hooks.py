@@ -63,6 +63,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         pages[f"reference/{package}.md"] = f"# {package}\n\n::: {package}\n" + options(package)
     pages["commands.md"] = command_page()
     pages["site.css"] = STYLE
+    pages["iframe-worker.js"] = Path(__file__).with_name("iframe-worker.js").read_text("utf-8")
     for target, text in pages.items():
         files.append(File.generated(config, target, content=text))
     for source in linked_files():
