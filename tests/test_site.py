@@ -56,6 +56,13 @@ def test_every_method_has_a_page_and_every_equation_its_code(site):
 
 
 @pytest.mark.slow
+def test_every_block_of_code_is_shown_as_one(site):
+    for path in site.rglob("*.html"):
+        assert "<p>```" not in path.read_text("utf-8"), path.name
+    assert '<span class="filename">digits.toml</span>' in (site / "index.html").read_text("utf-8")
+
+
+@pytest.mark.slow
 def test_the_search_finds_pages_of_a_site_that_was_opened_from_disk(site, chromium):
     page = chromium.new_page()
     page.set_default_timeout(PATIENCE)
