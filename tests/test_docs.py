@@ -555,3 +555,18 @@ def test_the_federation_of_the_readme_runs_as_it_stands():
     inputs = torch.stack([parts[1][place][0] for place in range(len(parts[1]))])
     guesses = result.model(inputs).argmax(dim=1)
     assert (guesses == y[1400:]).double().mean().item() == pytest.approx(result.final["accuracy"])
+
+
+PRIVATE_WORDS = re.compile(r"\b(told|untold|so many|whoever|whosoever)\b", re.I)
+
+
+def test_prose_code_and_messages_use_none_of_the_old_private_words():
+    texts = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "src").rglob("*.py")]
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in texts
+        if path.name != "CHANGELOG.md"
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if PRIVATE_WORDS.search(line)
+    ]
+    assert lines == []

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbb.losses.pnb import PNBLoss
+from fedbb.methods import build_method
 
 TASKS = ("multiclass", "multilabel")
 BUFFERS = ["alpha_positive", "alpha_negative", "positive_weight", "negative_weight"]
@@ -152,3 +153,13 @@ def test_a_plain_training_loop_learns_with_it(task):
         optimizer.step()
     assert value.item() < first / 10
     assert torch.equal(model(inputs).argmax(dim=1), inputs.argmax(dim=1))
+
+
+def test_the_drop_in_keeps_the_learning_rate_and_the_method_keeps_the_papers_scale():
+    counts = [900, 90, 10]
+    loss = PNBLoss(counts)
+    logits, labels = torch.zeros(1000, 3), torch.arange(3).repeat_interleave(torch.tensor(counts))
+    plain = torch.nn.functional.cross_entropy(logits, labels)
+    assert loss(logits, labels).item() == pytest.approx(plain.item(), rel=1e-5)
+    assert loss.spec.mu == "unit"
+    assert build_method("fedbb").loss.mu == 4.0

@@ -12,6 +12,7 @@ from fedbb.methods import Method, build_method, fedmd, local, rhfl
 from fedbb.personal import PERSONAL
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
+from fedbb.report.groups import settings_of
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.state import select
@@ -225,6 +226,9 @@ def test_a_recipe_names_the_networks(tmp_path, monkeypatch):
     for client, parameters in enumerate((2, 4, 2)):
         model = fedbb.load_model(tmp_path / "run", client=client)
         assert len(list(model.network.parameters())) == parameters
+    settings = settings_of(recipe_of(tmp_path))
+    assert settings["model.by_client"] == "linear, mlp (hidden = [6])"
+    assert "model.name" not in settings
     for words in (("show",), ("card",), ("predict",), ("personalize", "--alone", "--quiet")):
         more = (tmp_path / "small.npz", "--client", 1, "--quiet") if words == ("predict",) else ()
         done = command(words[0], tmp_path / "run", *more, *words[1:], monkeypatch=monkeypatch)

@@ -49,6 +49,9 @@ class ClientBalanced:
         gamma: how far the weights follow the balance, from 0 (FedAvg's weights) to 1.
         reading: which formula of R is used (docs/paper-notes.md).
         floor: the smallest R; a perfectly balanced client would have infinite weight without it.
+
+    Raises:
+        ValueError: a value is out of range, or the reading is unknown.
     """
 
     gamma: float = 1.0
@@ -122,7 +125,13 @@ def renormalize(weights: FloatArray, max_weight: float = 1.0) -> FloatArray:
 def average(
     current: ModelState, updates: Iterable[ClientUpdate], weights: FloatArray
 ) -> ModelState:
-    """Return Σ w_k·θ_k over parameters and buffers (FedAvg's merge)."""
+    """Return Σ w_k·θ_k over parameters and buffers (FedAvg's merge).
+
+    Args:
+        current: the global state before the round, which has no influence here.
+        updates: the updates of the round; each is read once, in this order.
+        weights: the weight of each update, in the same order; they sum to one.
+    """
     return mix((update.state for update in updates), weights)
 
 
@@ -134,6 +143,11 @@ def normalized_average(
     θ + Σ_j w_j·a_j · Σ_k (w_k / a_k)·(θ_k − θ), a the effective steps. That holds for parameters; a
     running variance moved by more than the sum of its changes can become negative, so buffers are
     averaged.
+
+    Args:
+        current: the global state θ before the round.
+        updates: the updates of the round; each is read once, in this order.
+        weights: the weight of each update, in the same order; they sum to one.
     """
     averaged, change = Mixture(), Mixture()
     steps: list[float] = []

@@ -55,8 +55,8 @@ def show(
             {**parts, "rounds": records, "summary": summary, "scores": found or None, **_dp(path)}
         )
     elif scores or sites:
-        for table in _details(checked, scores, sites):
-            Console().print(to_rich(table))
+        for place, table in enumerate(_details(checked, scores, sites)):
+            Console().print(*([""] if place else []), to_rich(table), sep="\n")
     elif not quiet:
         console = Console()
         say(console, _heading(federation, recipe.method.name, len(records), recipe.rounds.number))
@@ -66,14 +66,14 @@ def show(
         if checked.sent_bytes is not None:
             say(console, f"{_megabytes(checked.sent_bytes)} of compressed changes sent by clients")
         if records:
-            console.print(to_rich(_classes(federation, records[-1])))
+            console.print("", to_rich(_classes(federation, records[-1])), sep="\n")
         if records and SCORES_OF in records[-1]:
             say(console, _own_models(records[-1], recipe.evaluation.metric))
         personal = _personal(records, recipe.evaluation.metric)
         if personal is not None:
             console.print(to_rich(personal))
         if all(client.samples is not None for client in federation.clients):
-            console.print(to_rich(_clients(federation)))
+            console.print("", to_rich(_clients(federation)), sep="\n")
         if spent := describe_dp(_dp(path)):
             say(console, spent)
         for note in federation.notes:
@@ -100,7 +100,7 @@ def _summarize(console: Console, scores: ModelScores, metric: str) -> None:
     """Print the means of all scores, and how evenly the sites fare."""
     means = means_table(scores)
     if means is not None:
-        console.print(to_rich(means))
+        console.print("", to_rich(means), sep="\n")
         say(console, "by class, with confusion matrix: --scores")
     spread = next((one for one in scores.site_spreads if one.metric == metric), None)
     if spread is None:
@@ -191,9 +191,10 @@ def _personal(records: list[dict[str, Any]], metric: str | None) -> Table | None
         parts = [record[PERSONAL_SCORES].get(kind, {}).get(name, {}) for kind in kinds]
         figures = [percent(part.get(key)) for part in parts for key in ("mean", "std", "worst")]
         rows.append((record["round"], *figures))
-    titles = {"own": "own models", "shared": "shared model"}
-    head = [f"{titles[kind]}: {figure}" for kind in kinds for figure in ("mean", "SD", "worst")]
-    caption = f"{metric_title(name)} on the own test data of {last['clients']} clients"
+    head = [f"{kind}: {figure}" for kind in kinds for figure in ("mean", "SD", "worst")]
+    which = " and the shared one" if "shared" in kinds else ""
+    tested = f"on the own test data of {last['clients']} clients"
+    caption = f"Own models{which} {tested}: {metric_title(name)}"
     return make_table(("round", *head), rows, caption)
 
 

@@ -78,7 +78,9 @@ class ChannelSums:
 def channel_sums(inputs: Inputs) -> ChannelSums:
     """Return the sums of one client's inputs, per channel (their second axis).
 
-    uint8 pixels are taken as 0 to 1, as a network sees them.
+    Args:
+        inputs: (N, C, …) of a numeric type; uint8 pixels are taken as 0 to 1, as a network sees
+            them.
 
     >>> sums = channel_sums(np.array([[1.0, 2.0], [3.0, 6.0]], dtype=np.float32))
     >>> sums.count, sums.total.tolist(), sums.squares.tolist()

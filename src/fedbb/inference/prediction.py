@@ -101,6 +101,9 @@ def read_samples(
         info: The model, which decides size, channels and classes.
         options: How files are read.
 
+    Returns:
+        The inputs with their names, and their labels where they are known.
+
     Raises:
         DataError: Nothing can be read, or it does not fit the model.
     """
@@ -160,7 +163,12 @@ def predict(model: InferenceModel, samples: Samples) -> Predictions:
 
 
 def write_csv(predictions: Predictions, file: TextIO) -> None:
-    """Write a row for each sample: name, true label if known, predicted classes, probabilities."""
+    """Write a row for each sample: name, true label if known, predicted classes, probabilities.
+
+    Args:
+        predictions: What to write.
+        file: An open text file.
+    """
     known = predictions.labels is not None
     chances = (f"p({name})" for name in predictions.classes)
     rows = (

@@ -50,6 +50,9 @@ class ScaledCrossEntropy(Loss):
     """The plain loss times the mean weight that another loss would give this client.
 
     The control for a re-weighted loss: it takes the same step sizes and re-weights nothing.
+
+    Args:
+        like: The other loss.
     """
 
     like: Loss

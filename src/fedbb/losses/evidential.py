@@ -97,6 +97,9 @@ def opinion(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return expected probabilities (N, C), beliefs (N, C) and uncertainty (N,) of logits.
 
     Beliefs and uncertainty of a sample sum to one.
+
+    Args:
+        logits: (N, C).
     """
     evidence = F.softplus(widen(logits))
     strength = (evidence + 1).sum(dim=1, keepdim=True)

@@ -283,7 +283,12 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Calibrated(Loss):
-    """Another loss on calibrated logits."""
+    """Another loss on calibrated logits.
+
+    Args:
+        loss: The other loss.
+        calibration: The margins by which logits are lowered.
+    """
 
     loss: Loss
     calibration: Calibration

@@ -31,6 +31,9 @@ def fedbn(*, norms: Part = "batch-norms") -> Method:
     Args:
         norms: "batch-norms" for batch and instance normalization, as published; "norms" for group,
             layer and RMS normalization too.
+
+    Raises:
+        ValueError: `norms` is neither.
     """
     if norms not in ("batch-norms", "norms"):
         raise ValueError(f'norms is "batch-norms" or "norms", not {norms!r}')

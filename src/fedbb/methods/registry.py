@@ -177,6 +177,9 @@ def _is_pair(parts: Sequence[str]) -> bool:
 def hyper_parameters(name: str) -> dict[str, Any]:
     """Return the hyper-parameters of a method, or of a head, with their default values.
 
+    Args:
+        name: the name of the method or the head, as in a recipe.
+
     >>> hyper_parameters("moon")
     {'mu': 1.0, 'temperature': 0.5}
     """

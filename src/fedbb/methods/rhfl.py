@@ -207,6 +207,9 @@ def rhfl(
         batch_size: public inputs in a step.
         lr: learning rate of Adam on public inputs.
         warm_rounds: rounds of local training before the first exchange.
+
+    Raises:
+        ValueError: a value is out of range, or `confidence` is neither.
     """
     if confidence not in ("rhfl", "equal"):
         raise ValueError(f'confidence is "rhfl" or "equal", not {confidence!r}')

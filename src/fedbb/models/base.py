@@ -77,6 +77,9 @@ def run_network(network: nn.Module, inputs: Tensor, *, embed: bool = False) -> O
         embed: whether the embedding is needed. A network that does not return it has its
             classifier's input taken instead.
 
+    Returns:
+        The logits, and the embedding and the stages where the network has them.
+
     Raises:
         RecipeError: the network returns something else, or has no classifier that could be found.
     """
@@ -127,6 +130,10 @@ def norm_names(network: nn.Module) -> tuple[str, ...]:
 
 def set_classifier(network: nn.Module, name: str) -> None:
     """Say which module of a network is its classifier, whose input is the embedding.
+
+    Args:
+        network: the network; it is marked in place.
+        name: the module, as in `named_modules`.
 
     Raises:
         RecipeError: the network has no module of this name.

@@ -28,6 +28,9 @@ class Alignment:
         mu: the size of the term in units of the supervised loss.
         width: the share of the channels of the narrow stage.
         clip: the largest norm of the whole gradient; None: no clipping.
+
+    Raises:
+        ValueError: a value is out of range.
     """
 
     mu: float = 0.45

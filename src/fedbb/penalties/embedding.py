@@ -28,6 +28,9 @@ class Contrastive:
     Args:
         mu: the strength of the penalty.
         temperature: the temperature of the similarities.
+
+    Raises:
+        ValueError: a value is out of range.
     """
 
     mu: float = 1.0

@@ -54,28 +54,49 @@ LONGEST = 32
 
 
 class AxisValueSpec(Section):
-    """One value of an axis: what tables call it, and the settings it stands for."""
+    """One value of an axis.
+
+    Attributes:
+        label: What tables call it.
+        set: The settings it stands for, by dotted key.
+    """
 
     label: Text
     set: dict[str, Any] = Field(default_factory=dict)
 
 
 class AxisSpec(Section):
-    """One axis of a grid, with its values in the order tables show them."""
+    """One axis of a grid.
+
+    Attributes:
+        name: The name of the axis.
+        value: Its values, in the order tables show them.
+    """
 
     name: Text
     value: Annotated[list[AxisValueSpec], Field(min_length=1)]
 
 
 class SkipSpec(Section):
-    """Combinations that do not exist, by axis and label, and the reason."""
+    """Combinations that do not exist.
+
+    Attributes:
+        where: Labels of the combination by axis.
+        why: The reason.
+    """
 
     where: Annotated[dict[str, str], Field(min_length=1)]
     why: Text
 
 
 class LayerSpec(Section):
-    """What a grid and an overlay have in common."""
+    """What a grid and an overlay have in common.
+
+    Attributes:
+        recipe: Settings of all cells, as in a recipe.
+        axis: The axes; a grid has one cell for each combination of their values.
+        skip: Combinations that do not exist.
+    """
 
     recipe: dict[str, Any] = Field(default_factory=dict)
     axis: list[AxisSpec] = Field(default_factory=list)
@@ -83,7 +104,18 @@ class LayerSpec(Section):
 
 
 class GridSpec(LayerSpec):
-    """A grid as its file writes it."""
+    """A grid as its file writes it.
+
+    Attributes:
+        title: The title of its table.
+        caption: What the table says below the title.
+        source: The table of the paper that it repeats, if it does.
+        seeds: The seeds of every cell.
+        rows: The axis whose values are the rows of the table.
+        columns: The axes whose values are its columns.
+        metrics: The scores that it shows.
+        chosen: Whether they are of the "best" or of the "final" round.
+    """
 
     title: Text
     caption: str = ""
@@ -96,10 +128,16 @@ class GridSpec(LayerSpec):
 
 
 class OverlaySpec(LayerSpec):
-    """What an overlay changes; its `set` comes after the axes, over every cell.
+    """What an overlay changes of a grid.
 
-    `equal_cells` allows cells of different labels to be the same run, as when a small scale
-    replaces two data sets by one.
+    Attributes:
+        title: Another title.
+        caption: Another caption.
+        note: A sentence that tables and the command line show.
+        seeds: Other seeds.
+        set: Settings over every cell, after those of the axes.
+        equal_cells: Whether cells of different labels may be the same run, as when a small scale
+            replaces two data sets by one.
     """
 
     title: Text | None = None

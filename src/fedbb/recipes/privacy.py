@@ -160,6 +160,9 @@ def own_model_notes(recipe: Recipe, method: Method) -> tuple[str, ...]:
             f"{OWN_MODELS} under {method.name} every client "
             f"has {method.unshared} for itself, and the merged model alone cannot be used",
         )
+    if recipe.model.by_client:
+        names = ", ".join(one.name for one in recipe.model.networks)
+        notes += (f"clients take different networks in turn: {names}; no model is exchanged",)
     own = None if method.personal is None else method.personal.second
     if own is not None and recipe.local.optimizer == "sgd" and recipe.local.lr * own.lam >= 1.0:
         notes += (

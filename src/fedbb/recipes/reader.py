@@ -15,7 +15,18 @@ from fedbb.recipes.spec import EVERY_KEY, PythonRecipe, Recipe
 
 
 def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
-    """Return the recipe in this file, with settings such as "local.lr=0.02" put in."""
+    """Return the recipe in a file.
+
+    Args:
+        path: The file, .toml or .json.
+        settings: Changes of single settings, such as "local.lr=0.02".
+
+    Returns:
+        The recipe; whether its parts go together is checked when it runs.
+
+    Raises:
+        RecipeError: The file cannot be read, or a setting is unknown or out of range.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")

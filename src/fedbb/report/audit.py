@@ -52,7 +52,14 @@ class Audit:
 
 
 def audit_run(path: Path) -> Audit:
-    """Return the audit of the run in this folder."""
+    """Return the audit of a run: what its server could see of each client.
+
+    Args:
+        path: The run folder.
+
+    Raises:
+        RunError: The folder holds no run, or is damaged.
+    """
     folder = RunFolder(path)
     recipe = read_run_recipe(folder)
     try:

@@ -119,6 +119,9 @@ def compare_groups(a: MethodRuns, b: MethodRuns, metrics: Sequence[str] = ()) ->
         b: The second group.
         metrics: Macro metrics, the first of which decides the verdict; by default the task's.
 
+    Returns:
+        The scores of both groups, paired differences with intervals, and the verdict.
+
     Raises:
         RecipeError: A metric is unknown.
     """

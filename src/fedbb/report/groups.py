@@ -11,7 +11,7 @@ from typing import Any
 from fedbb.errors import RunError
 from fedbb.methods import METHODS
 from fedbb.recipes.reader import flatten
-from fedbb.recipes.spec import PythonRecipe, Recipe
+from fedbb.recipes.spec import ModelSpec, PythonRecipe, Recipe
 from fedbb.report.results import RunResult, find_runs, read_run, summary_of, summary_so_far
 from fedbb.report.text import CLASS_METRIC, data_title, method_title, settings_text
 from fedbb.runs.folder import RunFolder
@@ -213,7 +213,18 @@ def settings_of(recipe: Recipe, *, method: bool = False) -> dict[str, Any]:
     """
     # Fingerprints of the partition and of the first weights differ with the seed.
     excluded = {"name", "seed", "python"} | (set() if method else {"method"})
-    return dict(flatten(recipe.decisive.model_dump(exclude=excluded)))
+    found = dict(flatten(recipe.decisive.model_dump(exclude=excluded)))
+    found.pop("evaluation.personal", None)  # further scores, which change none
+    if recipe.model.by_client:
+        del found["model.name"]
+        found["model.by_client"] = ", ".join(_network(one) for one in recipe.model.networks)
+    return found
+
+
+def _network(model: ModelSpec) -> str:
+    """Return the name of a network with its options."""
+    options = ", ".join(f"{key} = {value}" for key, value in model.options.items())
+    return f"{model.name} ({options})" if options else model.name
 
 
 def _find(given: str) -> list[Path]:

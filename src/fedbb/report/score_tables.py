@@ -23,6 +23,15 @@ SHORT_TITLES = {
     "brier": "Brier",
     "ece": "ECE",
 }
+BRIEF_TITLES = {
+    **SHORT_TITLES,
+    "specificity": "spec.",
+    "precision": "prec.",
+    "average_precision": "AP",
+}
+BRIEF_NOTE = "spec.: specificity; prec.: precision; AP: average precision"
+"""Titles with which a table by class fits into 80 columns."""
+
 AS_NUMBERS = ("brier", "ece", "top_label_ece")
 """Errors, which are given as they are; all other figures are given in points."""
 
@@ -52,11 +61,15 @@ def _cell(name: str, value: float, ends: ScoreInterval | None = None) -> Cell:
 
 
 def means_table(scores: ModelScores) -> Table | None:
-    """Return the means over classes with their intervals; None if there are no scores."""
+    """Return the means over classes with their intervals; None if there are no scores.
+
+    If some figure is undefined for a class, a column says of how many classes a mean is.
+    """
     plain = scores.test
     if plain is None:
         return None
     decided = None if scores.operating_point is None else scores.operating_point.scores
+    partly = any(number < len(plain.classes) for number in plain.defined.values())
     rows = []
     for name, value in plain.macro.items():
         if name == "recall" and plain.macro["balanced_accuracy"] == value:
@@ -68,12 +81,13 @@ def means_table(scores: ModelScores) -> Table | None:
         if decided is not None:
             ends = None if decided.intervals is None else decided.intervals.macro.get(name)
             row.append(_cell(name, decided.macro[name], ends))
-        rows.append((*row, plain.defined[name]))
+        rows.append([*row, plain.defined[name]] if partly else row)
     head = ["score", "all classes"]
     head += [f"≥ {plain.min_cases} cases"] if plain.few else []
     head += ["operating point"] if decided is not None else []
+    head += ["classes"] if partly else []
     caption = f"Model after round {scores.round}, {counted(plain.samples, 'test sample')}"
-    return make_table((*head, "classes"), rows, caption, note=means_note(plain))
+    return make_table(head, rows, caption, note=means_note(plain))
 
 
 def means_note(report: ScoreReport) -> str:
@@ -91,7 +105,10 @@ def means_note(report: ScoreReport) -> str:
 
 
 def class_table(report: ScoreReport, *, intervals: bool = True) -> Table:
-    """Return the figures of each class with its support; few cases are marked by a star."""
+    """Return the figures of each class with its support; few cases are marked by a star.
+
+    Without intervals it is made for a terminal, and its titles are brief.
+    """
     ends = report.intervals.per_class if intervals and report.intervals is not None else {}
     rows: list[tuple[Entry, ...]] = []
     for place, name in enumerate(report.classes):
@@ -101,8 +118,10 @@ def class_table(report: ScoreReport, *, intervals: bool = True) -> Table:
             pair = ScoreInterval(*ends[figure][:, place].tolist()) if figure in ends else None
             cells.append(_cell(figure, float(values[place]), pair))
         rows.append((name + few, int(report.positives[place]), *cells))
-    head = ("class", "cases", *(SHORT_TITLES[figure] for figure in report.per_class))
-    note = f"{FEW} fewer than {report.min_cases} cases" if report.few else ""
+    titles = SHORT_TITLES if intervals else BRIEF_TITLES
+    head = ("class", "cases", *(titles[figure] for figure in report.per_class))
+    notes = [f"{FEW} fewer than {report.min_cases} cases"] if report.few else []
+    note = "; ".join(notes if intervals else [*notes, BRIEF_NOTE])
     return make_table(head, rows, "Scores of classes, test data", note=note)
 
 

@@ -256,8 +256,9 @@ def time_images(
     # A step of ordinary length could end in numbers that are not finite; its time is the same.
     local = replace(recipe.local, epochs=1, lr=1e-6, schedule=CONSTANT)
     with threads(local.threads):
+        first = recipe.model.networks[0]
         network = make_network(
-            recipe.model, method, dataset, local, seed=recipe.seed, allow_code=allow_code
+            first, method, dataset, local, seed=recipe.seed, allow_code=allow_code
         )
         check_network(network, dataset, method)
         train = _per_image(_training(network, dataset, method, local), len(dataset.train))

@@ -211,6 +211,9 @@ def run(
             or a list of such names.
         progress: Called after each round.
 
+    Returns:
+        The scores, the trained model and one record per round.
+
     Raises:
         RecipeError: The recipe contradicts itself, the data or this machine.
         DataError: The data cannot be read or divided.

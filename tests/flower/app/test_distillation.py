@@ -1,9 +1,14 @@
 """Methods that learn from public inputs, and FedFusion, on Flower: the inline engine's bits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedbb.errors import FedbbError
+from fedbb.flower.app.server import serve
+from fedbb.flower.app.settings import RunSettings
+from fedbb.flower.app.transport import GridTransport
 from fedbb.runs.checkpoint import load_checkpoint
 from helpers.cover import few
 from helpers.flower_loopback import FIRST_NODE, flower_run, open_loopback, take_identity
@@ -94,3 +99,19 @@ def test_a_server_with_other_public_inputs_than_all_sites_is_refused(tmp_path, t
         node.config["public-data"] = other
     with pytest.raises(FedbbError, match="the server has other public inputs"):
         flower_run(recipe, tmp_path / "flower", grid, score="sites")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("score", ["server", "sites"])
+def test_a_resumed_run_with_other_public_inputs_is_refused(tmp_path, score):
+    path = str(write_npz(tmp_path / "public.npz"))
+    recipe = recipe_of(tmp_path, "feddf", {"name": "npz", "path": path, "images": 10})
+    transport = GridTransport(open_loopback(recipe), poll=0.01)
+    settings = RunSettings(recipe, tmp_path / "run", score=score, wait=1.0)
+    rounds = serve(transport, settings)
+    next(rounds)
+    rounds.close()
+    arrays = dict(np.load(path))
+    np.savez(path, **{**arrays, "images": 255 - arrays["images"]})
+    with pytest.raises(FedbbError, match="public inputs"):
+        list(serve(transport, replace(settings, resume=True)))

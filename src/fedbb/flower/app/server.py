@@ -163,11 +163,12 @@ def _dataset(recipe: Recipe, outline: Outline, own: OwnData | None) -> Dataset:
     Raises:
         RunError: The server has other public inputs than the sites.
     """
-    if own is not None:
-        return own.dataset
-    dataset = load_public(recipe, dataset_of(outline))
+    dataset = load_public(recipe, dataset_of(outline)) if own is None else own.dataset
     if public_digest(dataset.public) != outline.public:
-        raise RunError("the server has other public inputs (data.public) than the sites")
+        raise RunError(
+            "the server has other public inputs (data.public) than the sites, or than the run "
+            f"began with: their SHA-256 is {public_digest(dataset.public)}, not {outline.public}"
+        )
     return dataset
 
 

@@ -51,7 +51,16 @@ MOST_CLIENTS = 100
 
 
 def write_report(gathered: Gathered, out: Path, title: str = TITLE) -> list[MethodComparison]:
-    """Write the page and return what it found, one entry for each comparison."""
+    """Write the report page of runs.
+
+    Args:
+        gathered: The runs, as `gather` finds them.
+        out: The HTML file.
+        title: The title of the page.
+
+    Returns:
+        What the page says, one entry for each comparison.
+    """
     page, parts = make_report(gathered, out.parent, title)
     write_page(out, page)
     return parts

@@ -39,7 +39,7 @@ RINGS = {"fedbb on a ring": "fedbb"}
 EVERY = (*CASES, *TURNS, *RINGS)
 
 
-def recipe_of(folder, case):
+def recipe_of(folder, case, **changes):
     name = {**TURNS, **RINGS}.get(case, case)
     data = {"name": "npz", "path": str(folder / "small.npz"), "partition": SKEW}
     data["public"] = {"images": 12}
@@ -52,6 +52,7 @@ def recipe_of(folder, case):
         model=NETWORKS if case in TURNS else {"name": "mlp", "options": {"hidden": [6]}},
         method={"name": name, "options": CASES.get(name, {})},
         rounds=rounds,
+        **changes,
     )
 
 
