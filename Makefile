@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
-SCRIPTS := "src/**/*.{js,css}" "studies/*.js"
+SCRIPTS := "src/**/*.{js,css}" "studies/*.js" "docs/site/*.js"
 # Processes that cannot keep bytecode compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 

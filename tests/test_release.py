@@ -57,6 +57,7 @@ def test_scripts_and_styles_are_formatted_by_the_same_version_everywhere():
 @pytest.mark.skipif(shutil.which("prettier") is None, reason="prettier is not on the PATH")
 def test_scripts_and_styles_are_formatted():
     files = [*ROOT.glob("src/**/*.js"), *ROOT.glob("src/**/*.css"), *ROOT.glob("studies/*.js")]
+    files += ROOT.glob("docs/site/*.js")
     done = subprocess.run(["prettier", "--check", *files], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

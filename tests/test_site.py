@@ -11,6 +11,9 @@ import pytest
 from fedbb.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
+PATIENCE = 200_000
+"""Milliseconds for a page on a machine with much other work."""
+
 PAGES = (
     "index.html",
     "equations.html",
@@ -53,6 +56,27 @@ def test_every_method_has_a_page_and_every_equation_its_code(site):
 
 
 @pytest.mark.slow
+def test_every_block_of_code_is_shown_as_one(site):
+    for path in site.rglob("*.html"):
+        assert "<p>```" not in path.read_text("utf-8"), path.name
+    assert '<span class="filename">digits.toml</span>' in (site / "index.html").read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_the_search_finds_pages_of_a_site_that_was_opened_from_disk(site, chromium):
+    page = chromium.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto((site / "index.html").as_uri())
+    words = page.locator("input[name=query]")
+    words.click()
+    words.press_sequentially("dispersion")
+    page.wait_for_selector(".md-search-result__link", state="attached")
+    found = page.locator(".md-search-result__link").first.get_attribute("href")
+    page.close()
+    assert found.startswith(site.as_uri())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_page_has_no_console_error_and_nothing_is_cut(site, chromium, name, width):
@@ -61,7 +85,7 @@ def test_a_page_has_no_console_error_and_nothing_is_cut(site, chromium, name, wi
     page.on("console", lambda told: complaints.append(told.text) if told.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("requestfailed", lambda request: complaints.append(request.url))
-    page.goto((site / name).as_uri())
+    page.goto((site / name).as_uri(), timeout=PATIENCE)
     page.wait_for_timeout(300)
     wider = page.evaluate(
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"

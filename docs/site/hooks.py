@@ -43,6 +43,9 @@ TOP = {
 
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^(```.*?^```$|(?:^ {4}.*\n)+)", re.M | re.S)
+NAMED = re.compile(r"^```(\w+) ([\w./-]+)$", re.M)
+"""A block that shows a file, as in ```toml digits.toml."""
+
 STYLE = """
 .md-grid { max-width: 70rem; }
 .md-typeset h1, .md-typeset h2 { font-weight: 600; color: inherit; }
@@ -63,6 +66,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         pages[f"reference/{package}.md"] = f"# {package}\n\n::: {package}\n" + options(package)
     pages["commands.md"] = command_page()
     pages["site.css"] = STYLE
+    pages["iframe-worker.js"] = Path(__file__).with_name("iframe-worker.js").read_text("utf-8")
     for target, text in pages.items():
         files.append(File.generated(config, target, content=text))
     for source in linked_files():
@@ -81,6 +85,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Follow links that leave docs/, and fill in formulas and sources."""
     uri = page.file.src_uri
+    markdown = NAMED.sub(r'```\1 title="\2"', markdown)
     if uri == "equations.md":
         markdown = with_sources(with_formulas(markdown))
     if uri == "methods.md":
