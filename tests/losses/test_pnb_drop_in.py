@@ -162,4 +162,4 @@ def test_the_drop_in_keeps_the_learning_rate_and_the_method_keeps_the_papers_sca
     plain = torch.nn.functional.cross_entropy(logits, labels)
     assert loss(logits, labels).item() == pytest.approx(plain.item(), rel=1e-5)
     assert loss.spec.mu == "unit"
-    assert build_method("fedbb").loss.mu == 4.0
+    assert build_method("fedbb", {}).loss.mu == 4.0

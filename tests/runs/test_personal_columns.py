@@ -10,6 +10,7 @@ from fedbb.errors import RecipeError
 from fedbb.runs.final_scores import read_scores
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.personal import personalize
+from fedbb.training.config import LRSchedule
 from helpers.commands import fedbb
 from helpers.small_run import finish, small_recipe
 
@@ -128,3 +129,21 @@ def test_the_command_shows_summaries_and_how_sure_they_are(runs, monkeypatch):
     assert {one["against"] for one in found["differences"]} == {"shared"}
     refused = say("--train", "tail")
     assert refused.code == 2
+
+
+def test_a_client_alone_learns_as_in_a_run_without_exchange(tmp_path):
+    """It is trained at the full learning rate, though before the first round."""
+    assert LRSchedule().lr(0.1, 0) == 0.1
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(240, 8)).astype(np.float32)
+    labels = (inputs @ rng.normal(size=(8, 3))).argmax(axis=1)
+    data = package.Dataset.from_arrays(inputs[:180], labels[:180], inputs[180:], labels[180:])
+    clients = package.partition.iid(data, clients=2, seed=0)
+    local = package.LocalConfig(batch_size=8, lr=0.1)
+    options = {"local": local, "bootstrap": 0, "out": tmp_path / "run"}
+    package.simulate(data, clients, model="linear", method="local", rounds=4, **options)
+    for row in package.personalize(
+        tmp_path / "run", data, clients, "linear", alone=True, workers=0
+    ):
+        assert row.alone == pytest.approx(row.personal, abs=0.15)
+        assert row.alone > 0.6

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedbb._util.table import UNDEFINED
 from fedbb._util.text import counted
-from fedbb.methods import METHODS
+from fedbb.methods import HEADS, METHODS
 from fedbb.records import Task
 from fedbb.report.results import RunResult
 from fedbb.report.statistics import Interval, PairedDifference, Spread, Verdict
@@ -46,12 +46,23 @@ def metric_title(metric: str) -> str:
 
 
 def method_title(name: str) -> str:
-    """Return the name a method gives itself; a method not known here keeps the recipe's name."""
+    """Return the name a method gives itself; a method not known here keeps the recipe's name.
+
+    >>> method_title("fedavg+lda-head")
+    'FedAvg+LDA head'
+    """
+    base, _, head = name.rpartition("+")
+    if head in HEADS:
+        return f"{method_title(base)}+{head.replace('lda', 'LDA').replace('-', ' ')}"
     return METHODS[name]().name if name in METHODS else name
 
 
 def method_description(name: str) -> str:
     """Return what a method does, in one sentence."""
+    base, _, head = name.rpartition("+")
+    if head in HEADS:
+        own = (HEADS[head].__doc__ or "").strip().split("\n")[0]
+        return f"{method_description(base)} Classifier: {own}"
     text = METHODS[name].__doc__ if name in METHODS else None
     return (text or "").strip().split("\n")[0]
 

@@ -83,7 +83,7 @@ class LRSchedule:
             >>> [LRSchedule("cosine", warmup=1, rounds=3).lr(0.1, number) for number in (1, 2, 3)]
             [0.05, 0.1, 0.05]
         """
-        if number <= self.warmup:
+        if self.warmup and number <= self.warmup:
             return full * number / (self.warmup + 1) * self._factor(number)
         return full * self._factor(number)
 
