@@ -48,7 +48,7 @@ test-flower-slow: $(TOOLS) ## those with slow and deaf lines, wrong clocks and s
 	timeout 1800 $(BIN)/python -m pytest -m "flower and slow" -n 0 --durations=0 tests/flower tests/secagg/flower tests/cli/test_flower.py
 
 docs: $(TOOLS) demo/index.html ## build the documentation site; warnings and broken links fail
-	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src:. $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src:. $(BIN)/python -m mkdocs build --strict
 
 demo/index.html: | $(READY)
 	$(BIN)/fedbb demo --out demo

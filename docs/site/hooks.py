@@ -42,7 +42,7 @@ TOP = {
 """Files above docs/ that are pages of the site."""
 
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
-FENCE = re.compile(r"^(```.*?^```$|(?:^ {4}.*\n)+)", re.M | re.S)
+FENCE = re.compile(r"^(```.*?^```$|(?: {4}[^\n]*\n)+)", re.M | re.S)
 NAMED = re.compile(r"^```(\w+) ([\w./-]+)$", re.M)
 """A block that shows a file, as in ```toml digits.toml."""
 
@@ -113,10 +113,10 @@ def follow(found: re.Match[str], own: str, uri: str) -> str:
         return found[0]
     if target in TOP:
         new = TOP[target]
-    elif target.startswith("docs/") and not target.startswith("docs/results/"):
-        new = target.removeprefix("docs/")
     elif (ROOT / target).is_dir():
         return text  # folders are no pages
+    elif target.startswith("docs/") and not target.startswith("docs/results/"):
+        new = target.removeprefix("docs/")
     else:
         new = file_page(Path(target))
     return f"[{text}]({posixpath.relpath(new, posixpath.dirname(uri) or '.')}{anchor or ''})"

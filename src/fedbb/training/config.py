@@ -79,8 +79,9 @@ class LRSchedule:
     def lr(self, full: float, number: int) -> float:
         """Return the learning rate of round `number`, from 1, of which the full rate is `full`.
 
-        >>> [LRSchedule("cosine", warmup=1, rounds=3).lr(0.1, number) for number in (1, 2, 3)]
-        [0.05, 0.1, 0.05]
+        Examples:
+            >>> [LRSchedule("cosine", warmup=1, rounds=3).lr(0.1, number) for number in (1, 2, 3)]
+            [0.05, 0.1, 0.05]
         """
         if self.warmup and number <= self.warmup:
             return full * number / (self.warmup + 1) * self._factor(number)
