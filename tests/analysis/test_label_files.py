@@ -180,7 +180,7 @@ def test_a_row_without_a_client_is_refused(tmp_path):
 def test_files_that_are_no_text_or_not_there_are_refused(tmp_path):
     with pytest.raises(DataError, match="UTF-8"):
         read_label_table(write(tmp_path, "label\ncafé\n", encoding="latin-1"))
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(DataError, match="does not exist"):
         read_label_table(tmp_path / "nowhere.csv")
     broken = tmp_path / "broken.csv.gz"
     broken.write_bytes(gzip.compress(b"label\nx\n" * 1000)[:-9])
