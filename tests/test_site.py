@@ -35,7 +35,11 @@ def site(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        env={
+            **os.environ,
+            "NO_MKDOCS_2_WARNING": "1",
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        },
         capture_output=True,
         text=True,
         timeout=600,
@@ -52,7 +56,7 @@ def test_every_method_has_a_page_and_every_equation_its_code(site):
     text = (site / "equations.html").read_text("utf-8")
     assert text.count("<math") >= 6
     for name in ("effective_number", "case_weights", "dispersion", "balance_weights"):
-        assert re.search(rf"def</span>\s*<span class=\"nf\">{name}", text)
+        assert f"def {name}(" in re.sub(r"<[^>]+>", "", text)
 
 
 @pytest.mark.slow
