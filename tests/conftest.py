@@ -14,7 +14,7 @@ from helpers.tally import Tally
 settings.register_profile(
     "thorough", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("quick", settings.get_profile("thorough"), max_examples=50)
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=25)
 settings.register_profile("mutants", settings.get_profile("thorough"), max_examples=15)
 settings.load_profile("quick")
 

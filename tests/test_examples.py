@@ -60,6 +60,7 @@ def test_plain_loop_shows_its_weights_and_beats_guessing_with_every_loss():
     assert all(0.1 < recall <= 1.0 for (recall,) in recalls.values())
 
 
+@pytest.mark.slow
 def test_multilabel_loop_finds_more_rare_digits_with_pnb_and_says_what_that_costs():
     figures = results(run("multilabel_loop.py"))
     assert list(figures) == ["BCE", "PNB"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedbb.rng import derive, stream, torch_stream
 
-quick = settings(deadline=None, max_examples=50)
+quick = settings(deadline=None, max_examples=25)
 seeds = st.integers(0, 2**32)
 names = st.lists(st.one_of(st.text("abc", max_size=3), st.integers(-5, 5)), max_size=4).map(tuple)
 

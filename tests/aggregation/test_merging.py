@@ -15,7 +15,7 @@ from fedbb.imbalance import READINGS, client_weights, count_labels
 from fedbb.records import ClientInfo, ClientUpdate, LabelCounts, ModelState, Task
 from fedbb.state import digest
 
-quick = settings(deadline=None, max_examples=50)
+quick = settings(deadline=None, max_examples=25)
 CLASSES = 4
 NAN = float("nan")
 gammas = st.floats(0, 1)

@@ -188,7 +188,7 @@ def test_files_that_are_no_text_or_not_there_are_refused(tmp_path):
         read_label_table(broken)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.lists(
         st.tuples(st.text(min_size=1).filter(lambda text: text.strip()), st.integers(0, 2)),

@@ -112,7 +112,7 @@ def test_patients_on_several_clients_are_counted_as_by_the_loops(table):
     assert count_shared(holders).tolist() == slow.shared_patients(patients, owners, 4)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1), smoothing)
 def test_multiclass_figures_are_those_of_the_loops(pairs, numbers):
     labels, owners = [label for label, _ in pairs], [owner for _, owner in pairs]

@@ -48,6 +48,7 @@ def test_rounds_are_given_as_ratios_to_the_bare_loop(tmp_path):
     assert "inline" in output
 
 
+@pytest.mark.slow
 def test_steps_compare_both_tasks(tmp_path):
     run("steps", "--models", "small-cnn", "--pairs", "4", "--out", str(tmp_path))
     tasks = read(tmp_path, "steps")["models"]["small-cnn"]

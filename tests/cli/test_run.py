@@ -6,6 +6,7 @@ from PIL import Image
 
 from fedbb.runs.folder import RunFolder
 from helpers.commands import fedbb, started
+from helpers.cover import few
 from helpers.small_run import small_recipe
 
 
@@ -86,7 +87,7 @@ def test_bad_input_ends_with_one_message_and_exit_code_two(recipe, monkeypatch, 
     assert len(done.err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", few([signal.SIGINT, signal.SIGTERM], 1))
 def test_ctrl_c_ends_with_130_and_everything_finished_is_kept(recipe, monkeypatch, signum):
     words = ("run", recipe, "--set", "rounds.number=100000", "--out", "run")
     with started(*words, cwd=recipe.parent) as process:

@@ -112,6 +112,7 @@ def test_a_cell_that_fails_is_told_of_with_exit_code_one_and_the_others_have_the
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(grid, monkeypatch):
     words = ("sweep", grid, "--set", "rounds.number=100000", "--out", "out", "--json")
     with started(*words, cwd=grid.parent) as process:

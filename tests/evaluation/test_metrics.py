@@ -36,7 +36,7 @@ from reference.average_precision import average_precision
 MACRO = {"accuracy", "balanced_accuracy", "f1", "auroc", "average_precision"}
 PER_CLASS = {"recall", "f1", "auroc", "average_precision"}
 NAN = float("nan")
-quick = settings(deadline=None, max_examples=50)
+quick = settings(deadline=None, max_examples=25)
 
 # Few distinct values, so that ties are common.
 coarse = st.integers(-3, 3).map(lambda step: step / 2)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedbb.imbalance import case_weights, effective_number
 from reference import pnb as reference
 
-quick = settings(deadline=None, max_examples=100)
+quick = settings(deadline=None, max_examples=40)
 counts = st.integers(0, 10**7)
 betas = st.one_of(st.sampled_from([0.0, 0.6, 0.99, 0.9999, 0.9999999]), st.floats(0, 1 - 1e-12))
 taus = st.floats(1e-2, 1e3)

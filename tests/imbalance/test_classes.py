@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedbb.imbalance import class_factors, class_shares, effective_number, share_spread
 
-quick = settings(deadline=None, max_examples=50)
+quick = settings(deadline=None, max_examples=25)
 tables = hnp.arrays(
     np.int64, st.tuples(st.integers(1, 5), st.integers(1, 8)), elements=st.integers(0, 10**6)
 )

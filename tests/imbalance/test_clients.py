@@ -10,7 +10,7 @@ from fedbb.imbalance import READINGS, balance_weights, client_weights, dispersio
 from reference import cbr as reference
 from reference.cifar10_split import label_counts
 
-quick = settings(deadline=None, max_examples=50)
+quick = settings(deadline=None, max_examples=25)
 SHARES = ("share-std", "share-var")
 readings = st.sampled_from(READINGS)
 gammas = st.floats(0, 1)

@@ -12,7 +12,7 @@ from fedbb.imbalance import count_groups, count_labels, sum_by_group, to_array
 from fedbb.records import Task
 from helpers.columns import NA, Column
 
-quick = settings(deadline=None, max_examples=50)
+quick = settings(deadline=None, max_examples=25)
 NAN = float("nan")
 
 

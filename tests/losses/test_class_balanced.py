@@ -25,7 +25,7 @@ from helpers.batches import (
 from helpers.cover import cover
 from reference import class_balanced as reference
 
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=20)
 TASKS = ("multiclass", "multilabel")
 FORMS = ("softmax", "sigmoid", "focal")
 HUNDREDFOLD = [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]

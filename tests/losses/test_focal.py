@@ -21,7 +21,7 @@ from helpers.batches import (
 )
 from reference import focal as reference
 
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=20)
 TASKS = ("multiclass", "multilabel")
 any_batch = st.sampled_from(TASKS).flatmap(batches)
 gammas = st.floats(0, 5)

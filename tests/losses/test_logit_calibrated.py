@@ -31,7 +31,7 @@ from helpers.batches import (
 )
 from reference import fedlc as reference
 
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=20)
 taus = st.floats(0, 15)
 
 

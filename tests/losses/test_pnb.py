@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedbb.losses.pnb import PNBLoss
 from reference import pnb as reference
 
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=20)
 NEXT_TO_ONE = float(np.nextafter(1.0, 0.0))  # α⁺ is then B / (A + B)
 NAN = float("nan")
 TASKS = ("multiclass", "multilabel")

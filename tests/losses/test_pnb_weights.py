@@ -11,7 +11,7 @@ from fedbb.losses.pnb import PNB, PNBLoss, weigh
 from fedbb.records import LabelCounts, Task
 from reference.cifar10_split import label_counts
 
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=20)
 NAN = float("nan")
 
 # Positives among the 112,120 images of NIH CXR14, and the percentages of the loss that

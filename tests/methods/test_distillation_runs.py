@@ -15,6 +15,7 @@ from fedbb.records import ClientInfo, ModelFacts, ModelState, Task
 from fedbb.rounds.replies import Expected, check_statistics
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
+from helpers.cover import few
 from helpers.small_run import without_seconds
 from helpers.toy import toy_dataset
 
@@ -130,7 +131,7 @@ REST = [(name, w) for name in METHODS for w in (1, 2, 3) if (name, w) not in COV
 
 @pytest.mark.parametrize(
     ("name", "workers"),
-    [*COVER, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in REST)],
+    few([*COVER, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in REST)], 1),
 )
 def test_the_pool_gives_the_bits_of_the_inline_engine(whole, tmp_path, name, workers):
     found = simulate(METHODS[name](), participation=0.75, out=tmp_path / "pool", workers=workers)

@@ -13,6 +13,7 @@ from fedbb.methods import BALANCING, BASES, HEADS, build_method
 from fedbb.methods import METHODS as ALL_METHODS
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
+from helpers.cover import few
 from helpers.small_run import without_seconds
 from helpers.suited_settings import can_be_built
 from helpers.toy import drop_rows, equal_states, toy_dataset
@@ -101,7 +102,7 @@ def test_methods_with_a_server_state_have_one_result_on_any_number_of_workers(na
     assert plain not in results
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", few(METHODS, 5))
 def test_a_run_left_after_a_round_goes_on_to_the_bit(runs, name, tmp_path):
     class LeaveError(Exception):
         pass

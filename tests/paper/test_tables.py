@@ -253,7 +253,7 @@ def _kinds(task, central):
             (Task.MULTICLASS, True, 5),
             (Task.MULTILABEL, True, 4),
         ],
-        2,
+        1,
     ),
 )
 def test_every_method_runs_on_every_kind_of_labels(task, central, methods, tmp_path):

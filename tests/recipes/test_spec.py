@@ -17,6 +17,7 @@ from fedbb.cli.demo import demo_recipes
 from fedbb.paper.tables import SCALES, paper_grid, paper_tables
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import ADDED, EVERY_KEY, Recipe
+from helpers.cover import few
 
 FROZEN = json.loads((Path(__file__).parent / "data" / "frozen_names.json").read_text("utf-8"))
 
@@ -72,7 +73,7 @@ def test_the_recipes_of_the_demo_keep_their_identity():
     assert found == FROZEN["demo"]
 
 
-@pytest.mark.parametrize("table", paper_tables())
+@pytest.mark.parametrize("table", few(paper_tables(), 4))
 def test_the_cells_of_the_paper_keep_their_names_and_recipes(table):
     for scale in SCALES:
         cells = paper_grid(table, scale).cells

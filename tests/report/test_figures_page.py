@@ -12,6 +12,7 @@ PAGE = (ROOT / "docs" / "figures.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", PAGE, re.M | re.S)
 
 
+@pytest.mark.slow
 def test_the_example_gives_the_files_that_the_page_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (_, name, content), (_, _, script) = BLOCKS

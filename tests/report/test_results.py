@@ -151,7 +151,7 @@ def whole(tmp_path_factory):
     return build(tmp_path_factory.mktemp("whole") / "run", Sketch(rounds=2, clients=2))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(name=st.sampled_from(FILES), part=st.floats(0, 1, exclude_max=True))
 def test_a_file_cut_anywhere_gives_a_run_or_an_error_of_ours(whole, name, part):
     folder = whole.with_name("cut")

@@ -13,6 +13,7 @@ from fedbb.rounds.loop import Schedule, Start, choose
 from fedbb.rounds.round import longest_first
 from fedbb.state import digest
 from fedbb.training.config import LocalConfig
+from helpers.cover import few
 from helpers.teachers import taught
 from helpers.toy import equal_states, toy_dataset, toy_rounds
 
@@ -52,7 +53,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "task", "participation"), CASES)
+@pytest.mark.parametrize(("name", "task", "participation"), few(CASES, 16))
 def test_every_method_runs_and_repeats_to_the_bit(name, task, participation):
     schedule = Schedule(number=3, participation=participation)
     method = build_method(name, {})

@@ -81,7 +81,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "task", "participation"), few(CASES, 48))
+@pytest.mark.parametrize(("method", "task", "participation"), few(CASES, 24))
 def test_a_pair_takes_three_rounds_and_resumes_to_the_bit(tmp_path, method, task, participation):
     recipe = grid_recipe(tmp_path, method, task, participation)
     rounds = run(recipe, tmp_path / "whole")

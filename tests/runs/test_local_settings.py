@@ -82,7 +82,7 @@ def left_and_resumed(recipe, folder):
 ADAM_METHODS = [name for name in METHODS if not METHODS[name]().needs.sgd]
 
 
-@pytest.mark.parametrize(("method", "engine"), few(cover(ADAM_METHODS, ["inline", "central"]), 12))
+@pytest.mark.parametrize(("method", "engine"), few(cover(ADAM_METHODS, ["inline", "central"]), 6))
 def test_adam_resumes_to_the_bit_with_every_method(tmp_path, engine, method):
     if engine == "central" and not is_central(method):
         engine = "inline"

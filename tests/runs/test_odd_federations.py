@@ -60,7 +60,7 @@ SUITED = [
 ]
 
 
-@pytest.mark.parametrize(("method", "task"), few(SUITED, 28))
+@pytest.mark.parametrize(("method", "task"), few(SUITED, 14))
 def test_one_image_one_class_and_a_class_nobody_has_give_defined_results(tmp_path, task, method):
     folder, records = run_odd(tmp_path, task, method, network_of(method)["name"])
     assert is_finite(load_checkpoint(folder.file("final.safetensors")).state)

@@ -206,6 +206,7 @@ def test_the_parts_of_a_run_are_new_each_time_they_are_loaded():
     assert len(first.federation.dataset.train) == 45
 
 
+@pytest.mark.slow
 def test_fingerprints_are_the_same_in_another_process():
     program = (
         f"import sys; sys.path.insert(0, 'tests'); from {__name__} import *; "

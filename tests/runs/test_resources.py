@@ -52,6 +52,7 @@ def test_files_threads_and_memory_do_not_grow_with_the_rounds(tmp_path, tally, m
     assert memory[-1] - memory[settled] < 4 * MEGABYTE
 
 
+@pytest.mark.slow
 @linux
 def test_a_merge_over_many_clients_holds_few_models_at_a_time():
     (figures,) = start("merge_driver.py", 1000, 600_000)

@@ -324,6 +324,7 @@ print(result.sha256)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_simulation_resumes_to_the_same_bits(tmp_path, monkeypatch, capsys):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

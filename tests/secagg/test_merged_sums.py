@@ -21,6 +21,7 @@ from fedbb.secagg.simulated import SimulatedTransport
 from fedbb.state import select
 from fedbb.statistics import form
 from fedbb.training.config import TrainJob
+from helpers.cover import few
 from helpers.secagg_federation import Federation, everyone
 from helpers.small_run import finish, small_recipe
 
@@ -185,13 +186,16 @@ def test_a_second_group_or_another_model_in_the_same_round_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "privacy"),
-    [
-        (HEAD, "masked"),
-        (HEAD, "bfv"),
-        ("ccvr", "masked"),
-        pytest.param("fedavg+ridge-head", "masked", marks=pytest.mark.slow),
-        pytest.param("fedavg+means-head", "masked", marks=pytest.mark.slow),
-    ],
+    few(
+        [
+            (HEAD, "masked"),
+            (HEAD, "bfv"),
+            ("ccvr", "masked"),
+            pytest.param("fedavg+ridge-head", "masked", marks=pytest.mark.slow),
+            pytest.param("fedavg+means-head", "masked", marks=pytest.mark.slow),
+        ],
+        1,
+    ),
 )
 def test_private_runs_serve_the_classifier_of_the_open_run_and_resume(
     tmp_path, name, privacy, monkeypatch

@@ -65,7 +65,7 @@ def close(ours, plain, bound, units=2):
 
 
 @pytest.mark.parametrize(
-    ("name", "task", "chosen"), few(cover(SUITED, [[0, 1, 2, 3, 4], [0, 2, 3]]), 27)
+    ("name", "task", "chosen"), few(cover(SUITED, [[0, 1, 2, 3, 4], [0, 2, 3]]), 14)
 )
 def test_a_private_round_is_the_open_one_up_to_rounding(tmp_path, name, task, chosen):
     federation = Federation(build_method(name, {}), task, folder=tmp_path)

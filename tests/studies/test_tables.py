@@ -182,6 +182,7 @@ def test_a_page_has_a_place_for_every_part_and_shows_what_is_kept(name):
         assert f"<!-- {part.grid} -->\n{content}\n<!-- /{part.grid} -->" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "made"),
     [("results.md", page.recent_tables), ("results-small.md", page.small_tables)],

@@ -86,6 +86,7 @@ def best_match(image: np.ndarray, digits: np.ndarray) -> np.ndarray:
     return ((difference * seen).sum(axis=2) / seen.sum(axis=2)).min(axis=0)
 
 
+@pytest.mark.slow
 def test_each_mosaic_shows_real_digits_of_its_labels_taken_from_its_own_part() -> None:
     dataset = load_dataset("digit-mosaic", options={"train": 8, "test": 8})
     train, test = split_digits()

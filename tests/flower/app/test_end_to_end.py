@@ -104,6 +104,7 @@ def test_a_straggler_is_waited_for_until_the_deadline_and_then_counts_again(fede
     assert summary["sha256"] == digest(inline_without(recipe, away)[-1])
 
 
+@pytest.mark.slow
 def test_a_run_outlives_its_superlink(federation, tmp_path):
     recipe = small_recipe(tmp_path, method={"name": "moon+fedbb"}, rounds={"number": 2})
     expected, _ = finish(recipe, tmp_path / "inline")

@@ -66,7 +66,7 @@ def named(folder, method, rounds=3, **changes):
     return small_recipe(folder, method={"name": method}, rounds={"number": rounds}, **changes)
 
 
-@pytest.mark.parametrize("method", few(METHODS, 4))
+@pytest.mark.parametrize("method", few(METHODS, 2))
 def test_a_recipe_gives_the_inline_engines_bits(method, tmp_path):
     recipe = named(tmp_path, method)
     inline, inline_records = finish(recipe, tmp_path / "inline")
@@ -254,7 +254,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("kind", few(BAD, 10))
+@pytest.mark.parametrize("kind", few(BAD, 6))
 def test_a_bad_answer_is_refused_by_name_and_the_round_goes_on(kind, tmp_path, caplog):
     change, words = BAD[kind]
     recipe = named(tmp_path, "fedbb", rounds=1)
@@ -361,6 +361,7 @@ def test_a_site_that_fails_tells_why_and_costs_one_client(recipe, tmp_path):
     assert "nothing.npz" not in absent["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc here")
 def test_a_site_that_runs_out_of_memory_costs_one_client(tmp_path):
     labels = np.arange(24) % 3

@@ -245,7 +245,7 @@ def test_clients_weigh_by_their_own_counts_and_are_added_up(task, mu):
     np.testing.assert_allclose(after.negative, expected[1], atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_every_panel_adds_up_to_one(positives):
     clients = [(30 + sum(counts), counts) for counts in positives]

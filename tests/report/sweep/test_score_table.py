@@ -76,7 +76,7 @@ def changed(value, trail, new):
 ODD = (None, True, -1, 1e308, math.inf, -math.inf, math.nan, "x", "\ud800", [], {}, [[]], 10**400)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data(), odd=st.sampled_from(ODD))
 def test_a_value_spoilt_anywhere_leaves_the_table_written(spoiling, data, odd):
     grid, runs, whole_files, out = spoiling

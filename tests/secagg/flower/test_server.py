@@ -218,6 +218,7 @@ def test_a_round_that_was_seen_and_not_saved_is_made_again_to_the_bit(tmp_path, 
     assert [entry["round"] for entry in seen] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stage",
     [*(pytest.param(stage, marks=pytest.mark.slow) for stage in ("keys", "masked")), "unmask"],
@@ -269,6 +270,7 @@ def test_a_set_up_that_was_cut_short_sums_no_other_statistics(away, tmp_path, mo
         assert RunFolder(path).read_json("cards.json")["run"] == name
 
 
+@pytest.mark.slow
 def test_whoever_is_not_in_a_sum_goes_on_with_what_it_remembered_before(tmp_path):
     recipe = short(tmp_path, method={"name": "moon+fedbb"}, rounds={"number": 2})
     federation = enrolled(recipe, tmp_path, 4)
@@ -310,7 +312,7 @@ def test_a_run_goes_on_only_under_its_own_roster(tmp_path):
         private_run(recipe, tmp_path / "flower", other, resume=True)
 
 
-@pytest.mark.parametrize("validation", [0.0, 0.2])
+@pytest.mark.parametrize("validation", few([0.0, 0.2], 1))
 def test_sites_score_on_their_own_data_and_the_server_sees_what_is_pooled(validation, tmp_path):
     recipe = private_recipe(tmp_path)
     data = recipe.data.model_copy(update={"validation": validation})
@@ -360,6 +362,7 @@ def test_a_run_scored_by_sites_goes_on_to_the_same_bits(tmp_path):
     assert parts == whole
 
 
+@pytest.mark.slow
 def test_pooled_scores_over_changing_groups_are_refused_by_server_and_sites(
     tmp_path, monkeypatch, caplog
 ):

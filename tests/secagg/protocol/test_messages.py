@@ -213,7 +213,7 @@ def test_a_saved_attempt_with_other_values_is_refused_or_another_attempt(
     refused_or_read(load_attempt, canonical_json(record))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.sampled_from(STAGES), st.data())
 def test_no_message_that_a_server_can_sign_makes_a_client_fail_in_another_way(
     stage: str, data: st.DataObject
