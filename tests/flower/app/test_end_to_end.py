@@ -60,11 +60,11 @@ def test_a_node_killed_in_mid_round_costs_one_client_and_comes_back(federation, 
     recipe = small_recipe(tmp_path, rounds={"number": 3})
     path, (other, node, _) = tmp_path / "flower", federation.nodes
     run = start(federation, recipe, path)
-    # Another node holds the round open: on a slow machine the run would end before the return.
+    wait_for_job(federation, node.name)
+    node.kill()
+    # Another node holds the rounds up: on a slow machine the run would end before the return.
     os.killpg(other.pid, signal.SIGSTOP)
     try:
-        wait_for_job(federation, node.name)
-        node.kill()
         node.restart()
     finally:
         os.killpg(other.pid, signal.SIGCONT)
