@@ -25,11 +25,13 @@ def read_parquet(
     import pyarrow.parquet
 
     try:
-        with path.open("rb") as file:
+        # A file of Arrow's own, read when asked: its threads would read ahead in a file of Python
+        # that is closed, and gone, after an error.
+        with arrow.OSFile(str(path)) as file:
             held = pyarrow.parquet.read_metadata(file)
             cells = held.num_rows * (held.num_columns if columns is None else len(columns))
             refuse_bomb(str(path), path.stat().st_size, 8 * cells, densest=2000)
-            table = pyarrow.parquet.read_table(file, columns=columns)
+            table = pyarrow.parquet.read_table(file, columns=columns, pre_buffer=False)
     except (OSError, ValueError, KeyError, arrow.ArrowException) as error:
         raise DataError(f"cannot read {path} as parquet: {error}") from error
     if len(table) == 0:
