@@ -92,6 +92,17 @@ def test_personal_replies(tmp_path):
     assert all(final.params[name].equal(first[name]) for name in names)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["isfl", "pfedla", "ripfl"])
+def test_replies_of_methods_with_figures_or_starts_of_each_client(tmp_path, name):
+    nan = changed(STATE, edited("weight", lambda a: a * np.nan))
+    cut = changed(STATE, edited("weight", lambda a: a[:1]))
+    faults = [(nan, "not finite"), (cut, "has shape"), (changed(STATE, extended), "adds 'params.")]
+    if name == "ripfl":
+        faults.append((changed(STATISTICS, edited("reliability", lambda a: a * np.nan)), "finite"))
+    run_with(tmp_path, name, {}, faults)
+
+
 def moved_head(arrays):
     name = list(arrays)[-1]
     return {**arrays, name: arrays[name] + 1}
