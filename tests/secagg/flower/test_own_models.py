@@ -15,6 +15,7 @@ CASES = {
     "fedper": (MLP, {}),
     "local": (MLP, {}),
     "fedrep": (MLP, {}),
+    "fedbn": ({"name": "resnet11"}, {}),
     "fedmd": (MLP, {"batch_size": 8}),
     "fedmd in turn": (NETWORKS, {"batch_size": 8}),
     "rhfl": (MLP, {"batch_size": 8, "confidence": "equal"}),
