@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb.errors import DataError
-from fedbb.imbalance import sum_by_group
+from fedbb.imbalance import count_classes, sum_by_group
 from fedbb.records import FloatArray, IntArray
 
 
@@ -29,9 +29,13 @@ def measure_skew(labels: npt.NDArray[Any], clients: Sequence[IntArray]) -> float
     0.5
     """
     sizes = np.array([len(places) for places in clients], dtype=np.float64)
-    rows = _rows(labels)[np.concatenate(clients)]
+    of_clients = labels[np.concatenate(clients)]
     owner = np.repeat(np.arange(len(clients)), [len(places) for places in clients])
-    mass = class_mass(rows, owner, len(clients))
+    if labels.ndim == 1:  # the same as below, by one count instead of one per class
+        counts = count_classes(of_clients, owner, (len(clients), int(labels.max()) + 1))
+        mass = np.column_stack([counts, np.zeros(len(clients))])
+    else:
+        mass = class_mass(_rows(of_clients), owner, len(clients))
     distances = total_variation(mass / sizes[:, np.newaxis], mass.sum(axis=0) / sizes.sum())
     return float(np.dot(distances, sizes) / sizes.sum())
 

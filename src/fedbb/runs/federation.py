@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from fedbb.aggregation.merging import Weighting
 from fedbb.data.checks import check_dataset
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.download import Progress, sha256_of
@@ -26,7 +27,7 @@ from fedbb.partition.partition import Partition
 from fedbb.partition.registry import Rule, divide
 from fedbb.recipes.reader import refuse_python
 from fedbb.recipes.spec import OWN_TEACHER, DataSpec, PublicSpec, PythonRecipe, Recipe
-from fedbb.records import IntArray, LabelCounts
+from fedbb.records import ClientInfo, IntArray, LabelCounts
 from fedbb.rng import stream
 from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients
 from fedbb.simulation.inline import make_client_infos
@@ -76,6 +77,20 @@ class Federation:
     def clients(self) -> list[ClientDataset]:
         """Each client's part of the training data."""
         return make_client_datasets(self.dataset, self.partition.clients)
+
+    def client_infos(self, weighting: Weighting) -> Sequence[ClientInfo]:
+        """Return what the server learns of every client under this weighting.
+
+        They are made once for each weighting: a million clients take seconds.
+        """
+        if id(weighting) not in self._infos:
+            # With the weighting itself, so that no other object gets its id.
+            self._infos[id(weighting)] = weighting, make_client_infos(self.clients, weighting)
+        return self._infos[id(weighting)][1]
+
+    @cached_property
+    def _infos(self) -> dict[int, tuple[Weighting, list[ClientInfo]]]:
+        return {}
 
 
 def prepare(
@@ -205,7 +220,7 @@ def describe(federation: Federation, method: Method) -> FederationRecord:
     The server of a deployed federation sees of this only each client's size and dispersion.
     """
     dataset, counts = federation.dataset, [client.counts for client in federation.clients]
-    clients = describe_clients(make_client_infos(federation.clients, method.weighting), method)
+    clients = describe_clients(federation.client_infos(method.weighting), method)
     scales = np.full(len(counts), np.nan)
     scales[:SHOWN] = [method.loss.mean_weight(count, dataset.task) for count in counts[:SHOWN]]
     positives = np.array([count.positive for count in counts])

@@ -74,7 +74,7 @@ from fedbb.runs.runtime import (
     plain_round,
 )
 from fedbb.secagg.audit import AuditFile
-from fedbb.simulation.inline import Inline, make_client_infos
+from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool import process_start
 from fedbb.simulation.pool.pool import Pool
 from fedbb.state import digest
@@ -429,7 +429,7 @@ def _set_up(folder: RunFolder, recipe: Recipe, federation: Federation, method: M
         from fedbb.secagg.simulated import enrol
 
         save_partition_digest(folder, federation.partition)
-        infos = make_client_infos(federation.clients, method.weighting)
+        infos = federation.client_infos(method.weighting)
         check_members(recipe, method, len(infos))
         agreement = agreement_of(recipe, method, len(infos))
         enrol(

@@ -129,7 +129,10 @@ def open_runtime(
         workers = 0  # nothing to do in parallel
     # Clients with different networks exchange no model.
     first = NO_MODEL if by_client else snapshot(network)
-    engine = Inline(network, federation.clients, method, local, store, by_client=by_client)
+    infos = federation.client_infos(method.weighting)
+    engine = Inline(
+        network, federation.clients, method, local, store, by_client=by_client, infos=infos
+    )
     batch = recipe.evaluation.batch_size
     final, own = FinalScorer.of(recipe, federation), federation.own_test
     further = {} if own is None else {OWN_TEST: own.examples}

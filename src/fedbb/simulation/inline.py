@@ -126,6 +126,7 @@ class Inline:
         state_rounds: the round that each client's state is from.
         by_client: the networks that clients take in turn, if they have different ones. A job then
             holds a model of the client's network, or none if no model is shared.
+        infos: the information about every client, where it is known already.
         first: the model that clients' own models begin with, if the method has such.
     """
 
@@ -136,6 +137,7 @@ class Inline:
     store: ClientStateStore = field(default_factory=InMemoryStore)
     state_rounds: dict[int, int] = field(default_factory=dict)
     by_client: Sequence[nn.Module] = ()
+    infos: Sequence[ClientInfo] | None = None
     first: ModelState | None = field(init=False, default=None)
     firsts: tuple[ModelState, ...] = field(init=False, default=())
 
@@ -150,8 +152,10 @@ class Inline:
         """The name of the network's classifier."""
         return classifier_name(self.model)
 
-    def client_infos(self) -> list[ClientInfo]:
+    def client_infos(self) -> Sequence[ClientInfo]:
         """Return the information about every client."""
+        if self.infos is not None:
+            return self.infos
         return make_client_infos(self.clients, self.method.weighting)
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[ClientUpdate]:

@@ -15,7 +15,7 @@ from fedbb.data.dataset import Examples
 from fedbb.errors import RunError
 from fedbb.evaluation.metrics import Scores, score_logits
 from fedbb.records import ClientInfo, ClientUpdate, FloatArray, ModelState, Tensors
-from fedbb.simulation.inline import Inline, make_client_infos
+from fedbb.simulation.inline import Inline
 from fedbb.simulation.pool.process_start import usable_cores
 from fedbb.simulation.pool.protocol import (
     PredictTask,
@@ -68,7 +68,7 @@ class Pool:
     ) -> None:
         self.method, self.state_rounds = engine.method, engine.state_rounds
         self.classifier, self.model, self.local = engine.classifier, engine.model, engine.local
-        self.batch_size = batch_size
+        self.batch_size, self._infos = batch_size, engine.client_infos()
         self.workers = workers or worker_count(engine.local)
         held = {**scored, **(further or {})}
         self._labels = {name: part.labels for name, part in held.items()}
@@ -88,9 +88,9 @@ class Pool:
         self.clients = setup.clients(self._block.arrays())
         self._pool = WorkerPool(setup, self.workers, handle=self._block.handle)
 
-    def client_infos(self) -> list[ClientInfo]:
+    def client_infos(self) -> Sequence[ClientInfo]:
         """Return the information about every client."""
-        return make_client_infos(self.clients, self.method.weighting)
+        return self._infos
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[ClientUpdate]:
         """Train the clients of these jobs in parallel; what is broadcast is one for all."""
