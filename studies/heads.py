@@ -31,6 +31,7 @@ from fedbb.state import restore
 from fedbb.training.threads import threads
 from studies.collect import write_rows
 from studies.stored import RESULTS, Row, read_rows
+from studies.tables import compare, markdown, score_text
 
 FILE = "heads.csv"
 TRAINED = "as trained"
@@ -44,6 +45,7 @@ FORMS = {
 SHARES = (0.5, 1.0)
 BATCH = 250
 
+SHOWN = {"accuracy": "Test accuracy", "worst class": "Recall of the worst class"}
 MEASURES = {Task.MULTICLASS: ("accuracy", "recall"), Task.MULTILABEL: ("auroc", "auroc")}
 """The score of all classes, and the one whose smallest value is that of the worst class."""
 
@@ -143,6 +145,44 @@ def _scores(head: Head, embedded: Mapping[str, tuple[Tensor, Examples]], task: T
         row[f"{name} {whole}"] = round(float(scores.macro[whole]), 5)
         row[f"{name} worst class"] = round(float(np.nanmin(scores.per_class[worst])), 5)
     return row
+
+
+def table(rows: Sequence[Row], number: str, form: str = "LDA") -> str:
+    """Return each method as trained and with a closed form: accuracy, recall of the worst class.
+
+    Args:
+        rows: The stored scores of one grid whose columns are its axis "data".
+        number: Number of the table, which begins the numbers of its rows.
+        form: The closed form.
+    """
+    columns = list(dict.fromkeys(row["data"] for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    seeds = len({row["seed"] for row in rows})
+    head = ["row", "method"]
+    for column in columns:
+        head += [f"{column}, as trained", f"{form}", "difference"]
+    blocks = []
+    for letter, (measure, title) in zip("ab", SHOWN.items(), strict=True):
+        lines = []
+        for place, method in enumerate(methods, start=1):
+            line = [f"{number}{letter}.{place}", method]
+            for column in columns:
+                one, other = (
+                    _by_seed(rows, measure, {"data": column, "method": method, "head": which})
+                    for which in (TRAINED, form)
+                )
+                line += [score_text(one, seeds), score_text(other, seeds), compare(other, one)]
+            lines.append(line)
+        blocks += [f"**{title}**", markdown(head, lines, words=2)]
+    return "\n\n".join(blocks)
+
+
+def _by_seed(rows: Sequence[Row], measure: str, at: Mapping[str, str]) -> dict[int, float]:
+    return {
+        int(row["seed"]): float(row[f"test {measure}"])
+        for row in rows
+        if all(row[axis] == label for axis, label in at.items())
+    }
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from studies import (
     convergence,
     every_method,
     gradient_variance,
+    heads,
     logit_adjustment,
     personal,
     tables,
@@ -236,10 +237,12 @@ def small_tables(results: Path = RESULTS) -> dict[str, str]:
 def recent_tables(results: Path = RESULTS) -> dict[str, str]:
     """Return the tables of the other page that no grid has, by their markers."""
     rows = read_rows(results / gradient_variance.FILE)
+    served = read_rows(results / "paper-schedule-tenth" / heads.FILE)
     chosen = winner.choose(results)
     return {
         "candidates": NOT_RUN if chosen is None else winner.candidates("12", results),
         "winner": NOT_RUN if chosen is None else winner.tables(chosen, "13", results),
+        "paper-schedule-heads": heads.table(served, "14") if served else NOT_RUN,
         "gradient-variance": gradient_variance.table(rows, "15") if rows else NOT_RUN,
         "against-paper": against_paper.table("16", results),
     }

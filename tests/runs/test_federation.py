@@ -1,11 +1,13 @@
 import numpy as np
 import pytest
 
+from fedbb.aggregation.merging import BySamples, ClientBalanced
 from fedbb.data.registry import load_dataset
 from fedbb.errors import DataError
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.federation import SHOWN, describe, prepare
+from fedbb.simulation.inline import make_client_infos
 from helpers.small_run import small_recipe, small_values, write_npz
 
 
@@ -62,3 +64,13 @@ def test_of_very_many_clients_the_first_are_told_one_by_one(tmp_path, monkeypatc
     assert [weight is None for weight in weights] == [False, False, True]
     assert "loss weights and notes are of the first 2 of 3 clients" in described.notes
     assert SHOWN >= 1000
+
+
+def test_the_information_about_clients_is_made_once_for_each_weighting(tmp_path):
+    federation = prepared(tmp_path)
+    plain, balanced = BySamples(), ClientBalanced()
+    infos = federation.client_infos(plain)
+    assert infos == make_client_infos(federation.clients, plain)
+    assert federation.client_infos(balanced) == make_client_infos(federation.clients, balanced)
+    assert infos != federation.client_infos(balanced)
+    assert federation.client_infos(plain) is infos
