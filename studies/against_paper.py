@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ def _matches() -> tuple[Match, ...]:
     found = [
         Match(f"CIFAR-10, {skew}", grid, {"data": skew}, "cifar10-label-skew", {"skew": skew})
         for grid, skews in (
+            ("paper-schedule", ("δ = 0.05", "δ = 0.1", "δ = 0.5")),
             ("paper-schedule-tenth", ("δ = 0.1", "δ = 0.5")),
             ("natural-images", ("δ = 0.05", "δ = 0.1", "δ = 0.5")),
         )
@@ -39,12 +40,16 @@ def _matches() -> tuple[Match, ...]:
     found += [
         Match(
             f"LT-CIFAR-10, {s}",
-            "natural-images",
+            grid,
             {"data": f"LT, {s}"},
             "long-tail",
             {"data": f"LT-CIFAR-10, {s}"},
         )
-        for s in ("δ = 0.1", "δ = 0.5")
+        for grid, s in (
+            ("paper-schedule", "δ = 0.5"),
+            ("natural-images", "δ = 0.1"),
+            ("natural-images", "δ = 0.5"),
+        )
     ]
     found += [
         Match(
@@ -57,7 +62,24 @@ def _matches() -> tuple[Match, ...]:
         )
         for s in ("δ = 1", "δ = 0.5", "δ = 0.1")
     ]
-    return tuple(found)
+    return (*found, *_films_on_features())
+
+
+def _films_on_features() -> Iterator[Match]:
+    """Yield the columns of the paper's X-ray tables whose schedules were run on features."""
+    tables: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+        "chest-50-rounds": {f"50 × 2, {s}": {"skew": s} for s in ("δ = 1", "δ = 0.5", "δ = 0.1")},
+        "chest-30-rounds": {
+            f"30 × {e}, {s}": {"epochs": f"E = {e}", "skew": s}
+            for e in (2, 5)
+            for s in ("δ = 1", "δ = 0.5")
+        },
+        "hundred-clients": {"100 clients, 5 a round": {}},
+    }
+    for table, columns in tables.items():
+        for label, at in columns.items():
+            own, theirs = {"schedule": label}, {"data": "NIH CXR14", **at}
+            yield Match(f"NIH X-rays, {label}", "chest-schedules", own, table, theirs, "auroc")
 
 
 MATCHES = _matches()

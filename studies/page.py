@@ -186,12 +186,21 @@ RECENT = (
         (*OURS_SHORT, *PLUS),
         classes=Classes(("auroc",), {"skew": "sizes, δ = 0.5"}, ("FedAvg", "FedBB", CONTROL)),
     ),
+    Part("10f", "chest-schedules", ("test auroc",), OURS_SHORT),
+    Part("10g", "imbalance-factors", ("test accuracy",), (*OURS_SHORT, *CALIBRATED)),
     Part("11", "fashion", ("test accuracy",), (*OURS_SHORT, *CALIBRATED)),
+    Part("14", "paper-schedule", ("test accuracy",), (*OURS_SHORT, *CALIBRATED, *PLUS)),
     Part(
-        "14",
+        "17",
         "paper-schedule-tenth",
         ("test accuracy",),
         (*OURS_SHORT, *CALIBRATED, *PLUS),
+    ),
+    Part(
+        "18",
+        "niid-bench",
+        ("test accuracy",),
+        tuple((method, "FedAvg") for method in ("FedProx, μ = 0.001", "SCAFFOLD", "FedNova")),
     ),
 )
 PARTS = (*RECENT, *SMALL)
@@ -237,12 +246,16 @@ def small_tables(results: Path = RESULTS) -> dict[str, str]:
 def recent_tables(results: Path = RESULTS) -> dict[str, str]:
     """Return the tables of the other page that no grid has, by their markers."""
     rows = read_rows(results / gradient_variance.FILE)
-    served = read_rows(results / "paper-schedule-tenth" / heads.FILE)
+    served, tenth = (
+        read_rows(results / grid / heads.FILE)
+        for grid in ("paper-schedule", "paper-schedule-tenth")
+    )
     chosen = winner.choose(results)
     return {
         "candidates": NOT_RUN if chosen is None else winner.candidates("12", results),
         "winner": NOT_RUN if chosen is None else winner.tables(chosen, "13", results),
         "paper-schedule-heads": heads.table(served, "14") if served else NOT_RUN,
+        "paper-schedule-tenth-heads": heads.table(tenth, "17") if tenth else NOT_RUN,
         "gradient-variance": gradient_variance.table(rows, "15") if rows else NOT_RUN,
         "against-paper": against_paper.table("16", results),
     }

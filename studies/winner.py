@@ -68,10 +68,14 @@ CHOICES = {
         Setting("Fashion-MNIST, δ = 0.1", "head-candidates", ("data", "δ = 0.1")),
         Setting("Fashion-MNIST LT, δ = 0.5", "head-candidates", ("data", "LT, δ = 0.5")),
     ),
-    CIFAR: (Setting("CIFAR-10 features, δ = 0.1", "rates-cifar-features", ("rate", "0.01")),),
+    CIFAR: (Setting("CIFAR-10 features, δ = 0.1", "rates-cifar-features", ("rate", "0.003")),),
     FILMS: (
         Setting(
-            "X-ray features, sizes", "rates-chest-features", ("rate", "0.01"), "auroc", "auroc"
+            "X-ray features, sizes",
+            "rates-chest-features",
+            ("rate", "0.003, decay 0.1"),
+            "auroc",
+            "auroc",
         ),
     ),
 }
@@ -225,19 +229,21 @@ def tables(chosen: Winner, number: str, results: Path = RESULTS) -> str:
     """
     blocks = []
     settings = [setting for setting in SETTINGS if read_scores(setting, "whole", results)]
+    unblended = chosen.unblended()
     titles = [setting.title for setting in settings]
     for letter, measure in zip("ab", MEASURES, strict=True):
         every = [read_scores(setting, measure, results) for setting in settings]
         own, alone = (
             [scores.get(of.at(s), {}) for s, scores in zip(settings, every, strict=True)]
-            for of in (chosen, chosen.unblended())
+            for of in (chosen, unblended)
         )
         trained = {r: [scores.get((r, TRAINED), {}) for scores in every] for r in RIVALS}
+        shown = [*trained.items(), (NAME, own)]
+        if unblended != chosen:
+            shown.append((ALONE, alone))
         rows = [
             [f"{number}{letter}.{place}", name, *map(_text, scores)]
-            for place, (name, scores) in enumerate(
-                [*trained.items(), (NAME, own), (ALONE, alone)], start=1
-            )
+            for place, (name, scores) in enumerate(shown, start=1)
         ]
         blocks += [f"**{TITLES[measure]}**", markdown(["row", "method", *titles], rows, words=2)]
         gaps = [
