@@ -35,6 +35,36 @@ def test_every_test_of_the_table_exists():
     assert missing == []
 
 
+def quick_tests(path):
+    """Return the names of the tests of a file that are marked neither `slow` nor `flower`."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    held_back = ("mark.slow", "mark.flower")
+    for node in body:
+        is_mark = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+        if is_mark and any(mark in ast.unparse(node.value) for mark in held_back):
+            return set()
+    return {
+        node.name
+        for node in body
+        if isinstance(node, ast.FunctionDef)
+        and not any(
+            ast.unparse(mark).endswith(held_back)
+            for mark in node.decorator_list  # a variant that is marked leaves the others
+        )
+    }
+
+
+def test_every_row_is_shown_without_slow_tests_and_real_nodes():
+    paths = {name.split("::")[0] for names in TABLE.values() for name in names}
+    quick = {path: quick_tests(TESTS / path) for path in paths}
+    unseen = [
+        row
+        for row, names in TABLE.items()
+        if not any(name.split("::")[1] in quick[name.split("::")[0]] for name in names)
+    ]
+    assert unseen == []
+
+
 @pytest.mark.parametrize(
     ("ended", "verdict"),
     [

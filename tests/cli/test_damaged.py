@@ -32,6 +32,7 @@ READERS = {
     "recipe.json": ["show", "report", "compare", "audit", "personalize", "track", "resume"],
     "federation.json": ["show", "report", "compare", "audit", "track"],
     "environment.json": ["show", "report", "compare", "track", "resume"],
+    "model.json": ["resume"],
     "partition.json": ["resume"],
     "rounds.jsonl": ["show", "report", "compare", "audit", "track", "resume"],
     "summary.json": ["show", "report", "compare", "ceiling", "track"],

@@ -119,6 +119,10 @@ def test_images_of_another_size_are_refused_or_scaled(tmp_path, model):
     assert found.inputs.shape == (1, 1, 8, 8)
 
 
+def labelled(**changes):
+    return {"images": np.zeros((1, 8, 8), np.uint8), "labels": np.array([0]), **changes}
+
+
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
@@ -128,6 +132,9 @@ def test_images_of_another_size_are_refused_or_scaled(tmp_path, model):
         ({"images": np.zeros((2, 8, 8), np.uint8), "labels": np.array([0, 10])}, "0 to 9"),
         ({"images": np.zeros((2, 8, 8), np.uint8), "labels": np.array(["0", "x"])}, "no class 'x'"),
         ({"images": np.zeros((1, 8, 8), np.uint8), "labels": np.zeros((1, 4))}, "one class for a"),
+        (labelled(labels=np.array([b"\xff"])), "labels cannot be read as text"),
+        (labelled(classes=np.array([b"\xff"])), "classes cannot be read as text"),
+        (labelled(classes=np.array("0")), r"classes has shape \(\)"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(tmp_path, model, arrays, words):
@@ -143,6 +150,14 @@ def test_what_is_no_data_is_refused(tmp_path, model):
         read_samples(tmp_path, model.info)
     with pytest.raises(DataError, match="digit-mosaic is multilabel, and the model is multiclass"):
         read_samples("digit-mosaic", model.info)
+
+
+def test_multi_label_labels_that_are_no_numbers_are_refused(tmp_path, mosaics):
+    info = load_model(mosaics).info
+    images, labels = np.zeros((1, *info.input_shape), np.uint8), [["x"] * len(info.classes)]
+    np.savez(tmp_path / "a.npz", images=images, labels=np.array(labels))
+    with pytest.raises(DataError, match="labels are <U1; needed are numbers"):
+        read_samples(tmp_path / "a.npz", info)
 
 
 def test_multi_label_predictions_name_every_label_above_its_threshold(mosaics):

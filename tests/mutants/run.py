@@ -12,6 +12,7 @@ import argparse
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -161,6 +162,8 @@ def run_tests(tree, tests, log):
 
 def run_in_child(tree, tests, log):
     os.setsid()
+    # A shell's background jobs ignore Ctrl-C, which some tests send.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(tree)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)

@@ -86,9 +86,9 @@ def test_a_header_that_claims_to_be_huge_is_refused(tmp_path):
         load_checkpoint(path)
 
 
-def craft(tmp_path, entries, data):
+def craft(tmp_path, entries, data, memories="{}"):
     """Write a safetensors file by hand, with a checksum that holds: anybody can compute one."""
-    blank = {"sha256": "0" * 64, "round": "2", "memories": "{}"}
+    blank = {"sha256": "0" * 64, "round": "2", "memories": memories}
     header = json.dumps({"__metadata__": blank, **entries}, separators=(",", ":")).encode()
     content = len(header).to_bytes(8, "little") + header + data
     checksum = hashlib.sha256(content).hexdigest().encode()
@@ -117,6 +117,16 @@ def tensor_entry(begin, end, shape=(2,), dtype="F32"):
 def test_a_crafted_file_whose_checksum_holds_is_refused(tmp_path, entries):
     with pytest.raises(RunError, match="cannot be used"):
         load_checkpoint(craft(tmp_path, entries, bytes(12)))
+
+
+def test_client_states_are_of_a_round_up_to_that_of_the_checkpoint(tmp_path):
+    entries = {"params.a": tensor_entry(0, 8)}
+    path = craft(tmp_path, entries, bytes(8), '{"0": 0, "1": 2}')
+    assert load_checkpoint(path).state_rounds == {0: 0, 1: 2}
+    for seen in ("3", "-1", "true", "1.0", '"1"', "null", "[1]"):
+        path = craft(tmp_path, entries, bytes(8), f'{{"0": 0, "1": {seen}}}')
+        with pytest.raises(RunError, match="the state of client 1 is from round"):
+            load_checkpoint(path)
 
 
 def test_a_name_that_looks_like_a_path_is_only_a_name(tmp_path):

@@ -158,6 +158,31 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_what_was_before(tmp_p
     assert all(record["round"] == place for place, record in enumerate(kept, start=1))
 
 
+@pytest.mark.parametrize("engine", ["inline", "pool"])
+def test_training_that_diverges_in_round_1_leaves_no_folder_in_the_way(tmp_path, engine):
+    wild = small_recipe(tmp_path, local={"batch_size": 8, "lr": 1e30}, engine=engine)
+    with pytest.raises(DivergedError, match="round 1"):
+        next(run(wild, tmp_path / "run", workers=1))
+    assert not (tmp_path / "run").exists()
+    next(run(small_recipe(tmp_path), tmp_path / "run")).clear()
+
+
+def end_by(path, error, *, finished):
+    """Set a run up, finish some rounds, and end it by an error."""
+    with hold(path, lasting=(DivergedError,)) as folder:
+        folder.write_json("recipe.json", {})
+        for number in range(1, finished + 1):
+            (path / "checkpoints" / f"round-{number:06d}.safetensors").touch()
+        raise error
+
+
+@pytest.mark.parametrize(("error", "finished"), [(DivergedError, 1), (RunError, 0)])
+def test_a_run_that_has_rounds_or_may_be_resumed_is_kept(tmp_path, error, finished):
+    with pytest.raises(error):
+        end_by(tmp_path / "run", error("ends here"), finished=finished)
+    assert RunFolder(tmp_path / "run").is_run()
+
+
 def test_an_unknown_method_or_option_is_refused_before_a_folder_is_made(tmp_path):
     for method in ({"name": "fedbbb"}, {"name": "fedbb", "options": {"beta": 1.0}}):
         with pytest.raises(RecipeError, match="fedbb"):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedbb._util.names import nearest
 from fedbb._util.table import make_table, to_csv
-from fedbb.data.array_files import find_arrays, read_npz
+from fedbb.data.array_files import find_arrays, read_npz, read_texts
 from fedbb.data.csv_table import CsvTable, read_class_column, read_csv, read_label_columns
 from fedbb.data.images.archive import Folder
 from fedbb.data.images.decode import IMAGE_FORMATS, ImageFormat, ImageSource, Request, decode_all
@@ -215,7 +215,9 @@ def _from_npz(path: Path, info: ModelInfo) -> Samples:
         inputs = as_images(inputs, "auto", f"{path}: images")
     labels = None
     if "labels" in arrays:
-        named = tuple(arrays["classes"].astype(str).tolist()) if "classes" in arrays else None
+        named = None
+        if "classes" in arrays:
+            named = tuple(read_texts(arrays["classes"], None, f"{path}: classes"))
         labels = _labels_of_array(arrays["labels"], named, info, f"{path}: labels")
         if len(labels) != len(inputs):
             raise DataError(f"{path}: {len(inputs)} inputs but {len(labels)} labels")
@@ -234,6 +236,8 @@ def _labels_of_array(
             )
         if named is not None and named != info.classes:
             raise DataError(f"{where}: the classes are {_some(named)}, not {_some(info.classes)}")
+        if labels.dtype.kind not in "biuf":
+            raise DataError(f"{where} are {labels.dtype}; needed are numbers")
         return labels.astype(np.float32)
     if labels.ndim != 1:
         raise DataError(f"{where} have shape {labels.shape}; the model has one class for a sample")
@@ -244,7 +248,8 @@ def _labels_of_array(
             row = int(np.argmax(outside))
             raise DataError(f"{where}[{row}] is {labels[row]}; allowed are 0 to {len(known) - 1}")
         labels = np.array(known)[labels]
-    return class_numbers(labels.astype(str).tolist(), info.classes, lambda row: f"{where}[{row}]")
+    texts = read_texts(labels, None, where)
+    return class_numbers(texts, info.classes, lambda row: f"{where}[{row}]")
 
 
 def class_numbers(

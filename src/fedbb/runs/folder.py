@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from fedbb._util.files import TEMPORARY, parse_json, remove_leftovers, replacing
 from fedbb._util.text import quote
-from fedbb.errors import RunError
+from fedbb.errors import DivergedError, RunError
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState, Tensors
@@ -111,6 +111,10 @@ class RunFolder:
     def is_run(self) -> bool:
         """Return whether a run was set up here; its recipe is the last file of the set-up."""
         return self.file("recipe.json").exists()
+
+    def has_rounds(self) -> bool:
+        """Return whether a round was finished here."""
+        return bool(self._checkpoints())
 
     def commit(
         self,
@@ -321,7 +325,9 @@ def _recipe_digest(recipe: str, path: Path) -> str:
 
 
 @contextmanager
-def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
+def hold(
+    path: Path, *, states: str = STATES, lasting: tuple[type[Exception], ...] = ()
+) -> Iterator[RunFolder]:
     """Make the folder if need be, lock out other processes, and remove what a crash left.
 
     A folder that was made here is removed if the block fails before a run is set up in it: it
@@ -330,6 +336,8 @@ def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
     Args:
         path: The folder.
         states: Sub-folder of the clients' states.
+        lasting: Errors that a resume would end with too; the folder is then removed unless a round
+            was finished.
 
     Raises:
         RunError: The folder cannot be written, or another process uses it.
@@ -349,9 +357,11 @@ def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
         for place in (path, path / "checkpoints", path / states, (path / states).parent):
             remove_leftovers(place)
         yield folder
-    except BaseException:
+    except BaseException as error:
         # Sites on Flower may know a run by its name already, although its set-up was cut short.
-        if is_new and not folder.is_run() and not folder.file(CLIENTS_FILE).exists():
+        begun = folder.is_run() or folder.file(CLIENTS_FILE).exists()
+        vain = isinstance(error, lasting) and not folder.has_rounds()
+        if is_new and (vain or not begun):
             shutil.rmtree(path, ignore_errors=True)
         raise
     finally:
@@ -426,7 +436,7 @@ def open_store(
             else:
                 yield stack.enter_context(hold(path / "run", states=states))
         else:
-            yield stack.enter_context(hold(path, states=states))
+            yield stack.enter_context(hold(path, states=states, lasting=(DivergedError,)))
 
 
 def check_foreign(path: Path) -> None:

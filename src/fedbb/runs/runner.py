@@ -61,7 +61,7 @@ from fedbb.runs.metadata import (
     save_partition_digest,
     set_up_folder,
 )
-from fedbb.runs.model_info import ModelInfo
+from fedbb.runs.model_info import MODEL_INFO, ModelInfo
 from fedbb.runs.runtime import (
     MakeRound,
     RunRuntime,
@@ -515,6 +515,8 @@ def check_resume(folder: RunFolder, recipe: Recipe) -> None:
     """Refuse to resume with another recipe, or with other versions of what results depend on."""
     check_same_recipe(folder, recipe)
     check_environment(folder.read_json(ENVIRONMENT))
+    if folder.file(MODEL_INFO).exists():  # a run folder of an older version has none
+        ModelInfo.from_json(folder.read_json(MODEL_INFO), str(folder.file(MODEL_INFO)))
 
 
 def check_same_recipe(folder: RunFolder, recipe: Recipe) -> None:

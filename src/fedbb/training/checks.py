@@ -60,7 +60,7 @@ def check_device(name: str) -> None:
         return
     try:
         torch.zeros(1, device=device).cpu()  # "meta" makes tensors that hold no numbers
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise RecipeError(
             f"local.device {name!r} cannot be used here: {_first_line(error)}; "
             f"allowed are {DEVICES}"

@@ -361,7 +361,6 @@ def test_a_site_that_fails_tells_why_and_costs_one_client(recipe, tmp_path):
     assert "nothing.npz" not in absent["reason"]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc here")
 def test_a_site_that_runs_out_of_memory_costs_one_client(tmp_path):
     labels = np.arange(24) % 3

@@ -13,7 +13,11 @@ from helpers.small_run import finish, without_seconds
 # Thirteen messages to each site, each with a process of its own: a minute on an idle machine.
 PATIENCE = 1200
 
-pytestmark = [pytest.mark.flower, pytest.mark.timeout(PATIENCE + 200)]
+pytestmark = [
+    pytest.mark.flower,
+    pytest.mark.timeout(PATIENCE + 200),
+    pytest.mark.usefixtures("_unenrolled"),
+]
 
 
 def test_a_private_recipe_gives_the_simulated_runs_bits(federation, tmp_path):
@@ -38,8 +42,6 @@ def test_a_private_recipe_gives_the_simulated_runs_bits(federation, tmp_path):
 def test_differential_privacy_on_real_nodes_draws_its_noise_at_the_sites(federation, tmp_path):
     dp = {"clip": 0.5, "noise": 1.0}
     recipe = private_recipe(tmp_path, rounds={"number": 2}, dp=dp, method={"name": "fedavg"})
-    for roster in federation.folder.path.rglob("roster.json"):  # of another recipe
-        roster.unlink()
     enrol(federation.folder, recipe)
     path = tmp_path / "flower"
     run = start(federation, recipe, path, **keys_for(federation.folder, recipe))

@@ -192,6 +192,10 @@ def test_the_doctor_tells_who_signed_and_what_is_missing(folder, recipe):
     enrol(folder, recipe)
     mark = fingerprint(read_server_keys(enrolment_folder(folder)).enrolment)
     assert told(site) == [("ok", f"in a roster of 3, signed by {mark}")]
+    with site.settings_file.open("a") as file:
+        file.write("private = false\n")
+    assert [level for level, _ in told(site)] == ["ok", "warn"]
+    assert "open runs" in told(site)[1][1]
 
 
 def run_command(monkeypatch, *words):

@@ -27,7 +27,12 @@ PATIENCE = 1200
 HANDED_OVER = 8.0
 """Seconds in which the SuperNode has handed a message to its worker, also on a busy machine."""
 
-pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.timeout(PATIENCE + 300)]
+pytestmark = [
+    pytest.mark.flower,
+    pytest.mark.slow,
+    pytest.mark.timeout(PATIENCE + 300),
+    pytest.mark.usefixtures("_unenrolled"),
+]
 
 
 def submit(federation, recipe, path, **settings):

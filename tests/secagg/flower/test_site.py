@@ -262,6 +262,36 @@ def test_a_site_may_keep_to_private_runs(tmp_path):
         flower_run(recipe, tmp_path / "flower", grid, wait=0.0)
 
 
+@pytest.mark.parametrize("guarded", [False, True], ids=["unguarded", "guarded"])
+def test_a_server_cannot_read_enrolled_sites_by_an_open_recipe(guarded, tmp_path):
+    """P3: the same sites and recipe, but with privacy = "none"."""
+    federation = enrolled(private_recipe(tmp_path), tmp_path)
+    if not guarded:
+        for site in federation.sites():
+            with site.settings_file.open("a") as file:
+                file.write("private = false\n")
+    recipe = private_recipe(tmp_path, privacy="none", rounds={"number": 1})
+    grid = open_grid(recipe, federation)
+    if guarded:
+        with pytest.raises(RunError, match=r"is enrolled for private runs .* private = false"):
+            flower_run(recipe, tmp_path / "flower", grid, wait=0.0)
+        assert {passed.content for passed in grid.seen if passed.way == "from"} == {None}
+        return
+    flower_run(recipe, tmp_path / "flower", grid, wait=0.0)
+    told = [passed for passed in grid.seen if passed.stage == "train" and passed.way == "from"]
+    assert len([passed for passed in told if "state" in passed.content]) == 3
+
+
+def test_a_site_that_is_not_enrolled_takes_part_in_open_runs(tmp_path):
+    federation = enrolled(private_recipe(tmp_path), tmp_path)
+    for site in federation.sites():
+        site.roster.unlink()
+    recipe = private_recipe(tmp_path, privacy="none", rounds={"number": 1})
+    grid = open_grid(recipe, federation)
+    _, records = flower_run(recipe, tmp_path / "flower", grid, wait=0.0)
+    assert [client["client"] for client in records[0]["clients"]] == [0, 1, 2]
+
+
 def test_a_site_that_gets_another_model_than_the_rest_gives_noise(tmp_path):
     """A server that sends the others a dead model would read this site's change."""
     recipe = private_recipe(tmp_path)

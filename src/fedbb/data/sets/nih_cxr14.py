@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.names import nearest
-from fedbb.data.array_files import read_npz
+from fedbb.data.array_files import read_npz, read_texts
 from fedbb.data.csv_table import CsvTable, find_line, read_csv, refuse_doubles
 from fedbb.data.dataset import Dataset, Examples, assemble
 from fedbb.data.images.archive import Folder
@@ -97,10 +97,13 @@ def load_arrays(source: Source, path: Path, options: NihOptions) -> Dataset:
             raise DataError(
                 f"{path}: {len(arrays['images'])} images but {len(arrays[name])} {name}"
             )
-    labels = _in_order(arrays["labels"], arrays["classes"].astype(str).tolist(), path)
+    labels = _in_order(
+        arrays["labels"], read_texts(arrays["classes"], None, f"{path}: classes"), path
+    )
     images = as_images(arrays["images"], "auto", f"{path}: images")
-    films = Examples(images, labels, {"patient": arrays["patient"].astype(str)})
-    names = arrays["names"].astype(str).tolist()
+    patients = read_texts(arrays["patient"], len(images), f"{path}: patient")
+    films = Examples(images, labels, {"patient": np.array(patients)})
+    names = read_texts(arrays["names"], len(images), f"{path}: names")
     _refuse_repeated(names, path)
     train, test, notes = split_films(films, names, None, options, source)
     wanted = _array_format(images, options, path)
@@ -125,6 +128,8 @@ def _in_order(labels: npt.NDArray[Any], classes: list[str], path: Path) -> npt.N
         raise DataError(f"{path}: classes must be the 14 findings; {odd[0]} is missing or unknown")
     if labels.ndim != 2 or labels.shape[1] != len(CLASSES):
         raise DataError(f"{path}: labels have shape {labels.shape}; expected (N, {len(CLASSES)})")
+    if labels.dtype.kind not in "biuf":
+        raise DataError(f"{path}: labels are {labels.dtype}; needed are numbers")
     return labels[:, [classes.index(name) for name in CLASSES]].astype(np.float32)
 
 

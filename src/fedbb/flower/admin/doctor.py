@@ -173,6 +173,13 @@ def _identity(site: SiteFolder, name: str) -> Iterator[Finding]:
     else:
         details = f"in a roster of {len(keys.roster.members)}, signed by"
         yield Finding("ok", f"{name} identity", f"{details} {fingerprint(keys.enrolment)}")
+        if site.settings().get("private") is False:
+            yield Finding(
+                "warn",
+                f"{name} identity",
+                "private = false: the server may start open runs, in which it sees single models",
+                f"remove it from {site.settings_file}",
+            )
 
 
 def _public(site: SiteFolder, name: str) -> Iterator[Finding]:

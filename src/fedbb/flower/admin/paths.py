@@ -50,6 +50,11 @@ class SiteFolder:
         return self.path / "ca.crt"
 
     @property
+    def roster(self) -> Path:
+        """The roster that the site has pinned, once it is enrolled for private runs."""
+        return self.path / "roster.json"
+
+    @property
     def state(self) -> Path:
         """Prepared data, client states of runs, and Flower's own files."""
         return self.path / "state"
@@ -106,11 +111,11 @@ class SiteFolder:
             if name in settings:
                 # A path in the settings is relative to their file.
                 config[name] = str((self.path / settings[name]).resolve())
-        for name in ("whole", "private"):
-            if settings.get(name):
-                config[name] = True
-        if ALLOWED_RUNS in settings:
-            config[ALLOWED_RUNS] = settings[ALLOWED_RUNS]
+        if settings.get("whole"):
+            config["whole"] = True
+        for name in ("private", ALLOWED_RUNS):
+            if name in settings:
+                config[name] = settings[name]
         if settings.get(ALLOWED_CODE):
             config[ALLOWED_CODE] = ",".join(settings[ALLOWED_CODE])
         return config

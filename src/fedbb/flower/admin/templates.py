@@ -21,7 +21,8 @@ SITE = """\
 # All training data there belongs to this site; the recipe's partition is not applied.
 # whole = true
 
-# Take part in private runs only, in which the server sees sums and no single model or count.
+# Take part in private runs only, in which the server sees sums and no single model or count. This
+# is the default once roster.json is here; with false the site takes part in open runs as well.
 # private = true
 
 # Consent to this number of private runs under one roster; the difference of two runs may reveal

@@ -131,8 +131,8 @@ def _reply(
     try:
         recipe = read_recipe_text(str(context.run_config.get("recipe", "")))
         settings = read_site_settings(context.node_config)
-        if settings.private and recipe.privacy == "none":
-            raise RunError("this site takes part in private runs only, as its staff has set")
+        if recipe.privacy == "none":
+            settings.check_open_run()
         with threads(recipe.local.threads):
             if recipe.privacy != "none" and in_private is not None:
                 return Message(in_private(recipe, settings), reply_to=message)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from fedbb._util.files import parse_json
 from fedbb.errors import RecipeError, RunError
+from fedbb.flower.admin.paths import SiteFolder
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 
@@ -58,7 +59,7 @@ class SiteSettings:
             applied and the site takes its part.
         state: the folder in which it keeps prepared data and its client's state between rounds.
         keys: the folder of its identity and roster for private runs.
-        private: whether it takes part in private runs only.
+        private: whether it takes part in private runs only; None if it does once it is enrolled.
         private_runs: in how many private runs under one roster it takes part.
         allowed_code: the networks and losses in code that a recipe may name here, separated by
             commas in the node config.
@@ -70,9 +71,22 @@ class SiteSettings:
     whole: bool = False
     state: Path | None = None
     keys: Path | None = None
-    private: bool = False
+    private: bool | None = None
     private_runs: int = 1
     allowed_code: tuple[str, ...] = ()
+
+    def check_open_run(self) -> None:
+        """Refuse an open run unless the site takes part in such runs.
+
+        A server could otherwise read an enrolled site by sending it a recipe without privacy.
+        """
+        if self.private:
+            raise RunError("this site takes part in private runs only, as its staff has set")
+        if self.private is None and self.keys is not None and SiteFolder(self.keys).roster.exists():
+            raise RunError(
+                "this site is enrolled for private runs and takes part in no other, unless its "
+                "staff sets private = false in site.toml"
+            )
 
 
 def read_run_settings(config: Mapping[str, Scalar]) -> RunSettings:
@@ -143,7 +157,7 @@ def read_site_settings(config: Mapping[str, Scalar]) -> SiteSettings:
         whole=values.switch("whole"),
         state=values.path("state"),
         keys=values.path("keys"),
-        private=values.switch("private"),
+        private=values.switch("private") if "private" in config else None,
         private_runs=private_runs,
         allowed_code=split_names(values.text("allowed-code")),
     )
