@@ -25,12 +25,7 @@ from fedbb.recipes.check import (
     check_recipe,
     check_stopping,
 )
-from fedbb.recipes.privacy import (
-    agreement_of,
-    check_members,
-    exposure_notes,
-    least_cohort,
-)
+from fedbb.recipes.privacy import agreement_of, check_members, exposure_notes, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import IntArray, ModelState, Task
