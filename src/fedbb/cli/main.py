@@ -28,7 +28,7 @@ PACKAGES = (
     "flwr",
     "cryptography",
 )
-"""Packages, as far as they are installed, that `--version` tells."""
+"""Packages, as far as they are installed, that `--version` lists."""
 
 VERBS = {
     "demo": "Compare four methods on embedded data, and write a page.",

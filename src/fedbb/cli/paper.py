@@ -188,7 +188,7 @@ def _overview(rows: list[dict[str, Any]]) -> Table:
         )
         for row in rows
     ]
-    head = ("table", "in the paper", "what it tells", *SCALES)
+    head = ("table", "in the paper", "what it shows", *SCALES)
     return make_table(head, lines, "The paper's tables", words=3)
 
 

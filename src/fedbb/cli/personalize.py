@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
 from fedbb._util.text import counted
-from fedbb.cli.common import AllowCode, Json, Quiet, print_json, progress_bar
+from fedbb.cli.common import AllowCode, Json, Processes, Quiet, print_json, progress_bar
 from fedbb.cli.screens import percent
 from fedbb.evaluation.own_models import (
     Columns,
@@ -61,9 +61,7 @@ def personalize(
         Path | None,
         typer.Option(help="Another finished run to set beside it, such as a central one."),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes; one per core if not given.")
-    ] = None,
+    workers: Processes = None,
     allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,

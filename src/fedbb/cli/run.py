@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedbb.cli.common import AllowCode, Json, Quiet, print_json, stoppable
+from fedbb.cli.common import AllowCode, Json, Processes, Quiet, print_json, stoppable
 from fedbb.cli.screens import RunScreen, open_screen
 from fedbb.errors import RunError
 from fedbb.recipes.reader import read_recipe
@@ -39,12 +39,7 @@ def run(
         list[str] | None,
         typer.Option("--track", metavar="NAME[=FOLDER]", help="tensorboard, mlflow or wandb."),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Worker processes; one per core if not given. Changes speed, not results."
-        ),
-    ] = None,
+    workers: Processes = None,
     allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedbb._util.files import parse_toml
 from fedbb._util.table import Table, make_table, to_rich
-from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json, say, stoppable
+from fedbb.cli.common import AllowCode, Json, Processes, Quiet, echo, print_json, say, stoppable
 from fedbb.cli.grids import Seeds, parse_seeds
 from fedbb.errors import RecipeError
 from fedbb.recipes.grid import read_grid
@@ -40,9 +40,7 @@ def tune(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Trials of each search.")] = 12,
     seeds: Seeds = "100",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes; one per core if not given.")
-    ] = None,
+    workers: Processes = None,
     allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json, stoppable
+from fedbb.cli.common import AllowCode, Json, Processes, Quiet, echo, print_json, stoppable
 from fedbb.errors import RecipeError, RunError
 from fedbb.report.verification import Outcome, StoredResult, Verification, kept_cell, kept_run
 from fedbb.report.verification import verify as run_again
@@ -22,9 +22,7 @@ def verify(
         Path | None,
         typer.Option(help="Stored cells of the grid; docs/results/<grid>/cells.csv if not given."),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes; one per core if not given.")
-    ] = None,
+    workers: Processes = None,
     allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -49,7 +49,7 @@ class Checkpoint:
         round: the number of the round, 0 before the first.
         state: the global state.
         state_rounds: the round that each client's own state is from.
-        run: what tells the run from others; None in files of older versions.
+        run: what distinguishes the run from others; None in files of older versions.
         server: the state of the method's server steps.
     """
 

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -320,6 +320,33 @@ def _recipe_digest(recipe: str, path: Path) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
+def lock_folder(path: Path, name: str, inner: Sequence[str] = (".",)) -> tuple[FileLock, bool]:
+    """Make a folder if need be, and lock out other processes.
+
+    Args:
+        path: The folder.
+        name: The file of the lock in it.
+        inner: Sub-folders to make.
+
+    Returns:
+        The lock, and whether the folder is new.
+
+    Raises:
+        RunError: The folder cannot be written, or another process uses it.
+    """
+    try:
+        is_new = not path.exists()  # refused too where the folder above cannot be searched
+        for part in inner:
+            (path / part).mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path / name)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise RunError(f"{path} is in use by another process") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
+    return lock, is_new
+
+
 @contextmanager
 def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
     """Make the folder if need be, lock out other processes, and remove what a crash left.
@@ -334,16 +361,7 @@ def hold(path: Path, *, states: str = STATES) -> Iterator[RunFolder]:
     Raises:
         RunError: The folder cannot be written, or another process uses it.
     """
-    try:
-        is_new = not path.exists()  # refused too where the folder above cannot be searched
-        for inner in ("checkpoints", states):
-            (path / inner).mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path / LOCK)
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise RunError(f"{path} is in use by another process") from None
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error}") from error
+    lock, is_new = lock_folder(path, LOCK, ("checkpoints", states))
     folder = RunFolder(path, states)
     try:
         for place in (path, path / "checkpoints", path / states, (path / states).parent):

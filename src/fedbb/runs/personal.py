@@ -161,7 +161,7 @@ def personalize(
         elif all(part is None for part in (data, clients, model, method, public)):
             run = _from_recipe(folder, recipe, allow_code)
         else:
-            raise RunError(f"{path} is a run of a recipe, which tells its data and network")
+            raise RunError(f"{path} is a run of a recipe, which names its data and network")
         measure, adapt = _Measure(run.federation, metric), _adapting(train, lam)
         count = _Counter((1 + alone) * measure.clients, progress)
         # At the full learning rate: the rounds that a schedule refers to are over.

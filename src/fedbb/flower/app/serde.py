@@ -143,7 +143,7 @@ class TrainRequest:
 class TrainResponse:
     """A reply, and what became of the client's state at the site.
 
-    `kept` tells that the site stored a state of this round, `lost` that it could not load the
+    `kept` says that the site stored a state of this round, `lost` that it could not load the
     state that the request named.
     """
 
