@@ -1,4 +1,4 @@
-"""Kill runs of methods with kept models, tables or residuals, and resume them; prints JSON.
+"""Kill runs of methods that keep something and resume them; prints JSON.
 
 Arguments: a folder, and names of methods. For each it prints whether the killed and resumed run has
 the records, the server state and the clients' states of one that nobody disturbs, and how many
@@ -34,6 +34,16 @@ CASES = {
     "rhfl": {"batch_size": 8},
     "fedopt-sca": {"coding": "golomb"},
 }
+SERVER = {
+    "fedadam": {"lr": 0.01},
+    "scaffold": {},
+    "feddyn": {},
+    "fed-rod": {},
+    "climb": {},
+    "ccvr": {"features": 8},
+    "creff": {"features": 4, "steps": 3, "epochs": 2},
+    "fedprox+fedir+lda-head": {"lda-head": {"restart": True}},
+}
 TURNS = {"fedmd in turn": "fedmd", "rhfl in turn": "rhfl"}
 RINGS = {"fedbb on a ring": "fedbb"}
 EVERY = (*CASES, *TURNS, *RINGS)
@@ -50,7 +60,7 @@ def recipe_of(folder, case, **changes):
         folder,
         data=data,
         model=NETWORKS if case in TURNS else {"name": "mlp", "options": {"hidden": [6]}},
-        method={"name": name, "options": CASES.get(name, {})},
+        method={"name": name, "options": {**CASES, **SERVER}.get(name, {})},
         rounds=rounds,
         **changes,
     )
