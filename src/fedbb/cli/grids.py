@@ -36,7 +36,7 @@ Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Cells at a time; one per core if not given.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="List the cells and what they will cost, run nothing.")
+    bool, typer.Option("--dry-run", help="List the cells and their cost; run nothing.")
 ]
 RUNS = "runs"
 """The folder within a grid's own that its cells' folders are in."""

@@ -33,7 +33,7 @@ def run(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in local.lr=0.02."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an unfinished run, to the bit.")
+        bool, typer.Option("--resume", help="Continue an unfinished run, bit-identically.")
     ] = False,
     track: Annotated[
         list[str] | None,
@@ -44,9 +44,9 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a recipe and keep everything in a run folder.
+    """Train a recipe and save everything in a run folder.
 
-    Each finished round is saved; Ctrl-C (exit 130) or a crash loses only the round under way.
+    Each finished round is saved; Ctrl-C (exit 130) or a crash loses only the current round.
     """
     chosen, folder = resolve(recipe, settings or [], out, resume)
     with open_screen(chosen, folder, as_json=as_json, quiet=quiet) as screen, stoppable():

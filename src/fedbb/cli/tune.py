@@ -47,9 +47,9 @@ def tune(
 ) -> None:
     """Choose the learning rate of a recipe, then the options of its method.
 
-    Decides by scores on validation data alone, stops trials that do worse than most, and writes
-    the tuned recipe. Stopped and started again, it goes on where it was. Every method and setting
-    of a grid is tuned by itself.
+    It decides by scores on validation data alone, stops trials that are worse than most, and writes
+    the tuned recipe. If it is stopped and started again, it continues where it was. Every method
+    and setting of a grid is tuned separately.
     """
     found: dict[str, Tuned] = {}
     for name, recipe in _recipes(source, settings or []).items():

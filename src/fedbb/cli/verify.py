@@ -27,7 +27,7 @@ def verify(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a kept result again and say whether the same comes out.
+    """Run a stored result again and check whether the result is the same.
 
     The same bits are expected on the same kind of processor with the same versions. Elsewhere the
     score must lie in the 95 % prediction interval of the setting, from its stored seeds. Exits
