@@ -84,7 +84,7 @@ def run_sweep(folder: GridFolder, options: SweepOptions) -> None:
                 _run(chosen, folder, options, cost, console)
     except KeyboardInterrupt:
         kept = f"every finished round is kept in {folder.runs}"
-        echo(f"stopped; {kept}, and the same command goes on", err=True)
+        echo(f"stopped; {kept}, and the same command continues", err=True)
         raise typer.Exit(130) from None
     if not options.dry_run:
         _end(chosen, folder, options, console)

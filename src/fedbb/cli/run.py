@@ -75,7 +75,7 @@ def _stopped(folder: RunFolder, recipe: Recipe) -> str:
         return "stopped before the first round; nothing is kept, start the run again"
     return (
         f"stopped after round {len(folder.records())} of {recipe.rounds.number}, which is saved; "
-        f"go on with: fedbb run --resume {folder.path}"
+        f"continue with: fedbb run --resume {folder.path}"
     )
 
 

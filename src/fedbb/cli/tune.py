@@ -67,7 +67,7 @@ def tune(
                     progress=None if quiet or as_json else _print_trial,
                 )
         except KeyboardInterrupt:
-            echo("stopped; the same command goes on where it was", err=True)
+            echo("stopped; the same command continues it", err=True)
             raise typer.Exit(130) from None
         if not (as_json or quiet):
             _show(name, found[name], folder)

@@ -149,7 +149,7 @@ class ClientStateFiles:
         except OSError as error:
             raise RunError(
                 f"round {number} could not be saved in {path.parent}: {error}; "
-                "the rounds before it are kept, and --resume goes on from there"
+                "the rounds before it are kept, and --resume continues from there"
             ) from error
 
     def keep_only(self, client: int, rounds: Collection[int]) -> None:

@@ -150,7 +150,7 @@ def refit(
         )
     final = folder.file("final.safetensors")
     if not final.exists():
-        raise RunError(f"{path} is unfinished; go on with: fedbb run --resume {path}")
+        raise RunError(f"{path} is unfinished; continue with: fedbb run --resume {path}")
     last = load_checkpoint(final)
     with threads(recipe.local.threads):
         federation = prepare(recipe)

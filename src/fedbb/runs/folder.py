@@ -131,7 +131,7 @@ class RunFolder:
         Raises:
             RunError: The disk is full, or the folder cannot be written.
         """
-        kept = "the rounds before it are kept, and --resume goes on from there"
+        kept = "the rounds before it are kept, and --resume continues from there"
         with self._saving(f"round {checkpoint.round}", kept):
             if best:
                 self.save_model("best.safetensors", checkpoint, served)
@@ -284,7 +284,7 @@ class RunFolder:
             raise RunError(f"{self.file('rounds.jsonl')} holds {len(records)} of {rounds} rounds")
         if [record["round"] for record in records] != list(range(1, len(records) + 1)):
             raise RunError(f"{self.file('rounds.jsonl')} does not hold rounds 1, 2, … in order")
-        kept = "the rounds in it are kept, and --resume goes on from there"
+        kept = "the rounds in it are kept, and --resume continues from there"
         with self._saving("rounds.jsonl", kept), replacing(self.file("rounds.jsonl")) as file:
             file.writelines((json.dumps(record) + "\n").encode() for record in records[:rounds])
         return records[:rounds]

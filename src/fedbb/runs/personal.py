@@ -402,7 +402,9 @@ def _finished(folder: RunFolder) -> tuple[Recipe, Checkpoint]:
         raise RunError(f"{folder.path} was trained in one place and has no clients")
     final = folder.file("final.safetensors")
     if not final.exists():
-        raise RunError(f"{folder.path} is unfinished; go on with: fedbb run --resume {folder.path}")
+        raise RunError(
+            f"{folder.path} is unfinished; continue with: fedbb run --resume {folder.path}"
+        )
     return recipe, load_checkpoint(final)
 
 

@@ -201,7 +201,7 @@ def run_parts(
         check_foreign(path)
         if RunFolder(path).is_run() and not resume:
             raise RunError(
-                f"{path} holds a run already; --resume (in Python resume=True) goes on with it, or "
+                f"{path} holds a run already; --resume (in Python resume=True) continues it, or "
                 "choose another"
             )
     number = choose_workers(recipe, workers)
