@@ -22,11 +22,7 @@ from fedbb.rounds.loop import chosen_number
 from fedbb.rounds.server_steps import measure_counts
 from fedbb.secagg.cbr import Agreement, Bounds, check_linear, terms_of
 from fedbb.secagg.dp import NoiseTerms
-from fedbb.secagg.neighbours import (
-    Neighbourhood,
-    SecureSums,
-    choose_neighbourhood,
-)
+from fedbb.secagg.neighbours import Neighbourhood, SecureSums, choose_neighbourhood
 
 if TYPE_CHECKING:
     from fedbb.secagg.protocol.roster import Roster
