@@ -30,14 +30,7 @@ from fedbb.methods.distillation import feddf, fedmd
 from fedbb.methods.feddyn import feddyn
 from fedbb.methods.fedfusion import fedfusion
 from fedbb.methods.heads import HEADS, lda_head, means_head, ridge_head
-from fedbb.methods.imbalance import (
-    bsm,
-    fed_rod,
-    feddecorr,
-    fedir,
-    fedrs,
-    fedvc,
-)
+from fedbb.methods.imbalance import bsm, fed_rod, feddecorr, fedir, fedrs, fedvc
 from fedbb.methods.isfl import isfl
 from fedbb.methods.noisy_labels import evidential, symmetric
 from fedbb.methods.personal import ditto, fedbn, fedper, fedrep, local
