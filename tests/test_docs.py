@@ -7,6 +7,7 @@ import shlex
 import sys
 import tomllib
 from dataclasses import MISSING, fields, is_dataclass
+from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import get_args
@@ -38,12 +39,13 @@ from fedbb.imbalance import READINGS
 from fedbb.losses.class_balanced import Form
 from fedbb.losses.logit_calibrated import Denominator
 from fedbb.losses.pnb import ClassFactor
-from fedbb.methods import METHODS, hyper_parameters
+from fedbb.methods import BALANCING, BASES, METHODS, build_method, hyper_parameters
 from fedbb.models.registry import MODELS, build_model
 from fedbb.partition.registry import KINDS
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import EvaluationSpec, Recipe, run_name
+from fedbb.records import Task
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import FILES
 from fedbb.training.config import OptimizerName, Precision, ScheduleKind
@@ -225,6 +227,20 @@ def test_parts_that_do_not_suit_are_refused_in_the_words_of_the_page():
         words = message.replace("FedLC is", "FedProx+FedLC is")
         with pytest.raises(RecipeError, match=re.escape(words)):
             check_recipe(make_recipe({**small, **parts}))
+
+
+def test_the_pairs_of_methods_that_do_not_work_are_those_of_the_page():
+    section = RECIPES.partition("## Combining two methods")[2]
+    one, two = (item.partition("\n\n")[0] for item in section.split("\n- ")[1:3])
+    weighers, refused = (re.findall("`([^`]+)`", part) for part in one.split("refused before"))
+    multiclass_only = re.findall("`([^`]+)`", two)
+    for base, balancing in product(BASES, BALANCING):
+        if base in weighers and balancing in refused:
+            with pytest.raises(RecipeError, match="weighs the models of clients by itself"):
+                build_method(f"{base}+{balancing}", {})
+        else:
+            suits = not {base, balancing} & set(multiclass_only)
+            assert build_method(f"{base}+{balancing}", {}).supports(Task.MULTILABEL) == suits
 
 
 def test_the_table_of_a_run_folder_names_every_file():

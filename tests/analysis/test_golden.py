@@ -9,35 +9,18 @@ from fedbb.analysis.measures import Settings, gini_of, measure_cases, measure_cl
 from fedbb.imbalance import case_weights
 from fedbb.partition.registry import Rule
 from fedbb.records import Task
-
-NIH = {
-    "Atelectasis": (11559, 0.8969, (0.74, 6.41), (7.06, 7.06), (6.97, 6.97)),
-    "Cardiomegaly": (2776, 0.9752, (0.18, 6.97), (1.84, 1.84), (1.98, 1.98)),
-    "Effusion": (13317, 0.8812, (0.85, 6.29), (7.99, 7.99), (7.75, 7.75)),
-    "Infiltration": (19894, 0.8225, (1.27, 5.88), (11.14, 11.14), (10.08, 10.09)),
-    "Mass": (5782, 0.9484, (0.37, 6.77), (3.73, 3.73), (3.90, 3.90)),
-    "Nodule": (6331, 0.9435, (0.40, 6.74), (4.07, 4.07), (4.22, 4.22)),
-    "Pneumonia": (1431, 0.9872, (0.09, 7.05), (0.96, 0.96), (1.04, 1.05)),
-    "Pneumothorax": (5302, 0.9527, (0.34, 6.81), (3.44, 3.44), (3.61, 3.61)),
-    "Consolidation": (4667, 0.9584, (0.30, 6.85), (3.04, 3.05), (3.21, 3.21)),
-    "Edema": (2303, 0.9795, (0.15, 7.00), (1.54, 1.54), (1.66, 1.66)),
-    "Emphysema": (2516, 0.9776, (0.16, 6.98), (1.67, 1.67), (1.80, 1.80)),
-    "Fibrosis": (1686, 0.9850, (0.11, 7.04), (1.13, 1.13), (1.23, 1.23)),
-    "Pleural_Thickening": (3385, 0.9698, (0.22, 6.93), (2.23, 2.24), (2.39, 2.39)),
-    "Hernia": (227, 0.9980, (0.01, 7.13), (0.15, 0.15), (0.17, 0.17)),
-}
-FILMS = 112_120
+from reference.chest_xray14 import FINDINGS, IMAGES
 
 
 def nih_cases(beta=0.9999999, tau=10.0):
-    positive = np.array([row[0] for row in NIH.values()], dtype=float)
-    return measure_cases(positive, FILMS - positive, Task.MULTILABEL, Settings(beta, tau))
+    positive = np.array([row[0] for row in FINDINGS.values()], dtype=float)
+    return measure_cases(positive, IMAGES - positive, Task.MULTILABEL, Settings(beta, tau))
 
 
-@pytest.mark.parametrize("place", range(14), ids=list(NIH))
+@pytest.mark.parametrize("place", range(14), ids=list(FINDINGS))
 def test_each_finding_of_chest_xray14_has_its_alpha_and_its_parts_of_the_loss(place):
     cases = nih_cases()
-    _, alpha, raw, cased, classed = list(NIH.values())[place]
+    _, alpha, raw, cased, classed = list(FINDINGS.values())[place]
     assert cases.alpha_positive[place] == pytest.approx(alpha, abs=1.1e-4)
     assert 100 * cases.raw[:, place] == pytest.approx(raw, abs=0.0051)
     assert 100 * cases.cased[:, place] == pytest.approx(cased, abs=0.0051)

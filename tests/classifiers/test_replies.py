@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from fedbb.classifiers.ccvr import FeatureMoments, class_moments
-from fedbb.classifiers.creff import FederatedFeatures, HeadGradients, fit_prototypes, sum_gradients
 from fedbb.classifiers.head import Head
 from fedbb.classifiers.served import SummedEmbeddings
 from fedbb.classifiers.sums import sum_embeddings
+from fedbb.methods.ccvr import FeatureMoments, class_moments
 from fedbb.methods.climb import StartLoss
+from fedbb.methods.creff import FederatedFeatures, HeadGradients, fit_prototypes, sum_gradients
 from fedbb.records import Task
 
 EMBEDDINGS = torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, 4.0]])

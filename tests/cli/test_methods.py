@@ -3,8 +3,10 @@ import json
 import pytest
 
 from fedbb.cli.methods import GROUPS
-from fedbb.methods import METHODS
+from fedbb.methods import HEADS, METHODS
 from helpers.commands import fedbb
+
+HEADS_GROUP = "Balanced classifiers, added to a method as in fedavg+lda-head"
 
 
 def test_every_method_is_listed_with_its_slots(monkeypatch):
@@ -18,16 +20,34 @@ def test_every_method_is_listed_with_its_slots(monkeypatch):
     assert by_name["scaffold"]["server_sees"] == "sums over clients"
     assert by_name["climb"]["server_sees"] == "figures of single clients"
     assert all(row["about"] for row in rows)
-    assert {row["group"] for row in rows} == set(GROUPS)
+    assert {row["group"] for row in rows} == set(GROUPS) - {HEADS_GROUP}
 
 
 def test_the_list_has_one_line_for_each_method(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     lines = fedbb("methods", monkeypatch=monkeypatch).out.splitlines()
     named = [line.split()[0] for line in lines if line.startswith("  ")]
-    assert sorted(named) == sorted(METHODS)
+    assert sorted(named) == sorted([*METHODS, *(f"+{head}" for head in HEADS)])
     assert max(len(line.rstrip()) for line in lines) <= 80
-    assert [title for title in GROUPS if title not in lines] == []
+    assert [line for line in lines if line in GROUPS] == list(GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("name", "cost"),
+    [
+        ("pfedla", "a model of every client held by the server"),
+        ("fedfusion", "all models of a round held by the server"),
+        (
+            "fedavg+lda-head",
+            "the merged model sent to the clients once more, the served classifier",
+        ),
+        ("creff", "statistics sent beside the model, the served classifier made by the server"),
+    ],
+)
+def test_the_cost_of_a_method_names_what_the_server_holds_and_sends(monkeypatch, name, cost):
+    row = json.loads(fedbb("methods", name, "--json", monkeypatch=monkeypatch).out)
+    assert cost in row["cost"]
+    assert row["cost"].count("by the server") == 1
 
 
 def test_one_method_is_shown_in_full(monkeypatch):

@@ -121,7 +121,7 @@ def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(grid, monkeypatch):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    message = "stopped; every finished round is kept in out/runs, and the same command goes on"
+    message = "stopped; every finished round is kept in out/runs, and the same command continues"
     assert err.strip() == message
     assert any(
         len(RunFolder(path).records()) >= 2 for path in (grid.parent / "out/runs").glob("*_*")

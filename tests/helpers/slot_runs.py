@@ -1,4 +1,4 @@
-"""Kill runs of methods with kept models, tables or residuals, and resume them; prints JSON.
+"""Kill runs of methods that keep something and resume them; prints JSON.
 
 Arguments: a folder, and names of methods. For each it prints whether the killed and resumed run has
 the records, the server state and the clients' states of one that nobody disturbs, and how many
@@ -8,6 +8,7 @@ rounds were saved when it was killed. A process of its own, so that it can fork.
 import json
 import signal
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from fedbb.runs.folder import RunFolder
 from fedbb.runs.runner import run
 from helpers.kills import end, forward_passes, kill_at
 from helpers.small_run import small_recipe, without_seconds
+from helpers.teachers import teacher_options
 
 ROUNDS = 4
 SKEW = {"kind": "label-skew", "clients": 4, "concentration": 0.5, "min_samples": 4}
@@ -34,6 +36,17 @@ CASES = {
     "rhfl": {"batch_size": 8},
     "fedopt-sca": {"coding": "golomb"},
 }
+SERVER = {
+    "fedadam": {"lr": 0.01},
+    "scaffold": {},
+    "feddyn": {},
+    "fed-rod": {},
+    "climb": {},
+    "ccvr": {"features": 8},
+    "creff": {"features": 4, "steps": 3, "epochs": 2},
+    "clip2fl+fedlc": {"clip2fl": {"features": 4, "steps": 3, "epochs": 2}},
+    "fedprox+fedir+lda-head": {"lda-head": {"restart": True}},
+}
 TURNS = {"fedmd in turn": "fedmd", "rhfl in turn": "rhfl"}
 RINGS = {"fedbb on a ring": "fedbb"}
 EVERY = (*CASES, *TURNS, *RINGS)
@@ -46,14 +59,17 @@ def recipe_of(folder, case, **changes):
     rounds = {"number": ROUNDS, "participation": 0.7}
     if case in RINGS:
         rounds["topology"] = "ring"
-    return small_recipe(
+    recipe = small_recipe(
         folder,
         data=data,
         model=NETWORKS if case in TURNS else {"name": "mlp", "options": {"hidden": [6]}},
-        method={"name": name, "options": CASES.get(name, {})},
+        method={"name": name, "options": deepcopy({**CASES, **SERVER}.get(name, {}))},
         rounds=rounds,
         **changes,
     )
+    for part, options in teacher_options(name, folder / "small.npz").items():
+        recipe.method.options.setdefault(part, {}).update(options)
+    return recipe
 
 
 def kept(path):

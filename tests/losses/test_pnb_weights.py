@@ -9,31 +9,13 @@ from hypothesis.extra import numpy as hnp
 
 from fedbb.losses.pnb import PNB, PNBLoss, weigh
 from fedbb.records import LabelCounts, Task
+from reference.chest_xray14 import FINDINGS, IMAGES
 from reference.cifar10_split import label_counts
 
 quick = settings(deadline=None, max_examples=20)
 NAN = float("nan")
 
-# Positives among the 112,120 images of NIH CXR14, and the percentages of the loss that
-# each class has (positive, negative) in plain BCE, after the first α, and after both.
-IMAGES = 112_120
-CHEST = {
-    "Atelectasis": (11559, 0.8969, (0.74, 6.41), (7.06, 7.06), (6.97, 6.97)),
-    "Cardiomegaly": (2776, 0.9752, (0.18, 6.97), (1.84, 1.84), (1.98, 1.98)),
-    "Effusion": (13317, 0.8812, (0.85, 6.29), (7.99, 7.99), (7.75, 7.75)),
-    "Infiltration": (19894, 0.8225, (1.27, 5.88), (11.14, 11.14), (10.08, 10.09)),
-    "Mass": (5782, 0.9484, (0.37, 6.77), (3.73, 3.73), (3.90, 3.90)),
-    "Nodule": (6331, 0.9435, (0.40, 6.74), (4.07, 4.07), (4.22, 4.22)),
-    "Pneumonia": (1431, 0.9872, (0.09, 7.05), (0.96, 0.96), (1.04, 1.05)),
-    "Pneumothorax": (5302, 0.9527, (0.34, 6.81), (3.44, 3.44), (3.61, 3.61)),
-    "Consolidation": (4667, 0.9584, (0.30, 6.85), (3.04, 3.05), (3.21, 3.21)),
-    "Edema": (2303, 0.9795, (0.15, 7.00), (1.54, 1.54), (1.66, 1.66)),
-    "Emphysema": (2516, 0.9776, (0.16, 6.98), (1.67, 1.67), (1.80, 1.80)),
-    "Fibrosis": (1686, 0.9850, (0.11, 7.04), (1.13, 1.13), (1.23, 1.23)),
-    "Pleural thickening": (3385, 0.9698, (0.22, 6.93), (2.23, 2.24), (2.39, 2.39)),
-    "Hernia": (227, 0.9980, (0.01, 7.13), (0.15, 0.15), (0.17, 0.17)),
-}
-POSITIVES, ALPHAS, *PANELS = (np.array(column) for column in zip(*CHEST.values(), strict=True))
+POSITIVES, ALPHAS, *PANELS = (np.array(column) for column in zip(*FINDINGS.values(), strict=True))
 RAW, INTER_CASE, BOTH = PANELS
 SEVEN_NINES = PNB(beta=0.9999999, tau=10.0)
 
@@ -62,7 +44,7 @@ def test_chest_alphas_are_the_known_ones_and_tau_does_nothing():
 
 def test_chest_shares_of_the_loss_are_the_known_ones():
     weights = chest_weights()
-    ones = np.ones(len(CHEST))
+    ones = np.ones(len(FINDINGS))
     np.testing.assert_allclose(percentages(ones, ones), RAW, atol=5.1e-3)
     first = percentages(weights.alpha_positive, weights.alpha_negative)
     np.testing.assert_allclose(first, INTER_CASE, atol=5.1e-3)

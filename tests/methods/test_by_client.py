@@ -17,11 +17,10 @@ from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from fedbb.state import select
 from helpers.commands import fedbb as command
+from helpers.kept_runs import ROUNDS, SIZE, kept, same, simulate_toy, wide
 from helpers.small_run import finish, small_recipe, small_values, without_seconds
 from helpers.toy import toy_dataset
 
-ROUNDS = 3
-SIZE = toy_dataset().train.inputs[0].size
 METHODS = {
     "local": local,
     "fedmd": partial(fedmd, batch_size=8),
@@ -30,34 +29,12 @@ METHODS = {
 }
 
 
-def wide():
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(SIZE, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)
-    )
-
-
 def narrow():
     return nn.Sequential(nn.Flatten(), nn.Linear(SIZE, 3))
 
 
-def simulate(method, models=(wide, narrow), clients=4, **options):
-    data = toy_dataset()
-    division = fedbb.partition.dirichlet(data, clients=clients, concentration=0.5, seed=1)
-    options = {"rounds": ROUNDS, "public": data.test.inputs, "bootstrap": 0, **options}
-    settings = fedbb.LocalConfig(batch_size=4, lr=0.05)
-    return fedbb.simulate(data, division, model=models, method=method, local=settings, **options)
-
-
-def kept(folder):
-    """Return the server state after the last round, and what every client keeps."""
-    last = load_checkpoint(folder / "checkpoints" / f"round-{ROUNDS:06d}.safetensors")
-    store = RunFolder(folder).client_states
-    clients = {k: store.load(k, number).tensors for k, number in last.state_rounds.items()}
-    return dict(last.server), clients
-
-
-def same(one, two):
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+def simulate(method, models=(wide, narrow), **options):
+    return simulate_toy(method, models, **options)
 
 
 def same_run(one, two):

@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import fedbb
 from fedbb.errors import DataError, RecipeError, ReplyError
@@ -13,13 +12,13 @@ from fedbb.methods import Method, fedavg, feddf, fedfusion, fedmd, local, rhfl
 from fedbb.methods.distillation import PublicTable
 from fedbb.records import ClientInfo, ModelFacts, ModelState, Task
 from fedbb.rounds.replies import Expected, check_statistics
-from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder
 from helpers.cover import few
+from helpers.kept_runs import ROUNDS, kept, same, wide
+from helpers.kept_runs import simulate_toy as simulate
 from helpers.small_run import without_seconds
 from helpers.toy import toy_dataset
 
-ROUNDS = 3
 METHODS = {
     "feddf": partial(feddf, steps=6, batch_size=8),
     "fedmd": partial(fedmd, batch_size=8),
@@ -27,34 +26,6 @@ METHODS = {
     "rhfl-equal": partial(rhfl, batch_size=8, confidence="equal"),
     "fedfusion": partial(fedfusion, components=3, steps=4),
 }
-
-
-def network():
-    sizes = toy_dataset().train.inputs[0].size
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(sizes, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)
-    )
-
-
-def simulate(method, clients=4, **options):
-    data = toy_dataset()
-    division = fedbb.partition.dirichlet(data, clients=clients, concentration=0.5, seed=1)
-    options = {"rounds": ROUNDS, "public": data.test.inputs, "bootstrap": 0, **options}
-    settings = fedbb.LocalConfig(batch_size=4, lr=0.05)
-    return fedbb.simulate(data, division, model=network, method=method, local=settings, **options)
-
-
-def kept(folder):
-    """Return the server state after the last round, and what every client keeps."""
-    last = load_checkpoint(folder / "checkpoints" / f"round-{ROUNDS:06d}.safetensors")
-    store = RunFolder(folder).client_states
-    clients = {k: store.load(k, number).tensors for k, number in last.state_rounds.items()}
-    return dict(last.server), clients
-
-
-def same(one, two):
-    assert one.keys() == two.keys()
-    return all(torch.equal(one[name], two[name]) for name in one)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +88,7 @@ def test_the_mean_table_is_that_of_the_clients_models(tmp_path):
     inputs = torch.from_numpy(toy_dataset().test.inputs)
     tables = []
     for tensors in clients.values():
-        net = network().eval()
+        net = wide().eval()
         names = {key.removeprefix("personal."): tensor for key, tensor in tensors.items()}
         net.load_state_dict(names)
         with torch.no_grad():

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import fedbb
-from fedbb.classifiers.ccvr import ClassMoments, class_moments
 from fedbb.classifiers.head import Head
 from fedbb.classifiers.retraining import Retraining
+from fedbb.methods.ccvr import ClassMoments, class_moments
 from fedbb.records import Task
 from fedbb.runs.folder import RunFolder
 from helpers.batches import counts_of

@@ -9,8 +9,6 @@ from fedbb.aggregation.label_counts import FederationCounts
 from fedbb.aggregation.merging import BySamples, ClientBalanced, average, normalized_average
 from fedbb.aggregation.robust import Uniform
 from fedbb.aggregation.server_optimizers import AdaptiveOptimizer, ServerMomentum
-from fedbb.classifiers.ccvr import FeatureMoments, VirtualFeatures
-from fedbb.classifiers.creff import FederatedFeatures, HeadGradients
 from fedbb.classifiers.retraining import Retraining
 from fedbb.compression import Sparse
 from fedbb.distillation import Distillation as Public
@@ -27,7 +25,10 @@ from fedbb.losses.pnb import PNB
 from fedbb.losses.restricted_softmax import RestrictedSoftmax
 from fedbb.losses.symmetric import Symmetric
 from fedbb.methods import METHODS, Method, build_method, hyper_parameters
+from fedbb.methods.ccvr import FeatureMoments, VirtualFeatures
 from fedbb.methods.climb import LossBalance, StartLoss
+from fedbb.methods.clip2fl import TeacherDistillation
+from fedbb.methods.creff import FederatedFeatures, HeadGradients
 from fedbb.methods.distillation import Consensus, EnsembleDistillation, PublicTable
 from fedbb.methods.feddyn import DynamicRegularizer, DynamicShift
 from fedbb.methods.fedfusion import Components
@@ -38,7 +39,6 @@ from fedbb.methods.ripfl import FusedModel, Reliability, ReliableClients, Rising
 from fedbb.methods.scaffold import ControlChange, ControlVariate, ServerControl
 from fedbb.penalties.alignment import Alignment
 from fedbb.penalties.base import Needs
-from fedbb.penalties.distillation import Distillation
 from fedbb.penalties.embedding import Contrastive, Decorrelation
 from fedbb.penalties.personal_head import PersonalHead
 from fedbb.penalties.proximal import Proximal
@@ -164,7 +164,7 @@ SLOTS = {
     ),
     "clip2fl": Method(
         "CLIP2FL",
-        penalties=(Distillation("", 1.0, 3.0),),
+        penalties=(TeacherDistillation("", 1.0, 3.0),),
         statistics=(HeadGradients(),),
         server=(FederatedFeatures(100, 100, 0.1, Retraining(300, 32, 0.01)),),
     ),

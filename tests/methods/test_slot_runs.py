@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from helpers.slot_runs import EVERY, ROUNDS, kept, recipe_of
+from helpers.slot_runs import EVERY, ROUNDS, SERVER, kept, recipe_of
 from helpers.small_run import finish, without_seconds
 
 
@@ -33,6 +33,12 @@ def test_a_killed_run_of_clients_with_different_networks_goes_on_to_the_bit(tmp_
 @pytest.mark.timeout(600)
 def test_killed_runs_of_every_slot_go_on_to_the_bit(tmp_path):
     check(tmp_path, list(EVERY))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_runs_with_a_server_state_or_another_classifier_go_on_to_the_bit(tmp_path):
+    check(tmp_path, list(SERVER))
 
 
 @pytest.mark.slow

@@ -154,7 +154,7 @@ def test_unfinished_and_damaged_runs_of_a_group_are_left_out_and_named(tmp_path)
         ("no*where", "holds no finished run; give a run folder"),
         ("**x", "is no pattern"),
         ("empty", "holds no finished run"),
-        ("half", "is unfinished; go on with: fedbb run --resume half"),
+        ("half", "is unfinished; continue with: fedbb run --resume half"),
         ("half*", "left out: half: is unfinished"),
     ],
 )

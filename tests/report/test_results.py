@@ -124,7 +124,7 @@ def test_files_that_contradict_each_other_are_refused_with_the_reason(
     ("spoil", "reason"),
     [
         (lambda records: records[::-1], "rounds 1, 2, 3"),
-        (lambda records: records[:1], "tells of 2 rounds, rounds.jsonl 1"),
+        (lambda records: records[:1], "has 2 rounds, rounds.jsonl 1"),
         (lambda records: [records[0] | {"scores": {}}, records[1]], "no scores on test data"),
     ],
 )

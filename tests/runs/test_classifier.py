@@ -137,5 +137,5 @@ def test_unfinished_runs_and_changed_data_are_refused(place, tmp_path):
     records = run(small_recipe(tmp_path), tmp_path / "part")
     next(records)
     records.close()
-    with pytest.raises(RunError, match="is unfinished; go on with: fedbb run --resume"):
+    with pytest.raises(RunError, match="is unfinished; continue with: fedbb run --resume"):
         refit(tmp_path / "part")

@@ -118,7 +118,7 @@ def test_an_unfinished_run_and_no_run_are_refused(finished, tmp_path):
         personalize(tmp_path)
     finish(recipe, tmp_path / "half")
     (tmp_path / "half" / "final.safetensors").unlink()
-    with pytest.raises(RunError, match="is unfinished; go on with: fedbb run --resume"):
+    with pytest.raises(RunError, match="is unfinished; continue with: fedbb run --resume"):
         personalize(tmp_path / "half")
     with pytest.raises(RunError, match="holds no finished run"):
         personalize(place / "run", ceiling=tmp_path / "nothing")

@@ -59,7 +59,7 @@ class ServerStep:
     streams of the run's seed, such as `stream(facts.seed, name, number)`.
 
     Attributes:
-        name: tells the steps of a method apart, and begins the names of what a step broadcasts.
+        name: distinguishes the steps of a method, and begins the names of what a step broadcasts.
         sets_classifier: whether the served model has another classifier than the trained one.
         sees_updates: whether it needs the trained model of every client.
         sets_weights: whether it merges these models itself, by weights of its own.

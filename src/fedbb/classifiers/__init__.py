@@ -1,1 +1,1 @@
-"""The last linear layer from sums over clients: closed forms, virtual features, re-training."""
+"""The last linear layer from sums over clients: closed forms, training on features."""

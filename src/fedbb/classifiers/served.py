@@ -10,21 +10,8 @@ from torch import Tensor
 
 from fedbb.aggregation.server_step import ServerStep, Turn
 from fedbb.classifiers.closed_form import LDA, ClosedForm
-from fedbb.classifiers.head import (
-    blend_heads,
-    embed,
-    head_width,
-    limit_norm,
-    place_head,
-    read_head,
-)
-from fedbb.classifiers.sums import (
-    EmbeddingSums,
-    add_sums,
-    case_fault,
-    sum_embeddings,
-    sum_shapes,
-)
+from fedbb.classifiers.head import blend_heads, embed, head_width, limit_norm, place_head, read_head
+from fedbb.classifiers.sums import EmbeddingSums, add_sums, case_fault, sum_embeddings, sum_shapes
 from fedbb.models.base import classifier_parameters
 from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Tensors
 from fedbb.state import select

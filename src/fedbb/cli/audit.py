@@ -22,7 +22,7 @@ def audit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell what the server of a run saw of its clients, value by value, and what follows."""
+    """List what the server of a run saw of its clients, and what can be inferred from it."""
     found = audit_run(path)
     if as_json:
         print_json(found.as_json())

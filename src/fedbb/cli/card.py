@@ -18,13 +18,13 @@ def card(
     out: Annotated[
         Path | None, typer.Option(help="File for the card in Markdown; printed if not given.")
     ] = None,
-    best: Annotated[bool, typer.Option("--best", help="Card of the best round's model.")] = False,
+    best: Annotated[bool, typer.Option("--best", help="Model of the best round.")] = False,
     license: Annotated[str | None, typer.Option(help="Licence of the model.")] = None,
     data_license: Annotated[
         str | None, typer.Option(help="Licence or terms of the training data.")
     ] = None,
-    contact: Annotated[str | None, typer.Option(help="Whom to ask about the model.")] = None,
-    intended_use: Annotated[str | None, typer.Option(help="What the model is meant for.")] = None,
+    contact: Annotated[str | None, typer.Option(help="Contact for questions.")] = None,
+    intended_use: Annotated[str | None, typer.Option(help="Intended use of the model.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

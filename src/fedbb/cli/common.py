@@ -45,6 +45,14 @@ AllowCode = Annotated[
         help="Import code that the recipe or model file names.",
     ),
 ]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        help="Worker processes; one per core if not given. Changes speed, not results.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 

@@ -216,7 +216,7 @@ def compare(
     a: Annotated[
         str, typer.Argument(help="A run folder, a folder of runs, or a pattern in quotes.")
     ],
-    b: Annotated[str, typer.Argument(help="Likewise; differences are B − A.")],
+    b: Annotated[str, typer.Argument(help="The other one; differences are B − A.")],
     metrics: Annotated[
         list[str] | None,
         typer.Option("--metric", "-m", help="Macro metric; the first one also judges the classes."),

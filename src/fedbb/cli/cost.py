@@ -27,7 +27,7 @@ def cost(
     classes: Annotated[int, typer.Option(min=1, help="Number of classes.")] = PAPER_CLASSES,
     image: Annotated[str, typer.Option(help="Channels × height × width.")] = "3x32x32",
     method: Annotated[
-        list[str] | None, typer.Option("--method", help="Only these, again and again.")
+        list[str] | None, typer.Option("--method", help="Only this method; repeatable.")
     ] = None,
     images: Annotated[
         int, typer.Option(min=0, help="Images to time a client's round on; 0 times nothing.")

@@ -46,12 +46,12 @@ def list_data(as_json: Json = False, quiet: Quiet = False) -> None:
 def get(
     name: Name,
     local: Annotated[
-        Path | None, typer.Option("--from", help="Take a file or folder you have already.")
+        Path | None, typer.Option("--from", help="Use a file or folder that you already have.")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Download a data set, or take it over from a local file; checked by SHA-256."""
+    """Download a data set, or copy it from a local file, and verify its SHA-256."""
     with progress_bar(
         name, hidden=quiet or as_json, column=DownloadColumn(), remaining=True
     ) as advance:

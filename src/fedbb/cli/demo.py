@@ -34,7 +34,7 @@ def demo(
         int | None, typer.Option(min=1, help="Processes; one per core if not given.")
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Run again what is already there.")
+        bool, typer.Option("--fresh", help="Run again what is already finished.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -36,7 +36,7 @@ Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Cells at a time; one per core if not given.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="List the cells and what they will cost, run nothing.")
+    bool, typer.Option("--dry-run", help="List the cells and their cost; run nothing.")
 ]
 RUNS = "runs"
 """The folder within a grid's own that its cells' folders are in."""
@@ -84,7 +84,7 @@ def run_sweep(folder: GridFolder, options: SweepOptions) -> None:
                 _run(chosen, folder, options, cost, console)
     except KeyboardInterrupt:
         kept = f"every finished round is kept in {folder.runs}"
-        echo(f"stopped; {kept}, and the same command goes on", err=True)
+        echo(f"stopped; {kept}, and the same command continues", err=True)
         raise typer.Exit(130) from None
     if not options.dry_run:
         _end(chosen, folder, options, console)

@@ -52,29 +52,27 @@ def inspect(
     ],
     label: Annotated[
         list[str] | None,
-        typer.Option(help="A column of labels, again and again for 0/1 columns; else guessed."),
+        typer.Option(help="Column of labels; repeatable for 0/1 columns. Guessed if not given."),
     ] = None,
     clients: Annotated[
         str | None, typer.Option(help="The column that names the client: site, hospital, patient.")
     ] = None,
     divide: Annotated[
-        int | None, typer.Option(min=1, help="Number of clients to divide among.")
+        int | None, typer.Option(min=1, help="Number of clients of the partition.")
     ] = None,
     kind: Annotated[
-        str, typer.Option(help="How to divide: label-skew, quantity-skew or even.")
+        str, typer.Option(help="Kind of partition: label-skew, quantity-skew or even.")
     ] = "label-skew",
     concentration: Annotated[
         float, typer.Option(help="δ of a skewed partition; the smaller, the more uneven.")
     ] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the partition.")] = 0,
-    partition: Annotated[
-        Path | None, typer.Option(help="Divide as this partition file says.")
-    ] = None,
+    partition: Annotated[Path | None, typer.Option(help="Partition file to use.")] = None,
     patient: Annotated[
-        str | None, typer.Option(help="The column that names the patient; else guessed.")
+        str | None, typer.Option(help="Column that names the patient; guessed if not given.")
     ] = None,
     identity: Annotated[
-        str | None, typer.Option("--id", help="The column no two rows may agree in; else guessed.")
+        str | None, typer.Option("--id", help="Column with unique values; guessed if not given.")
     ] = None,
     task: Annotated[
         Task | None, typer.Option(help="Whether one column of labels holds one class or several.")
@@ -95,7 +93,7 @@ def inspect(
         ),
     ] = None,
     suggest: Annotated[
-        bool, typer.Option("--suggest", help="Print advice as a recipe's fragment instead.")
+        bool, typer.Option("--suggest", help="Print the advice as a fragment of a recipe.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for a page, CSV, JSON and advice.")
@@ -103,7 +101,7 @@ def inspect(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show how uneven labels are: cases of a class, classes, clients; and what PNB and CBR do."""
+    """Measure the imbalance of cases, classes and clients, and show what PNB and CBR do."""
     layout = Layout(
         tuple(label or ()), clients, patient, identity, task, uncertain=uncertain, blank=blank
     )

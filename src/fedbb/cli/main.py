@@ -28,12 +28,12 @@ PACKAGES = (
     "flwr",
     "cryptography",
 )
-"""Packages, as far as they are installed, that `--version` tells."""
+"""Packages, as far as they are installed, that `--version` lists."""
 
 VERBS = {
     "demo": "Compare four methods on embedded data, and write a page.",
     "inspect": "Analyze the imbalance of labels and what PNB and CBR would do about it.",
-    "run": "Train a recipe and keep everything in a run folder.",
+    "run": "Train a recipe and save everything in a run folder.",
     "sweep": "Run all cells of a grid in parallel and write their table.",
     "tune": "Choose learning rate and options of a recipe on validation data.",
     "paper": "Run the paper's tables beside its printed numbers.",
@@ -42,7 +42,7 @@ VERBS = {
     "report": "Write one self-contained HTML page that compares runs.",
     "watch": "Serve the report page of runs to this machine while they train.",
     "compare": "Compare two runs or groups of runs by paired differences.",
-    "verify": "Run a kept result again and say whether the same comes out.",
+    "verify": "Run a stored result again and check whether the result is the same.",
     "personalize": "Evaluate a run's final model on each client, before and after fine-tuning.",
     "refit": "Set the classifier of finished runs in closed form and score it.",
     "predict": "Predict with a run's model; scores if the data has labels.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -22,9 +23,12 @@ from fedbb.records import Task, Visibility
 
 GROUPS = {
     "Local training and merging": ("bases",),
-    "Server optimizers, control variates, dynamic regularization": ("server", "scaffold", "feddyn"),
     "FedBB, its parts, and losses for imbalanced classes": ("balancing",),
-    "Further methods against class imbalance": ("imbalance", "climb", "isfl"),
+    "Further methods against class imbalance": (
+        *("imbalance", "climb", "creff", "ccvr", "clip2fl", "isfl"),
+    ),
+    "Balanced classifiers, added to a method as in fedavg+lda-head": ("heads",),
+    "Server optimizers, control variates, dynamic regularization": ("server", "scaffold", "feddyn"),
     "Models of each client's own": ("personal", "pfedla", "ripfl"),
     "Compressed changes": ("compression",),
     "Losses for wrong labels and for uncertainty": ("noisy_labels",),
@@ -63,20 +67,21 @@ def methods(
 
 
 def _print_list(console: Console, rows: list[dict[str, Any]]) -> None:
-    """Print a line for each method, by group."""
-    width = max(len(row["name"]) for row in rows) + 2
-    for group in dict.fromkeys(row["group"] for row in rows):
-        console.print(Text(group, style="bold"))
-        for row in rows:
-            if row["group"] == group:
-                about = row["about"].partition("\n")[0]
-                console.print(Text(f"  {row['name']:<{width}}{about}"), soft_wrap=True)
+    """Print a line for each method and each balanced classifier, by group."""
+    lines = [(row["group"], row["name"], row["about"]) for row in rows]
+    lines += [(_group(add.__module__), f"+{head}", _about(add)) for head, add in HEADS.items()]
+    width = max(len(name) for _, name, _ in lines) + 2
+    for title in dict.fromkeys((*GROUPS, *(group for group, _, _ in lines))):
+        console.print(Text(title, style="bold"))
+        for group, name, about in lines:
+            if group == title:
+                first = about.partition("\n")[0]
+                console.print(Text(f"  {name:<{width}}{first}"), soft_wrap=True)
         console.print()
-    heads = ", +".join(HEADS)
     console.print(
-        "fedbb methods NAME shows the parts, costs and options of a method. Two combine as "
-        f"base+balancing, such as moon+fedbb; any may end in a classifier: +{heads}. NAME may be "
-        "such a combination.",
+        "fedbb methods NAME shows the parts, costs and options of a method. Two methods combine as "
+        "base+balancing, such as moon+fedbb; a balanced classifier may follow. NAME may be such a "
+        "combination. Formulas and sources: docs/methods.md.",
     )
 
 
@@ -91,12 +96,11 @@ def describe_method(name: str) -> dict[str, Any]:
     """
     method, parts = build_method(name, {}), name.split("+")
     builders = [{**METHODS, **HEADS}[part] for part in parts]
-    abouts = [(inspect.getdoc(builder) or "").partition("\n\nArgs:")[0] for builder in builders]
     options = {part: hyper_parameters(part) for part in parts}
     return {
         "name": name,
         "group": _group(builders[0].__module__),
-        "about": "\n".join(abouts),
+        "about": "\n".join(map(_about, builders)),
         "loss": _name(method.loss),
         "penalties": [_name(penalty) for penalty in method.penalties],
         "weighting": _name(method.weighting),
@@ -112,6 +116,11 @@ def describe_method(name: str) -> dict[str, Any]:
         "cost": _cost(method),
         "options": options if len(parts) > 1 else options[name],
     }
+
+
+def _about(builder: Callable[..., object]) -> str:
+    """Return the docstring of a builder without its arguments."""
+    return (inspect.getdoc(builder) or "").partition("\n\nArgs:")[0]
 
 
 def _group(module: str) -> str:
@@ -163,11 +172,15 @@ def _cost(method: Method) -> str:
         parts.append("a state kept by every client")
     if method.sampling.keeps:
         parts.append("gradients of a probe compared after training")
-    if any(step.sees_updates for step in method.server):
-        parts.append("a model of every client held by the server")
     if method.statistics:
         parts.append("statistics sent beside the model")
-    if any(step.sees_updates for step in method.server):
+    if any(statistic.moment == "merged" for statistic in method.statistics):
+        parts.append("the merged model sent to the clients once more")
+    if any(step.sets_classifier for step in method.server):
+        parts.append("the served classifier made by the server")
+    if any(not step.shares_model for step in method.server):
+        parts.append("a model of every client held by the server")
+    elif any(step.sees_updates for step in method.server):
         parts.append("all models of a round held by the server")
     return ", ".join(parts) or "as FedAvg"
 

@@ -71,9 +71,9 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run what is missing of a table and write it; the word `run` may be left out.
+    """Run the missing cells of a table and write it; the word `run` may be omitted.
 
-    Says first what it will cost. Stopped and started again, it goes on where it was.
+    It shows the cost first. If it is stopped and started again, it continues where it was.
     """
     folder = _folder(table, scale, out, seeds)
     run_sweep(folder, SweepOptions(only or (), workers, dry_run, as_json, quiet))
@@ -94,7 +94,7 @@ def status(
     table: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TABLE]", help="All if not given; --out is then the folder around."
+            metavar="[TABLE]", help="All tables if not given; --out then holds one folder for each."
         ),
     ] = None,
     scale: Scale = SCALE,
@@ -103,7 +103,7 @@ def status(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell what is finished, unfinished, failed and waiting."""
+    """Show what is finished, unfinished, failed and waiting."""
     console = Console(quiet=quiet)
     if table is None:
         top = out or Path("paper")
@@ -131,7 +131,7 @@ def table(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a table from the runs there are, and show it."""
+    """Write a table of the existing runs, and show it."""
     from fedbb.report.sweep.table_files import read_table, show_table, write_tables
 
     folder = _folder(table, scale, out, seeds)
@@ -150,7 +150,7 @@ def plot(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw the figures of a table from the runs there are."""
+    """Draw the figures of a table from the existing runs."""
     from fedbb.report.sweep.figures import draw_figures
 
     folder = _folder(table, scale, out, seeds)
@@ -188,7 +188,7 @@ def _overview(rows: list[dict[str, Any]]) -> Table:
         )
         for row in rows
     ]
-    head = ("table", "in the paper", "what it tells", *SCALES)
+    head = ("table", "in the paper", "what it shows", *SCALES)
     return make_table(head, lines, "The paper's tables", words=3)
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
 from fedbb._util.text import counted
-from fedbb.cli.common import AllowCode, Json, Quiet, print_json, progress_bar
+from fedbb.cli.common import AllowCode, Json, Processes, Quiet, print_json, progress_bar
 from fedbb.cli.screens import percent
 from fedbb.evaluation.own_models import (
     Columns,
@@ -40,13 +40,11 @@ COLUMNS = {
 def personalize(
     path: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     epochs: Annotated[
-        int, typer.Option(min=1, help="Epochs each client trains the final model on.")
+        int, typer.Option(min=1, help="Epochs for which each client trains the final model.")
     ] = 1,
-    train: Annotated[
-        Part, typer.Option(help="The part of the final model that is trained then.")
-    ] = "all",
+    train: Annotated[Part, typer.Option(help="Part of the final model that is trained.")] = "all",
     lam: Annotated[
-        float, typer.Option(min=0.0, help="Pull towards the final model in that training.")
+        float, typer.Option(min=0.0, help="Strength of the pull towards the final model.")
     ] = 0.0,
     metric: Annotated[
         str, typer.Option(help="Score on clients' own test data, such as auroc.")
@@ -54,21 +52,19 @@ def personalize(
     alone: Annotated[
         bool,
         typer.Option(
-            "--alone", help="Also train each client by itself, as long as the run did in all."
+            "--alone", help="Also train each client alone, for as many epochs as the run in total."
         ),
     ] = False,
     ceiling: Annotated[
         Path | None,
-        typer.Option(help="Another finished run to set beside it, such as a central one."),
+        typer.Option(help="Another finished run to compare with, such as a central one."),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes; one per core if not given.")
-    ] = None,
+    workers: Processes = None,
     allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell how the models of a run serve each client, and which of them serves it best.
+    """Compare how well the models of a run suit each client, and name the best.
 
     Scores are on the client's own test data if it keeps some (data.own_test), else on test data
     mixed as the client's own training data is. Clients train by the plain loss at the run's rate,

@@ -47,14 +47,14 @@ def predict(
     allow_unknown: Annotated[
         bool,
         typer.Option(
-            "--allow-unknown", help="Encode categories that no training row had as zeros."
+            "--allow-unknown", help="Encode categories that the training data lacks as zeros."
         ),
     ] = False,
     allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict with a trained model; nothing but the model and the files named here is read.
+    """Predict with a trained model; only the model and the files named here are read.
 
     Predictions are one CSV row for each sample. If the data has labels, the scores are shown too:
     external validation at a site that took no part in training.

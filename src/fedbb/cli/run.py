@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedbb.cli.common import AllowCode, Json, Quiet, print_json, stoppable
+from fedbb.cli.common import AllowCode, Json, Processes, Quiet, print_json, stoppable
 from fedbb.cli.screens import RunScreen, open_screen
 from fedbb.errors import RunError
 from fedbb.recipes.reader import read_recipe
@@ -33,25 +33,20 @@ def run(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in local.lr=0.02."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an unfinished run, to the bit.")
+        bool, typer.Option("--resume", help="Continue an unfinished run, bit-identically.")
     ] = False,
     track: Annotated[
         list[str] | None,
         typer.Option("--track", metavar="NAME[=FOLDER]", help="tensorboard, mlflow or wandb."),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Worker processes; one per core if not given. Changes speed, not results."
-        ),
-    ] = None,
+    workers: Processes = None,
     allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a recipe and keep everything in a run folder.
+    """Train a recipe and save everything in a run folder.
 
-    Each finished round is saved; Ctrl-C (exit 130) or a crash loses only the round under way.
+    Each finished round is saved; Ctrl-C (exit 130) or a crash loses only the current round.
     """
     chosen, folder = resolve(recipe, settings or [], out, resume)
     with open_screen(chosen, folder, as_json=as_json, quiet=quiet) as screen, stoppable():
@@ -80,7 +75,7 @@ def _stopped(folder: RunFolder, recipe: Recipe) -> str:
         return "stopped before the first round; nothing is kept, start the run again"
     return (
         f"stopped after round {len(folder.records())} of {recipe.rounds.number}, which is saved; "
-        f"go on with: fedbb run --resume {folder.path}"
+        f"continue with: fedbb run --resume {folder.path}"
     )
 
 

@@ -222,7 +222,7 @@ class RunTable:
 
 
 class Clock:
-    """Tells the time left from the rounds since it was made."""
+    """Estimates the time left from the rounds since it was made."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()

@@ -83,7 +83,7 @@ def show(
         if summary:
             say(console, ending(summary, path))
         else:
-            say(console, f"unfinished; go on with: fedbb run --resume {path}")
+            say(console, f"unfinished; continue with: fedbb run --resume {path}")
 
 
 def _megabytes(sent: int) -> str:

@@ -32,7 +32,7 @@ def sweep(
         Path | None, typer.Option("--out", "-o", help="Folder for all; sweeps/<grid> if not given.")
     ] = None,
     overlay: Annotated[
-        list[Path] | None, typer.Option("--overlay", help="A file laid over the grid.")
+        list[Path] | None, typer.Option("--overlay", help="File that overrides parts of the grid.")
     ] = None,
     settings: Settings = None,
     seeds: Seeds = None,
@@ -45,8 +45,8 @@ def sweep(
 ) -> None:
     """Run all cells of a grid side by side, and write their table.
 
-    Says first what it will cost. Stopped and started again, it goes on where it was; a cell that
-    is finished never runs again, and one that fails does not stop the others (exit 1 at the end).
+    It shows the cost first. If it is stopped and started again, it continues where it was. A
+    finished cell never runs again, and a failed one does not stop the others (exit 1 at the end).
     """
     read = read_grid(grid, overlay or [], seeds=parse_seeds(seeds), settings=settings or [])
     options = SweepOptions(only or (), workers, dry_run, as_json, quiet, allow_code)

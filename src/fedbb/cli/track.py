@@ -27,7 +27,7 @@ def track(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Export runs to TensorBoard, MLflow or Weights & Biases; rounds already there stay as is."""
+    """Export runs to TensorBoard, MLflow or Weights & Biases; existing rounds stay unchanged."""
     make_tracker(to)  # what is wrong with the name is reported before any work
     console = Console(stderr=as_json)
     hidden = quiet or as_json or not console.is_terminal

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedbb._util.files import parse_toml
 from fedbb._util.table import Table, make_table, to_rich
-from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json, say, stoppable
+from fedbb.cli.common import AllowCode, Json, Processes, Quiet, echo, print_json, say, stoppable
 from fedbb.cli.grids import Seeds, parse_seeds
 from fedbb.errors import RecipeError
 from fedbb.recipes.grid import read_grid
@@ -40,18 +40,16 @@ def tune(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Trials of each search.")] = 12,
     seeds: Seeds = "100",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes; one per core if not given.")
-    ] = None,
+    workers: Processes = None,
     allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Choose the learning rate of a recipe, then the options of its method.
 
-    Decides by scores on validation data alone, stops trials that do worse than most, and writes
-    the tuned recipe. Stopped and started again, it goes on where it was. Every method and setting
-    of a grid is tuned by itself.
+    It decides by scores on validation data alone, stops trials that are worse than most, and writes
+    the tuned recipe. If it is stopped and started again, it continues where it was. Every method
+    and setting of a grid is tuned separately.
     """
     found: dict[str, Tuned] = {}
     for name, recipe in _recipes(source, settings or []).items():
@@ -69,7 +67,7 @@ def tune(
                     progress=None if quiet or as_json else _print_trial,
                 )
         except KeyboardInterrupt:
-            echo("stopped; the same command goes on where it was", err=True)
+            echo("stopped; the same command continues it", err=True)
             raise typer.Exit(130) from None
         if not (as_json or quiet):
             _show(name, found[name], folder)

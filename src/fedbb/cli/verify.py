@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json, stoppable
+from fedbb.cli.common import AllowCode, Json, Processes, Quiet, echo, print_json, stoppable
 from fedbb.errors import RecipeError, RunError
 from fedbb.report.verification import Outcome, StoredResult, Verification, kept_cell, kept_run
 from fedbb.report.verification import verify as run_again
@@ -22,14 +22,12 @@ def verify(
         Path | None,
         typer.Option(help="Stored cells of the grid; docs/results/<grid>/cells.csv if not given."),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes; one per core if not given.")
-    ] = None,
+    workers: Processes = None,
     allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a kept result again and say whether the same comes out.
+    """Run a stored result again and check whether the result is the same.
 
     The same bits are expected on the same kind of processor with the same versions. Elsewhere the
     score must lie in the 95 % prediction interval of the setting, from its stored seeds. Exits

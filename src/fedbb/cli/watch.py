@@ -24,7 +24,7 @@ def watch(
 ) -> None:
     """Serve the report page of runs to this machine while they train; Ctrl-C ends it.
 
-    The page is brought up to date after every round. Its address holds a secret, and nothing else
+    The page is updated after every round. Its address contains a secret, and nothing else
     is served.
     """
     for path in runs:

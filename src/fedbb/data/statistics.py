@@ -22,7 +22,7 @@ SHIFT = 2**126
 
 @dataclass(frozen=True, eq=False)
 class ChannelSums:
-    """What one client tells of its inputs: 2 C + 1 numbers that can be added to those of others.
+    """What one client reports of its inputs: 2 C + 1 numbers that can be added to those of others.
 
     Attributes:
         count: numbers of each channel.

@@ -96,7 +96,7 @@ class FeatureColumns:
         numeric: columns of numbers.
         categorical: columns of categories.
         missing: what takes the place of a missing number.
-        indicator: whether a further feature tells which numbers were missing.
+        indicator: whether a further feature marks which numbers were missing.
     """
 
     __pydantic_config__: ClassVar = STRICT_TABLE
@@ -149,7 +149,7 @@ class Encoder:
         columns: the features.
         fill: what takes the place of a missing number, by column.
         categories: the categories of each categorical column, in alphabetical order.
-        flagged: columns with a feature that tells where a number was missing.
+        flagged: columns with a feature that marks where a number was missing.
     """
 
     __pydantic_config__: ClassVar = STRICT_TABLE

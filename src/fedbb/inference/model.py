@@ -327,7 +327,7 @@ def _model_file(path: Path, best: bool) -> Path:
     if not file.exists():
         raise RunError(
             f"{path} has no {file.name}: the run is unfinished; "
-            f"go on with: fedbb run --resume {path}"
+            f"continue with: fedbb run --resume {path}"
         )
     return file
 

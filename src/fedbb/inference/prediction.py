@@ -55,7 +55,7 @@ class Samples:
     """Inputs to predict.
 
     Args:
-        names: What tells them apart: file names, or row numbers.
+        names: What identifies them: file names, or row numbers.
         inputs: The inputs (N, …).
         labels: Class numbers (N,) or labels (N, C) of 0, 1 and NaN; None if they are not known.
     """
@@ -70,7 +70,7 @@ class Predictions:
     """What a model says of samples.
 
     Args:
-        names: What tells the samples apart.
+        names: What identifies the samples.
         probabilities: (N, C).
         predicted: The classes said of each sample; exactly one for a multi-class task.
         classes: Names of the classes.

@@ -17,8 +17,8 @@ from fedbb.losses.drop_in import (
     TaskName,
     class_probabilities,
     complete_counts,
-    count_targets,
     multiclass_entries,
+    of_targets,
     per_class,
 )
 from fedbb.losses.focal import check_focus, focal_multilabel
@@ -168,20 +168,18 @@ class CBLoss(CountedLoss):
         Raises:
             ValueError: targets that cannot be counted.
         """
-        counts, names = count_targets(targets, task, classes, ignore_index)
-        loss = cls(
-            counts.positive,
-            counts.negative,
-            task=task,
+        return of_targets(
+            cls,
+            targets,
+            task,
+            classes,
+            ignore_index,
             form=form,
             beta=beta,
             gamma=gamma,
             reduction=reduction,
             label_smoothing=label_smoothing,
-            ignore_index=ignore_index,
         )
-        loss.class_names = names
-        return loss
 
     def entries(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the weighted loss of each sample or label."""

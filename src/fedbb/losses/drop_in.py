@@ -5,8 +5,8 @@
 therefore no strings here.
 """
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -123,6 +123,36 @@ class CountedLoss(DropInLoss):
         super().__init__(spec, task, classes, reduction, label_smoothing, ignore_index)
         self.counts = counts
         self.class_names: tuple[str, ...] | None = None
+
+
+Counted = TypeVar("Counted", bound=CountedLoss)
+
+
+def of_targets(
+    make: Callable[..., Counted],
+    targets: Values,
+    task: TaskName,
+    classes: Classes,
+    ignore_index: int,
+    **options: Any,
+) -> Counted:
+    """Count a training set's targets, and return the loss for them with the names of its classes.
+
+    Args:
+        make: takes positives, negatives, `task`, `ignore_index` and the options.
+        targets: see `count_targets`, as for the arguments that follow.
+        task: "multiclass" or "multilabel".
+        classes: number of classes or their names.
+        ignore_index: marks a target that is unknown.
+        options: further arguments of the loss.
+
+    Raises:
+        ValueError: targets that cannot be counted.
+    """
+    counts, names = count_targets(targets, task, classes, ignore_index)
+    loss = make(counts.positive, counts.negative, task=task, ignore_index=ignore_index, **options)
+    loss.class_names = names
+    return loss
 
 
 def complete_counts(

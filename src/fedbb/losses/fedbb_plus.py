@@ -12,9 +12,9 @@ from fedbb.losses.drop_in import (
     Reduction,
     TaskName,
     complete_counts,
-    count_targets,
     multiclass_entries,
     multilabel_entries,
+    of_targets,
 )
 from fedbb.losses.logit_calibrated import (
     Calibrated,
@@ -115,20 +115,18 @@ class FedBBPlusLoss(CountedLoss):
         Raises:
             ValueError: targets that cannot be counted.
         """
-        counts, names = count_targets(targets, task, classes, ignore_index)
-        loss = cls(
-            counts.positive,
-            counts.negative,
-            task=task,
+        return of_targets(
+            cls,
+            targets,
+            task,
+            classes,
+            ignore_index,
             margin=margin,
             label_margin=label_margin,
             beta=beta,
             reduction=reduction,
             label_smoothing=label_smoothing,
-            ignore_index=ignore_index,
         )
-        loss.class_names = names
-        return loss
 
     def entries(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of each sample or label on calibrated logits."""

@@ -20,9 +20,9 @@ from fedbb.losses.drop_in import (
     Reduction,
     TaskName,
     complete_counts,
-    count_targets,
     multiclass_entries,
     multilabel_entries,
+    of_targets,
 )
 from fedbb.losses.logit_calibrated import (
     ALONE,
@@ -137,18 +137,16 @@ class LogitAdjustedLoss(CountedLoss):
         Raises:
             ValueError: targets that cannot be counted.
         """
-        counts, names = count_targets(targets, task, classes, ignore_index)
-        loss = cls(
-            counts.positive,
-            counts.negative,
-            task=task,
+        return of_targets(
+            cls,
+            targets,
+            task,
+            classes,
+            ignore_index,
             tau=tau,
             reduction=reduction,
             label_smoothing=label_smoothing,
-            ignore_index=ignore_index,
         )
-        loss.class_names = names
-        return loss
 
     def entries(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of each sample or label on adjusted logits."""

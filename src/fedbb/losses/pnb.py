@@ -16,9 +16,9 @@ from fedbb.losses.drop_in import (
     Reduction,
     TaskName,
     complete_counts,
-    count_targets,
     multiclass_entries,
     multilabel_entries,
+    of_targets,
 )
 from fedbb.records import FloatArray, LabelCounts, Task
 
@@ -306,11 +306,12 @@ class PNBLoss(CountedLoss):
         Raises:
             ValueError: targets that cannot be counted, or hyper-parameters outside of their range.
         """
-        counts, names = count_targets(targets, task, classes, ignore_index)
-        loss = cls(
-            counts.positive,
-            counts.negative,
-            task=task,
+        return of_targets(
+            cls,
+            targets,
+            task,
+            classes,
+            ignore_index,
             beta=beta,
             tau=tau,
             mu=mu,
@@ -318,10 +319,7 @@ class PNBLoss(CountedLoss):
             reduction=reduction,
             alpha_min=alpha_min,
             label_smoothing=label_smoothing,
-            ignore_index=ignore_index,
         )
-        loss.class_names = names
-        return loss
 
     def entries(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return Eq. 8 of each sample, or Eq. 6 of each label."""

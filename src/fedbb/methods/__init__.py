@@ -21,23 +21,16 @@ from fedbb.methods.balancing import (
     pnb,
 )
 from fedbb.methods.bases import fedalign, fedavg, fednova, fedprox, moon
+from fedbb.methods.ccvr import ccvr
 from fedbb.methods.climb import climb
+from fedbb.methods.clip2fl import clip2fl
 from fedbb.methods.compression import fedopt_sca
+from fedbb.methods.creff import creff
 from fedbb.methods.distillation import feddf, fedmd
 from fedbb.methods.feddyn import feddyn
 from fedbb.methods.fedfusion import fedfusion
 from fedbb.methods.heads import HEADS, lda_head, means_head, ridge_head
-from fedbb.methods.imbalance import (
-    bsm,
-    ccvr,
-    clip2fl,
-    creff,
-    fed_rod,
-    feddecorr,
-    fedir,
-    fedrs,
-    fedvc,
-)
+from fedbb.methods.imbalance import bsm, fed_rod, feddecorr, fedir, fedrs, fedvc
 from fedbb.methods.isfl import isfl
 from fedbb.methods.noisy_labels import evidential, symmetric
 from fedbb.methods.personal import ditto, fedbn, fedper, fedrep, local

@@ -24,7 +24,7 @@ def lda_head(
     every: int = SummedEmbeddings.every,
     restart: bool = BalancedClassifier.restart,
 ) -> Head:
-    """Linear discriminant analysis on the embeddings of the merged model.
+    """Linear discriminant analysis of the merged model's embeddings.
 
     Args:
         prior: "equal" weighs all classes alike, "federation" by their frequency.
@@ -44,7 +44,7 @@ def ridge_head(
     every: int = SummedEmbeddings.every,
     restart: bool = BalancedClassifier.restart,
 ) -> Head:
-    """Ridge regression on ±1 on the embeddings of the merged model.
+    """Ridge regression on ±1 of the merged model's embeddings.
 
     Args:
         prior: "equal" weighs all classes alike, "federation" by their frequency.
@@ -63,7 +63,7 @@ def means_head(
     every: int = SummedEmbeddings.every,
     restart: bool = BalancedClassifier.restart,
 ) -> Head:
-    """Nearest class mean on the embeddings of the merged model.
+    """Nearest class mean of the merged model's embeddings.
 
     Args:
         prior: "equal" weighs all classes alike, "federation" by their frequency.

@@ -1,4 +1,4 @@
-"""Methods whose loss tolerates wrong labels, or tells how sure a prediction is."""
+"""Methods whose loss tolerates wrong labels, or says how sure a prediction is."""
 
 from __future__ import annotations
 

@@ -22,15 +22,7 @@ from fedbb.losses.evidential import Evidential, opinion
 from fedbb.methods.record import Method
 from fedbb.models.base import run_network
 from fedbb.personal import OwnLoss, OwnModel
-from fedbb.records import (
-    FloatArray,
-    IntArray,
-    ModelFacts,
-    ModelState,
-    RunFacts,
-    Task,
-    Tensors,
-)
+from fedbb.records import FloatArray, IntArray, ModelFacts, ModelState, RunFacts, Task, Tensors
 from fedbb.statistics import ClientView, Join, Moment, Statistic, form
 
 WARMUP = 10

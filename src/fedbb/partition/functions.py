@@ -149,7 +149,7 @@ def shards(data: Dataset, clients: int, shards_per_client: int = 2, seed: int = 
 
 
 def from_owners(data: Dataset, owners: npt.ArrayLike) -> Partition:
-    """Return the partition in which `owners` tells the client of every training example.
+    """Return the partition in which `owners` names the client of every training example.
 
     Args:
         data: the data set.

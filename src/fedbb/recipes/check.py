@@ -253,7 +253,7 @@ def _check_public(recipe: Recipe) -> None:
 
 
 def _check_stopping(recipe: Recipe) -> None:
-    """Check that a run which stops early has validation data, as far as the recipe tells it.
+    """Check that a run which stops early has validation data, as far as the recipe says.
 
     Data of the user's may have a validation part; whether it has one is known once it is loaded.
     """

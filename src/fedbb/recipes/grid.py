@@ -396,7 +396,7 @@ class Grid:
     """A table's worth of runs.
 
     `axes` gives the labels of each axis in order; `rows` is one of them, `columns` are the others.
-    `skipped` tells why a combination, one label for every axis, has no cells.
+    `skipped` says why a combination, one label for every axis, has no cells.
     """
 
     title: str

@@ -22,11 +22,7 @@ from fedbb.rounds.loop import chosen_number
 from fedbb.rounds.server_steps import measure_counts
 from fedbb.secagg.cbr import Agreement, Bounds, check_linear, terms_of
 from fedbb.secagg.dp import NoiseTerms
-from fedbb.secagg.neighbours import (
-    Neighbourhood,
-    SecureSums,
-    choose_neighbourhood,
-)
+from fedbb.secagg.neighbours import Neighbourhood, SecureSums, choose_neighbourhood
 
 if TYPE_CHECKING:
     from fedbb.secagg.protocol.roster import Roster
@@ -97,8 +93,8 @@ def check_dp(recipe: Recipe, method: Method) -> None:
     if compression is not None and not compression.hides_positions:
         raise RecipeError(
             f"dp is not possible with {type(compression).__name__} of {method.name} as it is: "
-            "positions that are chosen by size tell about the data, whatever noise is on their "
-            'values; method.options.positions = "drawn" chooses them without the data'
+            "positions that are chosen by size reveal something about the data, whatever noise is "
+            'on their values; method.options.positions = "drawn" chooses them without the data'
         )
     counts = LabelCounts(np.ones(2), np.ones(2), samples=2)
     if method.merge is not average or method.statistics or measure_counts(method, counts):

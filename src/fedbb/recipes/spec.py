@@ -369,7 +369,7 @@ class PythonRecipe(Recipe):
     """The record of a run that was made from Python; it can be read and compared, not run.
 
     Attributes:
-        python: What tells its data and network from others.
+        python: What distinguishes its data and network from others.
     """
 
     python: PythonSpec

@@ -121,7 +121,7 @@ def _row(run: RunResult) -> dict[str, Any]:
 
 
 def _undescribed(run: RunResult, path: Path, allow_code: bool) -> InferenceModel:
-    """Return the model of a file that does not describe it, with what the recipe's data tells.
+    """Return the model of a file without a description, described by the recipe's data.
 
     Such files come from older versions, and from servers on Flower that have no data.
     """

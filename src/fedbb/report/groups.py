@@ -172,7 +172,7 @@ def read_group(given: str) -> MethodRuns:
     if RunFolder(path).is_run():
         run = read_run(path)
         if run.summary is None:
-            raise RunError(f"{path} is unfinished; go on with: fedbb run --resume {path}")
+            raise RunError(f"{path} is unfinished; continue with: fedbb run --resume {path}")
         return MethodRuns(run.recipe.method.name, given, (run,))
     runs, left_out = read_finished(_find(given))
     notes = [f"left out: {item}" for item in left_out]

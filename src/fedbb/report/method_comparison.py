@@ -10,13 +10,7 @@ from fedbb._util.files import finite_or_none
 from fedbb._util.table import Table, escape_markdown, make_table, to_markdown
 from fedbb.report.groups import CONTROL, Comparison, MethodRuns, baselines_of
 from fedbb.report.results import RunResult, score_on_test, summary_of
-from fedbb.report.statistics import (
-    PairedDifference,
-    Spread,
-    Verdict,
-    paired_difference,
-    spread_of,
-)
+from fedbb.report.statistics import PairedDifference, Spread, Verdict, paired_difference, spread_of
 from fedbb.report.text import (
     TASK_METRICS,
     UNITS,

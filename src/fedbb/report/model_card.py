@@ -62,7 +62,7 @@ def model_card(path: Path, fields: CardFields | None = None, *, best: bool = Fal
     """
     run = read_run(path)
     if run.summary is None:
-        raise RunError(f"{path} is unfinished; go on with: fedbb run --resume {path}")
+        raise RunError(f"{path} is unfinished; continue with: fedbb run --resume {path}")
     file = path / ("best.safetensors" if best else "final.safetensors")
     if best and not file.exists():
         raise RunError(
@@ -230,7 +230,7 @@ class _Card:
         if self.best and summary_of(self.run).chosen_on == "test":
             yield "The round was chosen by the test data, so the scores above are too high."
         if is_collapsed({k: v.tolist() for k, v in self.scores.per_class.items()}):
-            yield "The model gives every sample the same scores: it is of no use."
+            yield "The model gives every sample the same scores: it is useless."
         yield "One training seed; other seeds give other scores."
         yield "Before the model is used elsewhere, validate it there (`fedbb predict`)."
         yield from map(escape_markdown, self.run.federation.notes)

@@ -222,9 +222,7 @@ def _check_scores(finished: ScoredRound, classes: int) -> None:
 
 def _check_summary(summary: Summary, rounds: int, classes: int) -> None:
     if summary.final.number != rounds:
-        raise RunError(
-            f"summary.json tells of {summary.final.number} rounds, rounds.jsonl {rounds}"
-        )
+        raise RunError(f"summary.json has {summary.final.number} rounds, rounds.jsonl {rounds}")
     for scored in (summary.best, summary.final):
         _check_scores(scored, classes)
     if summary.metric not in summary.final.scores["test"].macro:

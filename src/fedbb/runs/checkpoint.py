@@ -49,7 +49,7 @@ class Checkpoint:
         round: the number of the round, 0 before the first.
         state: the global state.
         state_rounds: the round that each client's own state is from.
-        run: what tells the run from others; None in files of older versions.
+        run: what distinguishes the run from others; None in files of older versions.
         server: the state of the method's server steps.
     """
 
@@ -149,7 +149,7 @@ class ClientStateFiles:
         except OSError as error:
             raise RunError(
                 f"round {number} could not be saved in {path.parent}: {error}; "
-                "the rounds before it are kept, and --resume goes on from there"
+                "the rounds before it are kept, and --resume continues from there"
             ) from error
 
     def keep_only(self, client: int, rounds: Collection[int]) -> None:

@@ -25,12 +25,7 @@ from fedbb.models.base import linear_classifier, run_network
 from fedbb.partition.partition import Partition
 from fedbb.recipes.check import method_of
 from fedbb.records import IntArray, ModelState
-from fedbb.runs.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    read_model_metadata,
-    save_checkpoint,
-)
+from fedbb.runs.checkpoint import Checkpoint, load_checkpoint, read_model_metadata, save_checkpoint
 from fedbb.runs.federation import prepare
 from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import is_same_partition, read_run_recipe
@@ -155,7 +150,7 @@ def refit(
         )
     final = folder.file("final.safetensors")
     if not final.exists():
-        raise RunError(f"{path} is unfinished; go on with: fedbb run --resume {path}")
+        raise RunError(f"{path} is unfinished; continue with: fedbb run --resume {path}")
     last = load_checkpoint(final)
     with threads(recipe.local.threads):
         federation = prepare(recipe)

@@ -65,7 +65,7 @@ Progress = Callable[[int, int], None]
 class Estimate:
     """What unfinished cells still ask for, by name: seconds of a round, and rounds left at most.
 
-    `unknown` says why some have no seconds. `at_most` tells that some cells may stop early, after
+    `unknown` says why some have no seconds. `at_most` says that some cells may stop early, after
     fewer rounds.
     """
 
@@ -94,7 +94,7 @@ def estimate(
     """
     found = statuses(grid, out)
     missing = [cell for cell in grid.cells if found[cell.name].state is not State.FINISHED]
-    known = _evidence(grid.cells, found)
+    known = _measured_seconds(grid.cells, found)
     wanted = {kind_of(cell.recipe): cell.recipe for cell in missing}
     new = {kind: recipe for kind, recipe in wanted.items() if kind not in known}
     measured, unknown = _measure(new, progress, allow_code)
@@ -108,7 +108,7 @@ def estimate(
     )
 
 
-def _evidence(cells: Sequence[Cell], found: Mapping[str, CellStatus]) -> dict[str, float]:
+def _measured_seconds(cells: Sequence[Cell], found: Mapping[str, CellStatus]) -> dict[str, float]:
     """Return the mean seconds of a round for every kind of cell that has some behind it."""
     rounds: dict[str, int] = {}
     seconds: dict[str, float] = {}

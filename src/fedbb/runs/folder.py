@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -135,7 +135,7 @@ class RunFolder:
         Raises:
             RunError: The disk is full, or the folder cannot be written.
         """
-        kept = "the rounds before it are kept, and --resume goes on from there"
+        kept = "the rounds before it are kept, and --resume continues from there"
         with self._saving(f"round {checkpoint.round}", kept):
             if best:
                 self.save_model("best.safetensors", checkpoint, served)
@@ -288,7 +288,7 @@ class RunFolder:
             raise RunError(f"{self.file('rounds.jsonl')} holds {len(records)} of {rounds} rounds")
         if [record["round"] for record in records] != list(range(1, len(records) + 1)):
             raise RunError(f"{self.file('rounds.jsonl')} does not hold rounds 1, 2, … in order")
-        kept = "the rounds in it are kept, and --resume goes on from there"
+        kept = "the rounds in it are kept, and --resume continues from there"
         with self._saving("rounds.jsonl", kept), replacing(self.file("rounds.jsonl")) as file:
             file.writelines((json.dumps(record) + "\n").encode() for record in records[:rounds])
         return records[:rounds]
@@ -324,6 +324,33 @@ def _recipe_digest(recipe: str, path: Path) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
+def lock_folder(path: Path, name: str, inner: Sequence[str] = (".",)) -> tuple[FileLock, bool]:
+    """Make a folder if need be, and lock out other processes.
+
+    Args:
+        path: The folder.
+        name: The file of the lock in it.
+        inner: Sub-folders to make.
+
+    Returns:
+        The lock, and whether the folder is new.
+
+    Raises:
+        RunError: The folder cannot be written, or another process uses it.
+    """
+    try:
+        is_new = not path.exists()  # refused too where the folder above cannot be searched
+        for part in inner:
+            (path / part).mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path / name)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise RunError(f"{path} is in use by another process") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
+    return lock, is_new
+
+
 @contextmanager
 def hold(
     path: Path, *, states: str = STATES, lasting: tuple[type[Exception], ...] = ()
@@ -342,16 +369,7 @@ def hold(
     Raises:
         RunError: The folder cannot be written, or another process uses it.
     """
-    try:
-        is_new = not path.exists()  # refused too where the folder above cannot be searched
-        for inner in ("checkpoints", states):
-            (path / inner).mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path / LOCK)
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise RunError(f"{path} is in use by another process") from None
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error}") from error
+    lock, is_new = lock_folder(path, LOCK, ("checkpoints", states))
     folder = RunFolder(path, states)
     try:
         for place in (path, path / "checkpoints", path / states, (path / states).parent):

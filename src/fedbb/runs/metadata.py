@@ -1,4 +1,4 @@
-"""What a run folder tells of its run beside the rounds: its federation, and its environment."""
+"""What a run folder says about its run beside the rounds: its federation, and its environment."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ def read_run_recipe(folder: RunFolder) -> Recipe:
 
 
 def read_federation(folder: RunFolder) -> FederationRecord:
-    """Return what a run folder tells of its federation."""
+    """Return what a run folder says about its federation."""
     try:
         return FederationRecord.from_json(folder.read_json(FEDERATION), folder)
     except RunError as error:

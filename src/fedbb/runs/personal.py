@@ -161,7 +161,7 @@ def personalize(
         elif all(part is None for part in (data, clients, model, method, public)):
             run = _from_recipe(folder, recipe, allow_code)
         else:
-            raise RunError(f"{path} is a run of a recipe, which tells its data and network")
+            raise RunError(f"{path} is a run of a recipe, which names its data and network")
         measure, adapt = _Measure(run.federation, metric), _adapting(train, lam)
         count = _Counter((1 + alone) * measure.clients, progress)
         # At the full learning rate: the rounds that a schedule refers to are over.
@@ -402,7 +402,9 @@ def _finished(folder: RunFolder) -> tuple[Recipe, Checkpoint]:
         raise RunError(f"{folder.path} was trained in one place and has no clients")
     final = folder.file("final.safetensors")
     if not final.exists():
-        raise RunError(f"{folder.path} is unfinished; go on with: fedbb run --resume {folder.path}")
+        raise RunError(
+            f"{folder.path} is unfinished; continue with: fedbb run --resume {folder.path}"
+        )
     return recipe, load_checkpoint(final)
 
 

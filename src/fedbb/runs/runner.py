@@ -25,12 +25,7 @@ from fedbb.recipes.check import (
     check_recipe,
     check_stopping,
 )
-from fedbb.recipes.privacy import (
-    agreement_of,
-    check_members,
-    exposure_notes,
-    least_cohort,
-)
+from fedbb.recipes.privacy import agreement_of, check_members, exposure_notes, least_cohort
 from fedbb.recipes.reader import differences, make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import IntArray, ModelState, Task
@@ -206,7 +201,7 @@ def run_parts(
         check_foreign(path)
         if RunFolder(path).is_run() and not resume:
             raise RunError(
-                f"{path} holds a run already; --resume (in Python resume=True) goes on with it, or "
+                f"{path} holds a run already; --resume (in Python resume=True) continues it, or "
                 "choose another"
             )
     number = choose_workers(recipe, workers)

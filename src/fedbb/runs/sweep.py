@@ -9,20 +9,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from fedbb._util.files import parse_json, replacing
 from fedbb._util.plugins import AllowedCode
 from fedbb.errors import FedbbError, RunError
 from fedbb.recipes.grid import Cell, Grid
-from fedbb.runs.folder import RunFolder
+from fedbb.runs.folder import RunFolder, lock_folder
 from fedbb.runs.runner import check_same_recipe
 from fedbb.runs.scheduler import EventKind, RunEvent, run_jobs, seconds_of
 
 LOCK = ".grid.lock"
 
 FAILED = ".failed.json"
-"""Ending of the note that tells why a run failed; it lies beside the folder, until a new try."""
+"""Ending of the note that says why a run failed; it is beside the folder, until a new try."""
 
 
 class State(StrEnum):
@@ -113,14 +111,7 @@ def is_finished(folder: RunFolder, rounds: int, of: int) -> bool:
 @contextmanager
 def hold_folder(out: Path) -> Iterator[None]:
     """Make the folder if need be, and keep other processes from running the same cells."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(out / LOCK)
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise RunError(f"{out} is in use by another process") from None
-    except OSError as error:
-        raise RunError(f"{out} cannot be written: {error}") from error
+    lock, _ = lock_folder(out, LOCK)
     try:
         yield
     finally:

@@ -299,7 +299,7 @@ def _tune(recipe: Recipe, stages: Sequence[Sequence[Search]], tuning: _Tuning) -
 def _best_of(trials: Sequence[Trial], stage: int) -> Trial:
     finished = [trial for trial in trials if trial.score is not None]
     if not finished:
-        raise RunError(f"no trial of search {stage} came to its end; {trials[-1].stopped}")
+        raise RunError(f"no trial of search {stage} finished; {trials[-1].stopped}")
     return max(finished, key=lambda trial: trial.score or -math.inf)
 
 

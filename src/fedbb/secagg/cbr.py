@@ -28,14 +28,7 @@ from fedbb.aggregation.merging import (
 )
 from fedbb.aggregation.robust import Uniform
 from fedbb.errors import PrivacyError
-from fedbb.records import (
-    ClientInfo,
-    ClientUpdate,
-    FloatArray,
-    IntArray,
-    ModelState,
-    Tensors,
-)
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState, Tensors
 from fedbb.secagg.dp import NoiseTerms, add_noise, clip_change
 from fedbb.secagg.neighbours import Neighbourhood
 from fedbb.state import select

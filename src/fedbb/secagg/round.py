@@ -22,20 +22,8 @@ from fedbb.aggregation.server_step import Turn
 from fedbb.compression import Compression
 from fedbb.errors import PrivacyError, QuorumError, RefusedError, TooFewError
 from fedbb.evaluation.sites import OWN_TEST, SUMMED_LENGTH, SiteSpread, spreads_from_sums
-from fedbb.records import (
-    ClientFailure,
-    ClientReport,
-    FloatArray,
-    IntArray,
-    ModelState,
-    Tensors,
-)
-from fedbb.rounds.round import (
-    NO_SERVER_STATE,
-    RoundPolicy,
-    RoundResult,
-    repeat_until_quorum,
-)
+from fedbb.records import ClientFailure, ClientReport, FloatArray, IntArray, ModelState, Tensors
+from fedbb.rounds.round import NO_SERVER_STATE, RoundPolicy, RoundResult, repeat_until_quorum
 from fedbb.rounds.server_steps import NO_SERVER_STEPS, ServerSteps
 from fedbb.secagg.audit import AuditFile, RoundAudit
 from fedbb.secagg.cbr import (
@@ -60,12 +48,7 @@ from fedbb.secagg.masked.client import MaskedSumClient
 from fedbb.secagg.masked.server import MaskedSumServer
 from fedbb.secagg.primitives.keys import Entropy, Identity
 from fedbb.secagg.protocol.canonical import read_hex, read_integer
-from fedbb.secagg.protocol.messages import (
-    AttemptId,
-    SignedMessage,
-    sign_message,
-    verify_message,
-)
+from fedbb.secagg.protocol.messages import AttemptId, SignedMessage, sign_message, verify_message
 from fedbb.secagg.protocol.replay_guard import MEASURING, SITE_SCORING, Journal, RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR, LEAST, Roster
 from fedbb.secagg.protocol.secure_aggregation import (

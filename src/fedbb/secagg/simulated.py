@@ -367,7 +367,7 @@ def sum_sites(
     state: ModelState,
     sites: Sequence[SiteScores],
 ) -> tuple[SiteSpread, ...]:
-    """Return what a secure sum tells of a model's scores on the clients' own test data.
+    """Return what a secure sum reveals of a model's scores on the clients' own test data.
 
     Args:
         folder: the run folder, whose clients are enrolled.

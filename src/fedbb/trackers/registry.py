@@ -42,7 +42,7 @@ ROUND = "round"
 class TrackedRun:
     """A run as a tracker knows it.
 
-    `identity` tells runs apart and consists of letters, digits, `-` and `_` only; `settings` are
+    `identity` distinguishes runs and consists of letters, digits, `-` and `_` only; `settings` are
     those of the recipe by dotted names. A new run replaces what was tracked of an earlier one.
     """
 

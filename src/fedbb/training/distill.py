@@ -41,7 +41,7 @@ def learn(
         spec: how it is trained.
         local: the device and the memory format.
         seed: the seed of the run.
-        name: what tells this training from others, such as round and client.
+        name: what distinguishes this training from others, such as round and client.
 
     Raises:
         DivergedError: the loss is not finite.

@@ -288,7 +288,7 @@ def test_a_site_that_tells_more_than_its_number_is_left_out(tmp_path):
     federation = enrolled(recipe, tmp_path)
     grid = open_grid(recipe, federation)
     grid.faults[1, 0] = changing(lambda content: content["facts"].__setitem__("samples", 20))
-    with pytest.raises(RunError, match=r"still missing: 1 .*tells a size, which a private run"):
+    with pytest.raises(RunError, match=r"still missing: 1 .*reports a size, which a private run"):
         private_run(recipe, tmp_path / "flower", federation, grid)
 
 

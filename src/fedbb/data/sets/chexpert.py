@@ -8,13 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedbb.data.csv_table import (
-    CsvTable,
-    find_line,
-    read_csv,
-    read_label_columns,
-    refuse_doubles,
-)
+from fedbb.data.csv_table import CsvTable, find_line, read_csv, read_label_columns, refuse_doubles
 from fedbb.data.dataset import Dataset
 from fedbb.data.images.archive import Folder
 from fedbb.data.images.decode import ImageFormat, ImageSource, Unreadable

@@ -49,7 +49,7 @@ class FeatureOptions:
         test_share: share of test rows where there is no `split_column`.
         group: column of which no value is in both parts, such as the patient; no feature.
         missing: what takes the place of a missing number.
-        indicator: whether a further feature tells which numbers were missing.
+        indicator: whether a further feature marks which numbers were missing.
         uncertain: what −1 in a label column means.
         blank: what a blank in a label column means.
     """

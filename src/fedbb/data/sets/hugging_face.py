@@ -16,14 +16,7 @@ from PIL import Image, UnidentifiedImageError
 
 from fedbb._util.files import parse_json
 from fedbb.data.dataset import Dataset, TestShare, from_tables
-from fedbb.data.images.decode import (
-    FAULTS,
-    IMAGE_FORMATS,
-    Size,
-    as_size,
-    refuse_frames,
-    tolerance,
-)
+from fedbb.data.images.decode import FAULTS, IMAGE_FORMATS, Size, as_size, refuse_frames, tolerance
 from fedbb.data.packed import refuse_bomb
 from fedbb.data.parquet import import_arrow
 from fedbb.data.rows import LABEL_KEYS, RowFormat, read_rows

@@ -12,13 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbb._util.names import nearest
-from fedbb.data.array_files import (
-    StoredArray,
-    find_arrays,
-    missing_array,
-    read_inputs,
-    read_texts,
-)
+from fedbb.data.array_files import StoredArray, find_arrays, missing_array, read_inputs, read_texts
 from fedbb.data.checks import check_examples
 from fedbb.data.dataset import Dataset, assemble
 from fedbb.data.examples import Examples, count_numbered_classes

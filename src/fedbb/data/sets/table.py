@@ -14,14 +14,7 @@ import numpy.typing as npt
 from fedbb.data.csv_table import CsvTable, read_class_column, read_csv, read_label_columns
 from fedbb.data.dataset import Dataset, Examples, assemble
 from fedbb.data.images.archive import Folder
-from fedbb.data.images.decode import (
-    ImageFormat,
-    ImageSource,
-    Request,
-    Size,
-    Unreadable,
-    as_size,
-)
+from fedbb.data.images.decode import ImageFormat, ImageSource, Request, Size, Unreadable, as_size
 from fedbb.data.images.loader import load_images
 from fedbb.data.label_policy import Policy
 from fedbb.data.source import Source, read_options

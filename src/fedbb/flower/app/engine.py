@@ -147,7 +147,7 @@ class FlowerEngine:
     def score_clients(self, steps: ServerSteps, *, own_test: bool) -> SiteModelScorer:
         """Return what scores the sites' own models, at the sites.
 
-        `own_test` tells whether the recipe lets sites keep test data of their own.
+        `own_test` says whether the recipe lets sites keep test data of their own.
         """
         return SiteModelScorer(self, steps, own_test)
 

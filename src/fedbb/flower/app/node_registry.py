@@ -219,7 +219,7 @@ class NodeRegistry:
         if self.hidden:
             # The server of a private run must not learn sizes, not even by mistake.
             if figures["samples"] is not None:
-                raise ReplyError("it tells a size, which a private run must not know")
+                raise ReplyError("it reports a size, which a private run must not know")
             return check_client_info(figures["client"], 0, figures["dispersion"], measured=False)
         return check_client_info(**figures, measured=self.measured)
 

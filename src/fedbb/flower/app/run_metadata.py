@@ -17,12 +17,7 @@ from fedbb.recipes.privacy import exposure_notes
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ClientInfo, IntArray, LabelCounts
 from fedbb.runs.folder import CLIENTS_FILE, RunFolder
-from fedbb.runs.metadata import (
-    ClientRecord,
-    FederationRecord,
-    describe_clients,
-    set_up_folder,
-)
+from fedbb.runs.metadata import ClientRecord, FederationRecord, describe_clients, set_up_folder
 from fedbb.runs.model_info import ModelInfo
 
 

@@ -23,15 +23,7 @@ from fedbb._util.text import quote, shorten
 from fedbb._version import __version__
 from fedbb.errors import ReplyError
 from fedbb.evaluation.metrics import Scores
-from fedbb.records import (
-    ClientInfo,
-    ClientUpdate,
-    FloatArray,
-    IntArray,
-    ModelState,
-    Task,
-    Tensors,
-)
+from fedbb.records import ClientInfo, ClientUpdate, FloatArray, IntArray, ModelState, Task, Tensors
 from fedbb.rounds.replies import MOST_SAMPLES, Reply
 from fedbb.runs.model_info import INPUT_DTYPES
 from fedbb.state import pack_arrays, state_from_arrays, state_to_arrays, unpack_arrays
@@ -151,7 +143,7 @@ class TrainRequest:
 class TrainResponse:
     """A reply, and what became of the client's state at the site.
 
-    `kept` tells that the site stored a state of this round, `lost` that it could not load the
+    `kept` says that the site stored a state of this round, `lost` that it could not load the
     state that the request named.
     """
 

@@ -240,7 +240,7 @@ def _hide(
 
 
 def _with_site_sums(rounds: SecureRounds, score: ScoreFully | None) -> ScoreFully:
-    """Return full scores with what a secure sum tells of the sites' own test data."""
+    """Return full scores with what a secure sum reveals of the sites' own test data."""
 
     def score_all(number: int, state: ModelState) -> ModelScores:
         scores = ModelScores(number, None) if score is None else score(number, state)

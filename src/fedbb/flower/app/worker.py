@@ -20,13 +20,7 @@ from flwr.clientapp import ClientApp
 
 from fedbb.flower import internals
 from fedbb.flower.app.client import app as own_app
-from fedbb.flower.app.frames import (
-    RESIDENT,
-    SINGLE_USE,
-    pack_reply,
-    receive_frames,
-    send_frames,
-)
+from fedbb.flower.app.frames import RESIDENT, SINGLE_USE, pack_reply, receive_frames, send_frames
 from fedbb.flower.app.prepared_data import KEPT
 from fedbb.flower.app.site import OPEN_SITES
 

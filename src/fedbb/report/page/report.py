@@ -19,13 +19,7 @@ from fedbb.report.groups import BASE, Comparison, Gathered, MethodRuns, group
 from fedbb.report.method_comparison import MethodComparison, compare_methods
 from fedbb.report.page.shell import Page, read_part, write_page
 from fedbb.report.page.tables import class_scores, client_scores, report_tables
-from fedbb.report.results import (
-    RunResult,
-    class_counts,
-    score_on_test,
-    scores_by_round,
-    summary_of,
-)
+from fedbb.report.results import RunResult, class_counts, score_on_test, scores_by_round, summary_of
 from fedbb.report.score_tables import all_tables
 from fedbb.report.statistics import class_order, spread_columns, spread_of, subtract_by_seed
 from fedbb.report.text import (

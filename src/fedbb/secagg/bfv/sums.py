@@ -253,7 +253,7 @@ def verify_receipt(
         roster: the roster pinned at the client.
         client: the client.
         journal: the client's decisions, with the digest of its ciphertext and its key-holder.
-        totals: the sum as the server tells it.
+        totals: the sum that the server claims.
 
     Raises:
         RefusedError: another key-holder signed, the client's own ciphertext is not in the sum, or
@@ -264,7 +264,7 @@ def verify_receipt(
     if encrypted != f"for {message.sender}: {_digest_of(client, message)}":
         raise RefusedError("this client's own ciphertext is not in the receipt of its key-holder")
     if [bytes(part) for part in message.parts] != [bytes(as_bytes(totals.view(np.uint64)))]:
-        raise RefusedError("the key-holder decrypted other sums than the server tells")
+        raise RefusedError("the key-holder decrypted other sums than the server claims")
 
 
 def _digest_of(client: int, receipt: SignedMessage) -> str:

@@ -308,7 +308,7 @@ class SecureRounds:
     def score_sites(
         self, number: int, state: ModelState, *, own: bool = False
     ) -> tuple[SiteSpread, ...]:
-        """Return what a sum tells of the scores of a model on the sites' own test data.
+        """Return what a sum reveals of the scores of a model on the sites' own test data.
 
         With `own` they are those of each site's own model on its test data for all.
         """

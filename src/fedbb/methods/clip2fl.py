@@ -1,14 +1,17 @@
-"""CLIP2FL's client side: logits drawn towards those of a teacher (Shi et al. 2024)."""
+"""CLIP2FL (Shi et al. 2024): CReFF, and clients that learn from the logits of a teacher."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from fedbb.classifiers.retraining import Retraining
+from fedbb.methods.creff import FederatedFeatures, HeadGradients
+from fedbb.methods.record import Method
 from fedbb.models.base import run_network
 from fedbb.penalties.base import Anchors, Needs, Step
 from fedbb.penalties.proximal import check_strength
@@ -16,9 +19,12 @@ from fedbb.penalties.proximal import check_strength
 Teacher = str | nn.Module | Callable[[Tensor], Tensor]
 """A file of logits, or what takes a batch as the network gets it and returns its logits (N, C)."""
 
+CONTRAST = 0.001
+"""The factor on the contrast of features with prototypes, in the authors' code."""
+
 
 @dataclass(frozen=True)
-class Distillation:
+class TeacherDistillation:
     """α·T² times the divergence of the student's softened shares from the teacher's.
 
     Args:
@@ -85,3 +91,50 @@ def distill(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     found = (student / temperature).log_softmax(dim=1)
     divergence = (wanted.exp() * (wanted - found)).sum(dim=1).mean()
     return temperature**2 * divergence
+
+
+def clip2fl(
+    *,
+    teacher: Teacher = TeacherDistillation.teacher,
+    prototypes: str | Sequence[Sequence[float]] = "",
+    alpha: float = TeacherDistillation.alpha,
+    temperature: float = TeacherDistillation.temperature,
+    contrast: float | None = None,
+    features: int = FederatedFeatures.features,
+    steps: int = FederatedFeatures.steps,
+    epochs: int = FederatedFeatures.retraining.epochs,
+) -> Method:
+    """CReFF, and clients learn from the logits of a teacher.
+
+    Args:
+        teacher: the .npz file of its logits for the training data, as `fedbb.data.save_teacher`
+            writes it. In Python also a network, or a function of a batch as the network gets it.
+        prototypes: a teacher file that has `text`, read by the server; in Python also a vector for
+            each class, such as CLIP's text embeddings.
+        alpha: factor on the distillation.
+        temperature: of the distillation.
+        contrast: factor on the contrast of features with prototypes; by default 0.001 if there are
+            prototypes, and else 0.
+        features: features of each class at the server.
+        steps: steps of matching in a round.
+        epochs: epochs over the features for the classifier.
+    """
+    retraining = Retraining(
+        epochs, FederatedFeatures.retraining.batch_size, FederatedFeatures.retraining.lr
+    )
+    rows: str | tuple[tuple[float, ...], ...]
+    if isinstance(prototypes, str) and prototypes:
+        rows = prototypes
+    else:
+        rows = tuple(tuple(map(float, row)) for row in prototypes)
+    if contrast is None:
+        contrast = CONTRAST if rows else 0.0
+    server = FederatedFeatures(
+        features, steps, retraining=retraining, contrast=contrast, prototypes=rows
+    )
+    return Method(
+        "CLIP2FL",
+        penalties=(TeacherDistillation(teacher, alpha, temperature),),
+        statistics=(HeadGradients(),),
+        server=(server,),
+    )

@@ -16,6 +16,7 @@ from fedbb.classifiers.head import Head, embed, head_width, place_head
 from fedbb.classifiers.retraining import Retraining
 from fedbb.classifiers.served import ServedClassifier, served_classifier
 from fedbb.data.teacher_file import read_prototypes
+from fedbb.methods.record import Method
 from fedbb.models.base import classifier_parameters
 from fedbb.records import IntArray, ModelFacts, ModelState, RunFacts, Task, Tensors
 from fedbb.rng import stream
@@ -381,3 +382,30 @@ def fit_prototypes(prototypes: npt.ArrayLike, classes: int, width: int) -> Tenso
     placed = torch.zeros(classes, width, dtype=torch.float64)
     placed[:, : len(values)] = left * values
     return placed.float()
+
+
+def creff(
+    *,
+    features: int = FederatedFeatures.features,
+    steps: int = FederatedFeatures.steps,
+    feature_lr: float = FederatedFeatures.lr,
+    epochs: int = FederatedFeatures.retraining.epochs,
+    head_lr: float = FederatedFeatures.retraining.lr,
+    known_only: bool = FederatedFeatures.known_only,
+) -> Method:
+    """Classifier trained on features that match clients' gradients.
+
+    Args:
+        features: features of each class at the server.
+        steps: steps of matching in a round.
+        feature_lr: learning rate of the matching.
+        epochs: epochs over the features for the classifier; 0 serves FedAvg's own.
+        head_lr: learning rate of the classifier.
+        known_only: whether classes that no client held so far keep FedAvg's classifier.
+    """
+    retraining = Retraining(epochs, FederatedFeatures.retraining.batch_size, head_lr)
+    return Method(
+        "CReFF",
+        statistics=(HeadGradients(),),
+        server=(FederatedFeatures(features, steps, feature_lr, retraining, known_only),),
+    )

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbb.classifiers.creff import (
+from fedbb.classifiers.head import Head
+from fedbb.methods.creff import (
     ClassGradients,
     contrast_gradient,
     feature_gradients,
@@ -16,7 +17,6 @@ from fedbb.classifiers.creff import (
     prototype_contrast,
     sum_gradients,
 )
-from fedbb.classifiers.head import Head
 
 HEAD = Head(torch.eye(2).double(), torch.zeros(2).double())
 FEATURES = torch.tensor([[[1, 1], [0.5, 0]], [[-1, 1], [0, 0.2]]], dtype=torch.float64)

@@ -13,7 +13,7 @@ import fedbb
 from fedbb.data.registry import load_dataset
 from fedbb.data.source import Source
 from fedbb.errors import DataError, RecipeError, RunError
-from fedbb.penalties.distillation import distill
+from fedbb.methods.clip2fl import distill
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.checkpoint import load_checkpoint
 from fedbb.runs.folder import RunFolder

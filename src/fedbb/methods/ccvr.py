@@ -15,6 +15,7 @@ from fedbb.classifiers.head import Head, embed, head_width, place_head, read_hea
 from fedbb.classifiers.retraining import Retraining
 from fedbb.classifiers.served import ServedClassifier, served_classifier
 from fedbb.classifiers.sums import case_fault, pack_triangle, unpack_triangle
+from fedbb.methods.record import Method
 from fedbb.records import ModelFacts, ModelState, Task, Tensors
 from fedbb.rng import stream
 from fedbb.state import select
@@ -203,3 +204,28 @@ def _shape(noise: Tensor, covariance: Tensor) -> Tensor:
     jitter = JITTER * mean_variance * torch.eye(len(covariance), dtype=covariance.dtype)
     lower: Tensor = torch.linalg.cholesky(covariance + jitter)
     return noise @ lower.T
+
+
+def ccvr(
+    *,
+    features: int = VirtualFeatures.features,
+    epochs: int = VirtualFeatures.retraining.epochs,
+    head_lr: float = VirtualFeatures.retraining.lr,
+    diagonal: bool = FeatureMoments.diagonal,
+    every: int = FeatureMoments.every,
+) -> Method:
+    """Classifier trained on features drawn from class Gaussians.
+
+    Args:
+        features: virtual features of each class; 0 serves FedAvg's own classifier.
+        epochs: epochs over the features.
+        head_lr: learning rate of the classifier.
+        diagonal: whether the Gaussians have variances only, which takes fewer bytes.
+        every: rounds from one classifier to the next; between them FedAvg's own is served.
+    """
+    retraining = Retraining(epochs, VirtualFeatures.retraining.batch_size, head_lr)
+    return Method(
+        "CCVR",
+        statistics=(FeatureMoments(diagonal, every),),
+        server=(VirtualFeatures(features, retraining),),
+    )

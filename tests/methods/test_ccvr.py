@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbb.classifiers.ccvr import (
+from fedbb.methods.ccvr import (
     ClassMoments,
     class_moments,
     draw_features,
