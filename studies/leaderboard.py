@@ -1,7 +1,7 @@
 """One page with every method in every setting of the study, from the stored results.
 
-`python -m studies.leaderboard` writes docs/leaderboard.html. Each row has the command that runs its
-cells again, and `fedbb verify` says whether the same comes out.
+`python -m studies.leaderboard` writes docs/leaderboard.html. Each row names its cells: `fedbb
+verify` prints the recipe of a cell, or runs it again and says whether the same comes out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEAD = (
     Column("interval", "right"),
     Column("worst class", "right"),
     Column("relative time", "right"),
-    "cells: digest of the model",
+    "cell: digest of its model",
 )
 
 
@@ -55,7 +55,7 @@ def make_page(results: Path = RESULTS, grids: Path = GRIDS) -> Page:
 
 
 def _board(stored: StoredGrid) -> dict[str, object]:
-    first = stored.cells[0]["cell"]
+    first = _short(stored.cells[0])
     return {
         "name": stored.name,
         "title": stored.grid.title,
@@ -96,7 +96,7 @@ def _row(stored: StoredGrid, method: str, setting: str, cells: Sequence[Row]) ->
     worst = spread_of(_worst_classes(stored, cells)).mean
     time = _relative_time(stored, setting, cells)
     mean = spread_of(scores).mean
-    digests = " ".join(f"seed {row['seed']}: {row['sha256'][:12]}" for row in cells)
+    digests = ", ".join(f"{_short(row)}: {row['sha256'][:12]}" for row in cells)
     return (
         method,
         setting or metric_title(_metric(stored)),
@@ -107,6 +107,11 @@ def _row(stored: StoredGrid, method: str, setting: str, cells: Sequence[Row]) ->
         Cell("–" if time is None else f"{time:.2f}", time),
         digests,
     )
+
+
+def _short(row: Row) -> str:
+    """Return the end of a cell's name, by which `fedbb verify` finds it."""
+    return str(row["cell"].rpartition("_")[2])
 
 
 def _interval_text(interval: Interval) -> str:

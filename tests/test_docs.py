@@ -136,7 +136,8 @@ def whole(content: str) -> dict:
     values = tomllib.loads(content)
     if "method" in values:
         return values
-    small: dict = {"data": {"name": "digits"}, "method": {"name": "fedavg"}}
+    data = {"name": "digits", "partition": {"kind": "even", "clients": 4}}
+    small: dict = {"data": data, "method": {"name": "fedavg"}}
     for key, value in values.items():
         small[key] = small.get(key, {}) | value if isinstance(value, dict) else value
     return small

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedbb.cli import flower
+from fedbb.flower.admin.paths import FederationFolder
 from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.folder import RunFolder
@@ -136,6 +137,32 @@ def test_a_server_that_is_gone_is_told(made, monkeypatch):
     done = fedbb("flower", "status", "hospitals", monkeypatch=monkeypatch)
     assert done.code == 2
     assert "no server responds at 127.0.0.1:9" in done.err
+
+
+@needs_flower
+@pytest.mark.parametrize("verb", ["run", "up"])
+def test_a_recipe_for_more_sites_than_there_are_is_refused_at_once(made, monkeypatch, verb):
+    Path("five.toml").write_text(
+        '[data]\nname = "digits"\npartition = { kind = "even", clients = 5 }\n'
+        '[method]\nname = "fedavg"\n',
+        "utf-8",
+    )
+    words = {
+        "run": ("flower", "run", "five.toml", "hospitals"),
+        "up": ("flower", "up", "hospitals", "--run", "five.toml"),
+    }
+    done = fedbb(*words[verb], monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert "5 clients, but hospitals has 2 sites: add --set data.partition.clients=2" in done.err
+    assert not list((made / "runs").glob("*"))
+    assert not (made / "server" / "address.json").exists()
+
+
+def test_a_run_that_ends_before_its_first_round_is_not_said_to_be_saved(tmp_path):
+    recipe = small_recipe(tmp_path)
+    federation = FederationFolder(tmp_path / "hospitals")
+    told = flower._stopped(RunFolder(tmp_path / "none"), recipe, federation)
+    assert told == "stopped before the first round; nothing is kept, start the run again"
 
 
 def wait_for_line(process, words, seconds=240):

@@ -1,7 +1,16 @@
 import json
+import tomllib
+from pathlib import Path
 
+from studies.stored import read_stored
+
+from fedbb.recipes.check import check_recipe
+from fedbb.recipes.grid import read_grid
+from fedbb.recipes.reader import make_recipe
 from helpers.commands import fedbb
 from helpers.small_run import finish, small_recipe
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_run_is_verified_and_a_false_digest_is_told(tmp_path, monkeypatch):
@@ -15,6 +24,21 @@ def test_a_run_is_verified_and_a_false_digest_is_told(tmp_path, monkeypatch):
     found = json.loads(fedbb("verify", tmp_path / "run", "--json", monkeypatch=monkeypatch).out)
     assert found["outcome"] == "no interval known"
     assert found["score"] == found["kept_score"]
+
+
+def test_the_recipe_of_a_stored_cell_is_one_that_runs(monkeypatch):
+    """Each cell of the leaderboard is named by the end of its name alone."""
+    monkeypatch.chdir(ROOT)
+    (row, *_) = read_stored("fashion").cells
+    end = row["cell"].rpartition("_")[2]
+    words = ("verify", "studies/fashion.toml", end, "--recipe")
+    done = fedbb(*words, monkeypatch=monkeypatch)
+    assert done.code == 0, done.err
+    recipe = make_recipe(tomllib.loads(done.out))
+    cells = read_grid(ROOT / "studies" / "fashion.toml").cells
+    (asked,) = [cell for cell in cells if cell.name == row["cell"]]
+    assert recipe == asked.recipe
+    check_recipe(recipe)
 
 
 def test_a_cell_outside_of_the_interval_exits_with_1(tmp_path, monkeypatch):

@@ -40,14 +40,14 @@ def test_the_page_follows_a_run_round_by_round_and_is_made_anew_only_then(
         return make_report(*words)
 
     monkeypatch.setattr("fedbb.report.watch.make_report", count)
-    assert "1 of 4 rounds" in page.read()
-    page.read()
+    assert '"1 of 4 rounds"]' in page.read()
+    assert '"left_out":[]' in page.read()
     assert len(made) == 1
     next(rounds)
     assert "2 of 4 rounds" in page.read()
     for _ in rounds:
         pass
-    assert "is unfinished" not in page.read()
+    assert '"under_way":[]' in page.read()
     assert len(made) == 3
 
 

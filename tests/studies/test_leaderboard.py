@@ -3,8 +3,9 @@
 import math
 from itertools import pairwise
 
+import pytest
 from studies.leaderboard import leaderboard, make_page
-from studies.stored import read_stored
+from studies.stored import RESULTS, read_stored
 
 from fedbb.report.page.shell import render_page, write_page
 from fedbb.report.statistics import interval_of
@@ -19,7 +20,7 @@ def test_a_row_is_a_method_in_a_setting_with_mean_interval_worst_class_and_diges
     assert math.isclose(found[3].value, sum(scores) / len(scores))
     assert math.isclose(found[4].value, interval_of(scores).low)
     assert found[6].text == "1.00"
-    assert all(row["sha256"][:12] in found[7] for row in own)
+    assert found[7] == ", ".join(f"{row['cell'][-8:]}: {row['sha256'][:12]}" for row in own)
     recalls = {
         row["cell"]: min(
             float(line["recall"]) for line in stored.classes if line["cell"] == row["cell"]
@@ -29,6 +30,13 @@ def test_a_row_is_a_method_in_a_setting_with_mean_interval_worst_class_and_diges
     assert math.isclose(found[5].value, sum(recalls.values()) / len(own))
     settings = {(row["method"], row["data"]) for row in stored.cells}
     assert {row[:2] for row in table.rows} == settings
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in RESULTS.glob("*/about.json")))
+def test_the_end_of_a_name_finds_one_cell(name):
+    names = [row["cell"] for row in read_stored(name).cells]
+    for cell in names:
+        assert [other for other in names if cell.rpartition("_")[2] in other] == [cell]
 
 
 def test_the_best_of_a_setting_comes_first():

@@ -315,6 +315,8 @@ def run(
     federation = FederationFolder(path)
     federation.check()
     chosen, folder = resolve(recipe, settings or [], out, resume, federation.runs)
+    if not resume:
+        _check_sites(path, len(federation.sites()), chosen)
     carry_out(federation, chosen, folder, resume=resume, score=score, as_json=as_json, quiet=quiet)
 
 
@@ -348,11 +350,7 @@ def carry_out(
                 _show(event, screen)
         except KeyboardInterrupt:
             monitor.stop()
-            screen.message(
-                f"stopped after round {len(RunFolder(folder).records())} of {recipe.rounds.number},"
-                " which is saved; continue with: "
-                f"fedbb flower run --resume {folder} {federation.path}"
-            )
+            screen.message(_stopped(RunFolder(folder), recipe, federation))
             raise typer.Exit(130) from None
         assert monitor.ending is not None
         if monitor.ending.status != "finished:completed":
@@ -362,6 +360,27 @@ def carry_out(
         screen.finish(RunFolder(folder).read_json("summary.json"))
     if as_json:
         print_json(RunFolder(folder).read_json("summary.json"), indent=None)
+
+
+def _check_sites(path: Path, sites: int, recipe: Recipe) -> None:
+    """Refuse a recipe for more sites than the federation has; the server would wait for them."""
+    clients = recipe.data.partition.clients or 0
+    if clients > sites:
+        raise RunError(
+            f"the recipe has {clients} clients, but {path} has {sites} site"
+            f"{'' if sites == 1 else 's'}: add --set data.partition.clients={sites}, or make more "
+            f"sites with --sites {clients} of `fedbb flower init` or `up`"
+        )
+
+
+def _stopped(folder: RunFolder, recipe: Recipe, federation: FederationFolder) -> str:
+    """Return what an interrupted run left, and how to continue it."""
+    if not folder.is_run():
+        return "stopped before the first round; nothing is kept, start the run again"
+    return (
+        f"stopped after round {len(folder.records())} of {recipe.rounds.number}, which is saved; "
+        f"continue with: fedbb flower run --resume {folder.path} {federation.path}"
+    )
 
 
 def need_flower() -> None:
@@ -449,6 +468,8 @@ def up(
     folder = FederationFolder(path)
     chosen = resolve(recipe, settings or [], out, False, folder.runs) if recipe else None
     number = sites if sites is not None else len(folder.sites()) or 3
+    if chosen is not None:
+        _check_sites(path, max(number, len(folder.sites())), chosen[0])
     with stoppable(), ExitStack() as stack:
         try:
             wanted = port or _port(folder)

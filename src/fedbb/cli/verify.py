@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedbb._util.toml import to_toml
 from fedbb.cli.common import AllowCode, Json, Processes, Quiet, echo, print_json, stoppable
 from fedbb.errors import RecipeError, RunError
 from fedbb.report.verification import Outcome, StoredResult, Verification, kept_cell, kept_run
@@ -23,6 +24,9 @@ def verify(
         typer.Option(help="Stored cells of the grid; docs/results/<grid>/cells.csv if not given."),
     ] = None,
     workers: Processes = None,
+    recipe: Annotated[
+        bool, typer.Option("--recipe", help="Print what would run, as a recipe, and run nothing.")
+    ] = False,
     allow_code: AllowCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -34,6 +38,9 @@ def verify(
     with 1 if it does not.
     """
     kept = _find(source, cell, results)
+    if recipe:
+        echo(to_toml(kept.recipe.model_dump(mode="json")).rstrip())
+        return
     if not (as_json or quiet):
         echo(f"running {kept.name} again", err=True)
     try:

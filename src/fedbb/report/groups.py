@@ -89,10 +89,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A folder that a report does not use, and the reason."""
+    """A folder that a report does not use, and the reason.
+
+    With `under_way` it uses the rounds so far, and the reason tells how many these are.
+    """
 
     path: Path
     reason: str
+    under_way: bool = False
 
     def __str__(self) -> str:
         """Return the folder and the reason."""
@@ -151,11 +155,14 @@ def read_finished(
         if run.summary is not None:
             runs.append(run)
             continue
-        if unfinished and run.rounds:
+        used = unfinished and bool(run.rounds)
+        if used:
             runs.append(replace(run, summary=summary_so_far(run)))
-        state = f"is unfinished: {len(run.rounds)} of {run.recipe.rounds.number} rounds"
+        state = f"{len(run.rounds)} of {run.recipe.rounds.number} rounds"
+        state = state if used else f"is unfinished: {state}"
         failure = read_failure(folder)
-        left_out.append(LeftOut(folder, f"{state}; it failed: {failure}" if failure else state))
+        reason = f"{state}; it failed: {failure}" if failure else state
+        left_out.append(LeftOut(folder, reason, used))
     return runs, left_out
 
 

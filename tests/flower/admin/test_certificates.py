@@ -59,6 +59,34 @@ def test_a_lost_certificate_is_made_anew_for_the_key_that_is_there(folder):
     context.load_cert_chain(folder.server_certificate, folder.server_key)  # the two belong together
 
 
+def test_the_authority_gets_no_second_key_when_its_own_is_kept_elsewhere(folder, tmp_path):
+    make_certificates(folder)
+    elsewhere = folder.ca_key.rename(tmp_path / "ca.key")
+    make_federation(folder, 3, "hospital.example:8443")
+    made = [piece.path for piece in make_certificates(folder) if piece.made]
+    site = folder.site(2)
+    assert made == [site.ca, site.key, site.public_key]
+    assert not folder.ca_key.exists()
+    folder.server_certificate.unlink()
+    with pytest.raises(RunError, match=r"ca\.key is needed to sign"):
+        make_certificates(folder)
+    elsewhere.rename(folder.ca_key)
+    read_certificate(make_certificates(folder)[3].path).verify_directly_issued_by(
+        read_certificate(folder.ca)
+    )
+
+
+def test_the_key_of_another_authority_signs_nothing(folder, tmp_path):
+    other = FederationFolder(tmp_path / "other")
+    make_federation(other, 1, "hospital.example:8443")
+    for one in (folder, other):
+        make_certificates(one)
+    folder.server_certificate.unlink()
+    folder.ca_key.write_bytes(other.ca_key.read_bytes())
+    with pytest.raises(RunError, match=r"ca\.key is not the key of .*ca\.crt"):
+        make_certificates(folder)
+
+
 def test_private_keys_are_readable_by_their_owner_only(folder):
     make_certificates(folder)
     keys = [folder.ca_key, folder.server_key, *(site.key for site in folder.sites())]

@@ -76,6 +76,11 @@ def test_a_key_that_others_can_read_is_bad(folder):
     assert found.advice == f"chmod 600 {folder.site(1).key}"
 
 
+def test_the_key_of_the_authority_may_be_kept_elsewhere(folder):
+    folder.ca_key.unlink()
+    assert told(examine(folder.path), "ca.key", "ok")[0].message == "is kept elsewhere"
+
+
 def test_a_certificate_for_another_name_is_bad(folder):
     port = folder.dialed()[1]
     folder.settings_file.write_text(f'server = "hospital.example:{port}"\n')

@@ -184,8 +184,11 @@ def write_new(path: Path, content: bytes, mode: int) -> bool:
 
 
 def _authority(folder: FederationFolder) -> Iterator[Piece]:
-    yield _key_file(folder.ca_key, "key of the authority", ec.SECP256R1())
     what = "certificate of the authority"
+    if folder.ca.exists() and not folder.ca_key.exists():
+        yield Piece(folder.ca, f"{what}, whose key is kept elsewhere", False)
+        return
+    yield _key_file(folder.ca_key, "key of the authority", ec.SECP256R1())
     if folder.ca.exists():
         yield Piece(folder.ca, what, False)
         return
@@ -207,14 +210,32 @@ def _server(folder: FederationFolder, hosts: Sequence[str], days: int) -> Iterat
         )
         yield Piece(path, f"certificate of the server for {', '.join(known)}{lacks}", False)
         return
-    authority = read_certificate(folder.ca)
+    authority, signer = _signer(folder)
     begins = datetime.now(UTC) - EARLIER
     ends = min(begins + timedelta(days=days), authority.not_valid_after_utc)
     certificate = sign_server(
-        (authority, _load_key(folder.ca_key)), _load_key(folder.server_key), wanted, begins, ends
+        (authority, signer), _load_key(folder.server_key), wanted, begins, ends
     )
     new = write_new(path, _pem(certificate), 0o644)
     yield Piece(path, f"certificate of the server for {', '.join(wanted)}, {days} days", new)
+
+
+def _signer(folder: FederationFolder) -> tuple[x509.Certificate, PrivateKey]:
+    """Return the authority's certificate and key.
+
+    Raises:
+        RunError: The key is kept elsewhere, or belongs to another certificate.
+    """
+    authority = read_certificate(folder.ca)
+    if not folder.ca_key.exists():
+        raise RunError(
+            f"{folder.server_certificate} is missing, and {folder.ca_key} is needed to sign a new "
+            "one: put it back for this command"
+        )
+    key = _load_key(folder.ca_key)
+    if key.public_key() != authority.public_key():
+        raise RunError(f"{folder.ca_key} is not the key of {folder.ca}")
+    return authority, key
 
 
 def _copy_of_authority(folder: FederationFolder, site: SiteFolder) -> Piece:

@@ -75,8 +75,11 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _server(folder: FederationFolder, now: datetime) -> Iterator[Finding]:
     for path in (folder.ca, folder.server_certificate):
         yield from _certificate(path, now)
-    for path in (folder.ca_key, folder.server_key):
-        yield from _private(path)
+    if folder.ca.exists() and not folder.ca_key.exists():
+        yield Finding("ok", folder.ca_key.name, "is kept elsewhere")
+    else:
+        yield from _private(folder.ca_key)
+    yield from _private(folder.server_key)
     if folder.ca.exists() and folder.server_certificate.exists():
         yield from _matching(folder)
 

@@ -8,8 +8,10 @@
 
   const facts = () => {
     const methods = new Set(data.comparisons.flatMap((one) => one.methods));
+    const running = data.under_way.length;
     const parts = [
-      plural(data.runs.runs.length, "finished run"),
+      plural(data.runs.runs.length - running, "finished run"),
+      ...(running ? [`${running.toLocaleString("en")} under way`] : []),
       plural(methods.size, "method"),
       plural(data.comparisons.length, "comparison"),
     ];
@@ -29,6 +31,7 @@
       ["settings", "Settings and environment"],
     ];
     if (data.left_out.length) links.splice(1, 0, ["left-out", "Left out"]);
+    if (data.under_way.length) links.splice(1, 0, ["under-way", "Under way"]);
     byId("contents").append(
       ...links.map(([id, title]) => make("li", {}, make("a", { href: `#${id}` }, title))),
     );
@@ -41,9 +44,13 @@
       ),
     );
     byId("units").textContent = data.units;
-    if (data.left_out.length === 0) return;
-    byId("left-out").hidden = false;
-    byId("left-out").append(table({ head: ["folder", "reason"], rows: data.left_out }).node);
+    list("under-way", "so far", data.under_way);
+    list("left-out", "reason", data.left_out);
+  };
+
+  const list = (section, head, rows) => {
+    byId(section).hidden = rows.length === 0;
+    if (rows.length) byId(section).append(table({ head: ["folder", head], rows }).node);
   };
 
   const unfold = (title, build) => {

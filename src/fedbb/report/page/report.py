@@ -100,8 +100,15 @@ def report_data(
         "tables": [{"name": name, **to_page(table)} for name, table in tables.items()],
         "methods": to_page(methods_table(ordered)),
         "runs": settings_data(ordered, folder),
-        "left_out": [[str(item.path), item.reason] for item in gathered.left_out],
+        "left_out": _folders(gathered, under_way=False),
+        "under_way": _folders(gathered, under_way=True),
     }
+
+
+def _folders(gathered: Gathered, *, under_way: bool) -> list[list[str]]:
+    return [
+        [str(item.path), item.reason] for item in gathered.left_out if item.under_way == under_way
+    ]
 
 
 def _comparison(part: MethodComparison) -> dict[str, Any]:
