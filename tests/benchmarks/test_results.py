@@ -1,5 +1,6 @@
 """A result of a busy machine does not get into the repository."""
 
+import os
 import subprocess
 import sys
 
@@ -40,6 +41,14 @@ def test_a_framework_without_its_python_says_so(monkeypatch, tmp_path):
     (tmp_path / "one" / "requirements.txt").write_text("one\n")
     (tmp_path / "one" / "python.txt").write_text("9.99\n")
     assert environments.make("one") == "needs Python 9.99, which is not on this machine"
+
+
+def test_a_framework_runs_in_the_session_of_the_benchmark(tmp_path):
+    # A session has a share of the cores of its own, however many processes it has.
+    line = 'json.dumps({"at": time.monotonic(), "session": os.getsid(0)})'
+    program = f"import json, os, time; print('ROUND ' + {line})"
+    record = frameworks.run([sys.executable, "-c", program], tmp_path, watch=False)
+    assert record["rounds"][0]["session"] == os.getsid(0)
 
 
 def test_every_framework_has_its_app():
