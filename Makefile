@@ -70,6 +70,7 @@ bench: $(READY) ## rounds beside a bare PyTorch loop, PNB's cost, start of a run
 	$(BIN)/python -m benchmarks.rounds --quick
 	$(BIN)/python -m benchmarks.steps
 	$(BIN)/python -m benchmarks.precision
+	$(BIN)/python -m benchmarks.scoring
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.page
 
@@ -77,6 +78,7 @@ bench-full: $(READY) ## the same with all images for ResNet-56 (half an hour)
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.steps
 	$(BIN)/python -m benchmarks.precision
+	$(BIN)/python -m benchmarks.scoring
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.page
 
@@ -87,11 +89,13 @@ bench-peers: $(READY) ## the same work in other frameworks, each in an environme
 bench-flower: $(TOOLS) ## rounds on real Flower nodes beside the pool, and what secure sums cost
 	$(BIN)/python -m benchmarks.flower_rounds
 	$(BIN)/python -m benchmarks.secure
+	$(BIN)/python -m benchmarks.secure --sparse 1000 --repeats 1
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python -m benchmarks.secure --page docs/privacy.md
 
 bench-growth: $(READY) ## time and memory by clients and by samples
 	$(BIN)/python -m benchmarks.growth
+	$(BIN)/python -m benchmarks.many
 	$(BIN)/python -m benchmarks.page
 
 clean: ## remove the environment, caches and the demo's output

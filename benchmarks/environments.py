@@ -16,7 +16,7 @@ def make(name: str) -> Path | str:
     """Return the Python of a framework's environment, which is made if it is not there.
 
     A framework that needs a newer Python names it in python.txt. Where that is missing, or torch
-    for it, the reason is returned.
+    for it, its older.py makes it run on this Python; if it has none, the reason is returned.
     """
     if not (PEERS / name / "requirements.txt").exists():
         return Path(sys.executable)
@@ -24,36 +24,62 @@ def make(name: str) -> Path | str:
     python, ready = folder / "bin" / "python", folder / ".ready"
     if ready.exists():
         return python
-    base = _find_python(name)
-    if base is None:
-        wanted = (PEERS / name / "python.txt").read_text(encoding="utf-8").strip()
-        return f"needs Python {wanted}, which is not on this machine"
     print(f"making an environment for {name}", file=sys.stderr)
     ENVIRONMENTS.mkdir(exist_ok=True)
     (ENVIRONMENTS / ".gitignore").write_text("*\n", encoding="utf-8")
-    subprocess.run([base, "-m", "venv", str(folder)], check=True)
-    torch = "torch==" + version("torch").partition("+")[0]
+    base, torch = _find_python(name), "torch==" + version("torch").partition("+")[0]
+    reason = None
+    if base is None:
+        reason = f"needs Python {wanted_python(name)}, which is not on this machine"
+    elif not _has_torch(base, folder, torch):
+        reason = f"needs {torch} for {Path(base).name}, which cannot be installed here"
+    older = PEERS / name / "older.py"
+    if reason is not None and not (older.exists() and _has_torch(sys.executable, folder, torch)):
+        return reason
     constraint = folder / "constraint.txt"
     constraint.write_text(torch + "\n", encoding="utf-8")
-    # torch first and alone, so that nothing looks for a newer, larger build.
-    try:
-        _install(python, torch)
-    except subprocess.CalledProcessError:
-        return f"needs {torch} for {Path(base).name}, which cannot be installed here"
     _install(python, "-c", str(constraint), "-r", str(PEERS / name / "requirements.txt"))
     if (PEERS / name / "alone.txt").exists():
-        _install(python, "--no-deps", "-r", str(PEERS / name / "alone.txt"))
+        any_python = ["--ignore-requires-python"] if reason is not None else []
+        _install(python, "--no-deps", *any_python, "-r", str(PEERS / name / "alone.txt"))
+    if reason is not None:
+        subprocess.run([str(python), str(older)], check=True)
     ready.touch()
     return python
 
 
+def wanted_python(name: str) -> str | None:
+    """Return the version of Python that a framework needs, None if this one will do."""
+    file = PEERS / name / "python.txt"
+    return file.read_text(encoding="utf-8").strip() if file.exists() else None
+
+
+def _has_torch(base: str, folder: Path, torch: str) -> bool:
+    """Make a new environment and tell whether torch could be installed in it."""
+    subprocess.run([base, "-m", "venv", "--clear", str(folder)], check=True)
+    # torch first and alone, so that nothing looks for a newer, larger build.
+    try:
+        _install(folder / "bin" / "python", torch)
+    except subprocess.CalledProcessError:
+        return False
+    return True
+
+
 def _find_python(name: str) -> str | None:
     """Return the interpreter that a framework needs, None if this machine lacks it."""
-    file = PEERS / name / "python.txt"
-    if not file.exists():
+    wanted = wanted_python(name)
+    if wanted is None:
         return sys.executable
-    version = file.read_text(encoding="utf-8").strip()
-    return shutil.which(f"python{version}t") or shutil.which(f"python{version}")
+    return shutil.which(f"python{wanted}t") or shutil.which(f"python{wanted}")
+
+
+def python_version(python: Path) -> str:
+    """Return the version of an interpreter."""
+    program = "import platform; print(platform.python_version())"
+    answer = subprocess.run(
+        [str(python), "-c", program], capture_output=True, text=True, check=True
+    )
+    return answer.stdout.strip()
 
 
 def installed(python: Path, package: str) -> str:

@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="rounds; the first is shown apart")
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--images", type=int, default=500, help="of each client")
+    parser.add_argument("--minutes", type=float, default=60.0, help="no repeat that ends later")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
     results.expect_quiet(options.out)
@@ -73,8 +74,10 @@ def main() -> None:
     for name, peer in peers.items():
         if "failed" not in peer:
             peer["version"] = environments.installed(pythons[name], PEERS[name].package)
+            peer["python"] = environments.python_version(pythons[name])
+            peer["wanted_python"] = environments.wanted_python(PEERS[name].folder)
     values = {
-        "repeats": options.repeats,
+        "repeats": max(peer.get("repeats", 0) for peer in peers.values()),
         "rounds": options.rounds,
         "clients": work.clients,
         "images": work.images,
@@ -87,18 +90,23 @@ def main() -> None:
 def take(
     work: Work, options: argparse.Namespace, pythons: dict[str, Path]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the runs of each framework: those with times in turns, then one for the memory."""
+    """Return the runs of each framework: one for the memory, then those with times in turns."""
     taken: dict[str, list[dict[str, Any]]] = {name: [] for name in pythons}
+    end, spent = time.monotonic() + 60 * options.minutes, 0.0
     with tempfile.TemporaryDirectory() as scratch:
         data = save_images(Path(scratch) / "images.npz", work.total)
         for repeat in range(options.repeats + 1):
+            began = time.monotonic()
+            if began + spent > end:
+                break
             for name in pythons if repeat % 2 else reversed(pythons):
                 if any("failed" in record for record in taken[name]):
                     continue
                 folder = Path(scratch) / f"{PEERS[name].folder}-{repeat}-{len(taken[name])}"
                 command = _command(name, pythons[name], work, (data, folder), options.rounds)
-                record = run(command, Path(scratch), watch=repeat == options.repeats)
+                record = run(command, Path(scratch), watch=repeat == 0)
                 taken[name].append(record if "failed" in record else check(record, work))
+            spent = time.monotonic() - began
     return taken
 
 
@@ -191,8 +199,9 @@ def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     failed = [record["failed"] for record in records if "failed" in record]
     if failed:
         return {"failed": failed[0]}
-    timed, watched = records[:-1] or records, records[-1]
+    watched, timed = records[0], records[1:] or records
     return {
+        "repeats": len(timed),
         "first": results.spread([record["seconds"][0] for record in timed]),
         "later": results.spread([one for record in timed for one in record["seconds"][1:]]),
         "peak": watched["peak"],

@@ -13,7 +13,13 @@ from benchmarks.child import ROOT
 from benchmarks.figure import draw
 from fedbb._util.table import make_table, to_markdown
 
-NAMES = {"small-cnn": "small CNN", "resnet11": "ResNet-11", "resnet56": "ResNet-56"}
+NAMES = {
+    "small-cnn": "small CNN",
+    "lenet": "LeNet",
+    "mlp": "MLP",
+    "resnet11": "ResNet-11",
+    "resnet56": "ResNet-56",
+}
 MISSING = "*Not measured yet.*"
 FIGURE = "Speed relative to a bare loop, and round times of other frameworks"
 
@@ -156,7 +162,17 @@ def peers(result: Result) -> str:
         )
     head = ("", "later round", "first round, from start", "peak memory", "processes")
     note = f"{result['repeats']} runs of {result['rounds']} rounds"
-    return "\n\n".join([table(head, rows), *failed]) + _made(result, note)
+    return "\n\n".join([table(head, rows), *failed]) + _made(result, note + _older(result))
+
+
+def _older(result: Result) -> str:
+    """Return a note on frameworks that ran on an older Python than they ask for."""
+    notes: dict[str, list[str]] = {}
+    for name, peer in result["peers"].items():
+        wanted, used = peer.get("wanted_python"), peer.get("python", "")
+        if wanted and not used.startswith(wanted + "."):
+            notes.setdefault(f"on Python {used}, asks for {wanted}", []).append(name)
+    return "".join(f"; {', '.join(names)}: {note}" for note, names in notes.items())
 
 
 def _against(ratio: Result, key: str, seconds: Mapping[str, float]) -> str:
@@ -226,6 +242,41 @@ def growth(result: Result) -> str:
     return "\n\n".join(parts) + _made(result, note)
 
 
+def many(result: Result) -> str:
+    """Return the table of up to a million clients."""
+    rows = [
+        (
+            f"{case['clients']:,}",
+            f"{case['samples']:,}",
+            case["engine"],
+            f"{results.format_spread(case['first'], 1)} s",
+            f"{results.format_spread(case['later'])} s",
+            f"{case['peak']:.2f} GB",
+        )
+        for case in result["cases"]
+    ]
+    head = ("clients", "samples", "engine", "first round, from start", "later round", "peak memory")
+    return table(head, rows) + _made(result, f"{result['repeats']} repeats")
+
+
+def scoring(result: Result) -> str:
+    """Return the table of scoring in batches of 64 and of 256."""
+    rows = [
+        (
+            NAMES.get(model, model),
+            results.format_spread(measured["ratio"], 3),
+            str(measured["pairs"]),
+            f"{measured['images_per_second']:,.0f}",
+            f"{measured['different']:,} of {measured['logits']:,}",
+        )
+        for model, measured in result["models"].items()
+    ]
+    head = ("network", "time at 64 / time at 256", "pairs", "images/s at 256", "logits that differ")
+    return table(head, rows) + _made(
+        result, "in parentheses the 95 % bootstrap interval of the median"
+    )
+
+
 def _made(result: Result, note: str) -> str:
     facts = result["machine"]
     versions = f"fedbb {facts['fedbb']}, torch {facts['torch']}, Python {facts['python']}"
@@ -237,9 +288,11 @@ TABLES: Mapping[str, Callable[[Result], str]] = {
     "rounds": rounds,
     "steps": steps,
     "precision": precision,
+    "scoring": scoring,
     "start": start,
     "peers": peers,
     "growth": growth,
+    "many": many,
     "flower": flower,
 }
 

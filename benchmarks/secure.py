@@ -13,7 +13,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from benchmarks.page import MISSING, fill, table
 from fedbb.secagg.bfv.sums import BfvSumClient, BfvSumServer
 from fedbb.secagg.masked.client import MaskedSumClient
 from fedbb.secagg.masked.server import MaskedSumServer
+from fedbb.secagg.neighbours import choose_neighbourhood
 from fedbb.secagg.primitives.keys import Identity
 from fedbb.secagg.protocol.replay_guard import FileJournal
 from fedbb.secagg.protocol.roster import Roster
@@ -38,25 +39,51 @@ CLIENTS = (5, 10, 50)
 NUMBERS = 600_000
 STATISTICS = 3
 
+SPARSE_NUMBERS, SPARSE_GOAL = 100_000, 60.0
+"""Numbers of a sum over many clients with a sparse graph, and most seconds of all its parties."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", nargs="+", type=int, default=CLIENTS)
     parser.add_argument("--numbers", type=int, default=NUMBERS)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--sparse", nargs="+", type=int, help="measure sparse graphs of this many clients instead"
+    )
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     parser.add_argument("--page", type=Path, help="put the tables of the result into this page")
     options = parser.parse_args()
     if options.page:
         text = options.page.read_text(encoding="utf-8")
-        if "<!-- /cost -->" not in text:
-            text = text.replace("<!-- cost -->", "<!-- cost -->\n<!-- /cost -->")
-        result = results.read("secure", options.out)
-        content = MISSING if result is None else tables(result)
-        options.page.write_text(fill(text, "cost", content), encoding="utf-8")
+        for name, file, content in (
+            ("cost", "secure", tables),
+            ("sparse-cost", "sparse", sparse_table),
+        ):
+            if f"<!-- {name} -->" not in text:
+                continue
+            if f"<!-- /{name} -->" not in text:
+                text = text.replace(f"<!-- {name} -->", f"<!-- {name} -->\n<!-- /{name} -->")
+            result = results.read(file, options.out)
+            text = fill(text, name, MISSING if result is None else content(result))
+        options.page.write_text(text, encoding="utf-8")
         print("written to", options.page)
         return
     results.expect_quiet(options.out)
+    if options.sparse:
+        numbers = min(options.numbers, SPARSE_NUMBERS)
+        sparse = [measure_sparse(k, numbers, options.repeats) for k in options.sparse]
+        for case in sparse:
+            total, goal = case["total_seconds"]["median"], SPARSE_GOAL
+            late = f", more than {goal} s" if case["clients"] == 1_000 and total > goal else ""
+            worked = case["processor_seconds"]["median"]
+            print(
+                f"{case['clients']} clients, {numbers:,} numbers: {total:.1f} s, "
+                f"{worked:.1f} s of CPU time{late}"
+            )
+        values = {"numbers": numbers, "repeats": options.repeats, "cases": sparse}
+        print("written to", results.write("sparse", values, options.out))
+        return
     cases = []
     for clients in options.clients:
         cases.append(measure(clients, options.numbers, options.repeats))
@@ -73,6 +100,7 @@ class Turn:
     sent: dict[int, int] = field(default_factory=dict)
     received: dict[int, int] = field(default_factory=dict)
     whole: float = 0.0
+    processor: float = 0.0
 
     def figures(self) -> dict[str, float]:
         """Return the figures of a client in the middle, of the server, and of all together."""
@@ -80,6 +108,7 @@ class Turn:
             "client_seconds": statistics.median(self.seconds.values()),
             "server_seconds": self.whole - sum(self.seconds.values()),
             "total_seconds": self.whole,
+            "processor_seconds": self.processor,
             "client_sent": statistics.median(self.sent.values()),
             "client_received": statistics.median(self.received.values()),
         }
@@ -92,12 +121,12 @@ class MeasuredTransport:
     parties: Mapping[int, SecureAggregationClient]
     vectors: Mapping[int, np.ndarray]
     turn: Turn
-    vanishing: tuple[str, int] | None = None
+    vanishing: Set[tuple[str, int]] = frozenset()
 
     def exchange(self, stage: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield the answers of those who have not vanished."""
         for client, message in messages.items():
-            if (stage, client) == self.vanishing:
+            if (stage, client) in self.vanishing:
                 continue
             began = time.perf_counter()
             answer = self.parties[client].answer(stage, message, lambda c=client: self.vectors[c])
@@ -121,7 +150,7 @@ def measure(clients: int, numbers: int, repeats: int) -> dict[str, Any]:
         masked = {c: MaskedSumClient(c, identities[c], roster, journals[c]) for c in range(clients)}
         hidden = {c: BfvSumClient(c, identities[c], roster, journals[c]) for c in range(clients)}
         masks, bfv = MaskedSumServer(roster, server), BfvSumServer(roster, server)
-        gone = ("masked", clients // 2)
+        gone = {("masked", clients // 2)}
         kinds: dict[str, Callable[[int], Turn]] = {
             "plain": lambda _: plain(change, clients),
             "masked": lambda n: secure(masks, masked, changes, f"model {n}"),
@@ -131,6 +160,35 @@ def measure(clients: int, numbers: int, repeats: int) -> dict[str, Any]:
         }
         turns = in_turns(kinds, repeats)
     return {"clients": clients, **{kind: _spreads(taken) for kind, taken in turns.items()}}
+
+
+def measure_sparse(clients: int, numbers: int, repeats: int) -> dict[str, Any]:
+    """Return the figures of masked sums with a sparse graph, in which 3 % of the clients drop out.
+
+    The graph is that of a recipe's default values, for rounds of which two thirds must be left. The
+    journal is that of simulated clients: one file for all, not synced to disk.
+    """
+    identities = {client: Identity.draw() for client in range(clients)}
+    server = Identity.draw()
+    keys = {client: identity.public for client, identity in identities.items()}
+    least = 2 * clients // 3 + 1
+    graph = choose_neighbourhood(least, clients, clients // 10, 0.05)
+    terms = {"neighbours": graph.drawn, "neighbours_needed": graph.needed}
+    roster = Roster(keys, server.public, least=least, **terms)
+    change = np.random.default_rng(0).normal(0, 1e-2, numbers)
+    changes = dict.fromkeys(range(clients), change)
+    gone = {("masked", client) for client in range(0, clients, 33)}
+    turns = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for repeat in range(repeats):
+            journal = FileJournal(Path(scratch) / str(repeat), durable=False)
+            parties = {
+                client: MaskedSumClient(client, identity, roster, journal.of(client))
+                for client, identity in identities.items()
+            }
+            aggregation = MaskedSumServer(roster, server)
+            turns.append(secure(aggregation, parties, changes, f"model {repeat}", gone))
+    return {"clients": clients, "gone": len(gone), **terms, **_spreads(turns)}
 
 
 def in_turns(kinds: Mapping[str, Callable[[int], Turn]], repeats: int) -> dict[str, list[Turn]]:
@@ -149,16 +207,17 @@ def secure(
     parties: Mapping[int, SecureAggregationClient],
     vectors: Mapping[int, np.ndarray],
     run: str,
-    vanishing: tuple[str, int] | None = None,
+    vanishing: Set[tuple[str, int]] = frozenset(),
 ) -> Turn:
     """Return what a secure sum took, once its result is seen to be right."""
     turn = Turn()
     first = vectors[0]
     request = SumRequest(run, 1, len(first), whole=first.dtype == np.int64)
     transport = MeasuredTransport(parties, vectors, turn, vanishing)
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     total = aggregation(request, sorted(parties), transport)
     turn.whole = time.perf_counter() - began
+    turn.processor = time.process_time() - worked
     expected = sum(vectors[client] for client in total.clients)
     if np.abs(total.values - expected).max() > len(parties) * 2.0**-41 + 1e-9:
         raise SystemExit(f"{run}: the sum is wrong")
@@ -169,7 +228,7 @@ def plain(change: np.ndarray, clients: int) -> Turn:
     """Return what the same sum takes if everyone may read everything."""
     turn = Turn()
     total = np.zeros(len(change))
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     for client in range(clients):
         here = time.perf_counter()
         message = change.astype(np.float32).tobytes()
@@ -178,6 +237,7 @@ def plain(change: np.ndarray, clients: int) -> Turn:
         _add(turn.received, client, 0)
         total += np.frombuffer(message, np.float32)
     turn.whole = time.perf_counter() - began
+    turn.processor = time.process_time() - worked
     return turn
 
 
@@ -245,6 +305,42 @@ def tables(result: Mapping[str, Any]) -> str:
         f"{result['numbers']:,} numbers, {STATISTICS} statistics; median (min–max) of "
         f"{result['repeats']} sums, interleaved in one process; "
         f"{facts['cores']} cores of {facts['processor']}, Python {facts['python']}, "
+        f"{facts['date']}."
+    )
+    return f"{table(head, rows)}\n\n{note}"
+
+
+def sparse_table(result: Mapping[str, Any]) -> str:
+    """Return the figures of sums with sparse graphs as a table of Markdown."""
+    rows = [
+        (
+            f"{case['clients']:,}",
+            str(case["gone"]),
+            str(case["neighbours"]),
+            _milliseconds(case["client_seconds"]),
+            f"{results.format_spread(case['server_seconds'], 1)} s",
+            f"{results.format_spread(case['total_seconds'], 1)} s",
+            f"{results.format_spread(case['processor_seconds'], 1)} s",
+            _bytes(case["client_sent"]["median"]),
+            _bytes(case["client_received"]["median"]),
+        )
+        for case in result["cases"]
+    ]
+    head = (
+        "clients",
+        "dropouts",
+        "drawn neighbours",
+        "client time",
+        "server time",
+        "total, sequential",
+        "of this CPU time",
+        "client sends",
+        "client receives",
+    )
+    facts = result["machine"]
+    note = (
+        f"{result['numbers']:,} numbers; median (min–max) of {result['repeats']} sums in one "
+        f"process; {facts['cores']} cores of {facts['processor']}, Python {facts['python']}, "
         f"{facts['date']}."
     )
     return f"{table(head, rows)}\n\n{note}"

@@ -26,7 +26,8 @@ def make(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "page.md"
     path.write_text(text, encoding="utf-8")
     results.write("rounds", {"repeats": 6, "models": {"resnet56": MODEL}}, folder)
-    peers = {"fedbb": PEER, "Other": {"failed": "no"}}
+    older = {**PEER, "python": "3.11.7", "wanted_python": "3.14"}
+    peers = {"fedbb": PEER, "Newer": older, "Other": {"failed": "no"}}
     results.write("peers", {"repeats": 5, "rounds": 5, "peers": peers}, folder)
     words = ["page", "--results", str(folder), "--page", str(path)]
     monkeypatch.setattr(sys, "argv", words)
@@ -40,6 +41,7 @@ def test_results_go_between_the_markers_of_the_page_and_into_its_figure(tmp_path
     assert "| ResNet-56, 10 × 500 | pool | 0.50 (0.40–0.80) | 2.00 | 0 | 50.0 % |" in text
     assert "| fedbb 1.0 | **2.00** · 0.50 (0.40–0.80) s |" in text
     assert "Other gave no result." in text
+    assert "; Newer: on Python 3.11.7, asks for 3.14. " in text
     assert "](page.svg)\n<!-- /figure -->" in text
     assert "<!-- growth -->\n*Not measured yet.*\n<!-- /growth -->" in text
     assert (tmp_path / "page.svg").read_text(encoding="utf-8").count("ResNet-56") >= 1

@@ -78,6 +78,30 @@ def test_growth_tells_time_and_memory_of_every_case(tmp_path):
 
 
 @pytest.mark.slow
+def test_many_clients_are_timed_with_each_engine(tmp_path):
+    few = ["--clients", "60", "--samples", "120", "--repeats", "1"]
+    output = run("many", *few, "--out", str(tmp_path))
+    result = read(tmp_path, "many")
+    assert [case["engine"] for case in result["cases"]] == ["inline", "pool"]
+    assert all(case["first"]["least"] > case["later"]["median"] > 0 for case in result["cases"])
+    assert all(case["peak"] > 0.05 for case in result["cases"])
+    assert output.count("60 clients, ") == 2
+    assert page.many(result).count("| 60 | 120 | ") == 2
+
+
+@pytest.mark.slow
+def test_scoring_in_small_batches_is_compared_to_the_bit(tmp_path):
+    # 321 images: 256 + 65, and 5 batches of 64 + 1.
+    few = ["--models", "linear", "--pairs", "2", "--images", "321"]
+    run("scoring", *few, "--out", str(tmp_path))
+    measured = read(tmp_path, "scoring")["models"]["linear"]
+    assert measured["logits"] == 3210
+    assert measured["different"] <= 10
+    assert measured["largest_difference"] < 1e-5
+    assert "| linear | " in page.scoring(read(tmp_path, "scoring"))
+
+
+@pytest.mark.slow
 def test_a_framework_run_is_timed_watched_and_proved(tmp_path):
     tiny = ["--clients", "2", "--images", "40", "--repeats", "0", "--rounds", "2"]
     run("frameworks", "--peers", "bare loop", *tiny, "--out", str(tmp_path))

@@ -37,3 +37,16 @@ def test_every_kind_of_sum_is_timed_and_weighed(tmp_path: Path) -> None:
         run("--out", str(tmp_path), "--page", str(page))
     assert page.read_text("utf-8").count("| client time |") == 1
     assert "| 4 | masked, one dropout |" in page.read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_a_sum_with_a_sparse_graph_is_timed_with_its_dropouts(tmp_path: Path) -> None:
+    run("--sparse", "50", "--numbers", "500", "--repeats", "1", "--out", str(tmp_path))
+    (case,) = json.loads((tmp_path / "sparse.json").read_text("utf-8"))["cases"]
+    assert (case["clients"], case["gone"], case["neighbours"]) == (50, 2, 14)
+    assert case["client_sent"]["median"] > 8 * 500
+    assert case["total_seconds"]["median"] > case["server_seconds"]["median"] > 0
+    page = tmp_path / "page.md"
+    page.write_text("Cost\n<!-- sparse-cost -->\nend\n", encoding="utf-8")
+    run("--out", str(tmp_path), "--page", str(page))
+    assert "| 50 | 2 | 14 | " in page.read_text("utf-8")
