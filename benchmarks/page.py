@@ -161,7 +161,8 @@ def peers(result: Result) -> str:
             )
         )
     head = ("", "later round", "first round, from start", "peak memory", "processes")
-    note = f"{result['repeats']} runs of {result['rounds']} rounds"
+    runs = "one run" if result["repeats"] == 1 else f"{result['repeats']} runs"
+    note = f"{runs} of {result['rounds']} rounds"
     return "\n\n".join([table(head, rows), *failed]) + _made(result, note + _older(result))
 
 
@@ -172,7 +173,7 @@ def _older(result: Result) -> str:
         wanted, used = peer.get("wanted_python"), peer.get("python", "")
         if wanted and not used.startswith(wanted + "."):
             notes.setdefault(f"on Python {used}, asks for {wanted}", []).append(name)
-    return "".join(f"; {', '.join(names)}: {note}" for note, names in notes.items())
+    return "".join(f"; {' · '.join(names)}: {note}" for note, names in notes.items())
 
 
 def _against(ratio: Result, key: str, seconds: Mapping[str, float]) -> str:
