@@ -29,7 +29,7 @@ CELLS = {
     "ceiling": 6,
     "central-losses": 30,
     "chest-features": 40,
-    "chest-schedules": 105,
+    "chest-schedules": 63,
     "chest-xrays": 120,
     "cifar-features": 75,
     "fashion": 40,
