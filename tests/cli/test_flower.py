@@ -113,7 +113,10 @@ def test_the_doctor_ends_with_one_if_something_is_bad(made, monkeypatch):
         (["init", "hospitals", "--server", "x"], "host:port"),
         (["init", "hospitals", "--server", "elsewhere:1"], "names another server"),
         (["run", "none.toml", "hospitals"], "none.toml cannot be read"),
-        (["run", "RECIPE", "hospitals"], "start it with: fedbb flower up hospitals"),
+        (
+            ["run", "RECIPE", "hospitals", "--set", "data.partition.clients=2"],
+            "start it with: fedbb flower up hospitals",
+        ),
         (["run", "RECIPE", "hospitals", "--set", "local.rl=1"], "did you mean lr?"),
         (["run", "RECIPE", "."], "is not a federation"),
         (["up", "hospitals", "--run", "none.toml"], "none.toml cannot be read"),

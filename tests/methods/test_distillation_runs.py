@@ -51,11 +51,11 @@ def test_public_inputs_alone_change_no_bit():
 
 def test_a_federation_of_one_learns_nothing_from_itself(tmp_path):
     """Its table is the mean, so that every step is skipped."""
-    assert simulate(feddf(steps=5), 1).sha256 == simulate(fedavg(), 1).sha256
+    assert simulate(feddf(steps=5), clients=1).sha256 == simulate(fedavg(), clients=1).sha256
     for name, method in {"md": fedmd(), "rhfl": rhfl(), "equal": rhfl(confidence="equal")}.items():
-        simulate(method, 1, out=tmp_path / name)
+        simulate(method, clients=1, out=tmp_path / name)
         alone = Method("alone", method.loss, personal=local().personal)
-        simulate(alone, 1, out=tmp_path / f"{name}-alone")
+        simulate(alone, clients=1, out=tmp_path / f"{name}-alone")
         ours, theirs = (kept(tmp_path / folder)[1][0] for folder in (name, f"{name}-alone"))
         ours = {key: tensor for key, tensor in ours.items() if not key.startswith("distillation.")}
         assert same(ours, theirs)
