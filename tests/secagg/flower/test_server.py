@@ -362,7 +362,6 @@ def test_a_run_scored_by_sites_goes_on_to_the_same_bits(tmp_path):
     assert parts == whole
 
 
-@pytest.mark.slow
 def test_pooled_scores_over_changing_groups_are_refused_by_server_and_sites(
     tmp_path, monkeypatch, caplog
 ):
