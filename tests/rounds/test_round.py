@@ -325,7 +325,7 @@ def test_after_all_attempts_the_run_stops_with_names_and_reasons():
     assert told.startswith("round 7: 1 of 4 clients count and 2 are needed")
     assert "after 2 attempts" in told
     assert "client 0: no answer" in told
-    assert "can be resumed" in told
+    assert "a resumed run continues" in told
     assert len(crowd.asked) == 2
 
 

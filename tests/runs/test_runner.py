@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedbb.errors import DivergedError, FedbbError, RecipeError, RunError
+from fedbb.errors import DivergedError, FedbbError, QuorumError, RecipeError, RunError
 from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.registry import MODELS
 from fedbb.models.small import SmallCNN
@@ -163,6 +163,14 @@ def test_training_that_diverges_in_round_1_leaves_no_folder_in_the_way(tmp_path,
     wild = small_recipe(tmp_path, local={"batch_size": 8, "lr": 1e30}, engine=engine)
     with pytest.raises(DivergedError, match="round 1"):
         next(run(wild, tmp_path / "run", workers=1))
+    assert not (tmp_path / "run").exists()
+    next(run(small_recipe(tmp_path), tmp_path / "run")).clear()
+
+
+def test_too_few_usable_updates_in_round_1_leave_no_folder_in_the_way(tmp_path):
+    strict = small_recipe(tmp_path, defense={"max_norm": 1e-300})
+    with pytest.raises(QuorumError, match="round 1"):
+        next(run(strict, tmp_path / "run"))
     assert not (tmp_path / "run").exists()
     next(run(small_recipe(tmp_path), tmp_path / "run")).clear()
 

@@ -143,7 +143,7 @@ def test_when_too_many_go_away_the_run_stops_and_nothing_is_seen(stage):
     secure_round = federation.secure_round()
     away = [(stage, client) for client in (0, 2, 4)]
     federation.lost += away * 2
-    with pytest.raises(QuorumError, match=r"round 1: .*after 2 attempts; the rounds before it"):
+    with pytest.raises(QuorumError, match=r"round 1: .*after 2 attempts; finished rounds"):
         secure_round(1, federation.first, everyone())
     assert federation.recorded == []
 

@@ -255,8 +255,8 @@ def repeat_until_quorum(
         return attempt(attempts)
     except shortage as error:
         raise QuorumError(
-            f"{what}: {error}, after {attempts} attempts; the rounds before it are kept, and the "
-            "run can be resumed"
+            f"{what}: {error}, after {attempts} attempts; finished rounds are kept, and a "
+            "resumed run continues after them"
         ) from error
 
 

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from fedbb._util.files import TEMPORARY, parse_json, remove_leftovers, replacing
 from fedbb._util.text import quote
-from fedbb.errors import DivergedError, RunError
+from fedbb.errors import DivergedError, QuorumError, RunError
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
 from fedbb.records import ModelState, Tensors
@@ -454,7 +454,9 @@ def open_store(
             else:
                 yield stack.enter_context(hold(path / "run", states=states))
         else:
-            yield stack.enter_context(hold(path, states=states, lasting=(DivergedError,)))
+            yield stack.enter_context(
+                hold(path, states=states, lasting=(DivergedError, QuorumError))
+            )
 
 
 def check_foreign(path: Path) -> None:

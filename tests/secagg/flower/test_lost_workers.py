@@ -140,7 +140,7 @@ def test_without_further_attempts_the_run_stops_and_is_resumed_to_the_same_bits(
     assert state.status == "finished:failed", state
     told = "".join(text for text, _ in federation.control.log(run))
     assert "2 clients are left after stage unmask of a secure sum and 3 are needed" in told
-    assert "the rounds before it are kept, and the run can be resumed" in told
+    assert "finished rounds are kept, and a resumed run continues after them" in told
     state = end(federation, submit(federation, recipe, path, resume=True))
     assert state.status == "finished:completed", (state, federation.logs("superlink")[-3000:])
     assert RunFolder(path).read_json("summary.json") == simulated
