@@ -35,6 +35,7 @@ def public_data(name, npz=None):
 
 
 def is_central(name):
-    """Tell whether a method can train in one place: nothing stays with clients."""
+    """Tell whether a method can train in one place: nothing stays with clients, nothing is sent."""
     method = build_method(name, {})
-    return method.personal is None and method.distillation is None and method.shares_model
+    kept = method.personal is not None or method.distillation is not None
+    return not kept and method.compression is None and method.shares_model
