@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedbb.flower
-from fedbb.errors import RunError
+from fedbb.errors import ReplyError, RunError
 from fedbb.flower import internals
 from helpers.flower_internals import MODULES, form_of, lines_of
 
@@ -70,3 +70,44 @@ def test_the_range_is_the_one_that_the_package_asks_for():
 def test_an_unknown_name_is_no_attribute():
     with pytest.raises(AttributeError, match="no attribute 'made_up'"):
         _ = internals.made_up
+
+
+@pytest.fixture
+def pulls(monkeypatch):
+    """Flower's function that receives the objects of a reply, as the server app adjusts it."""
+    from flwr.superlink.grid import http_grid
+
+    monkeypatch.setattr(http_grid, "pull_objects", http_grid.pull_objects)
+    longest = [100]
+    internals.adjust_server_pulls(lambda: longest[0])
+    return http_grid, longest
+
+
+def test_a_reply_is_received_up_to_its_bound_and_not_beyond(pulls):
+    grid, longest = pulls
+    received = []
+
+    def pull(name):
+        received.append(name)
+        return bytes(25)
+
+    names = [str(number) for number in range(1000)]
+    whole = grid.pull_objects(object_ids=names[:4], pull_object_fn=pull)
+    assert whole == dict.fromkeys(names[:4], bytes(25))
+    received.clear()
+    with pytest.raises(ReplyError, match="longer than 100 bytes"):
+        grid.pull_objects(object_ids=names, pull_object_fn=pull)
+    assert len(received) < 50
+    longest[0] = 25_000
+    assert len(grid.pull_objects(object_ids=names, pull_object_fn=pull)) == 1000
+
+
+def test_an_object_that_is_still_being_sent_is_soon_asked_for_again(monkeypatch):
+    from flwr.superlink.grid import http_grid
+
+    asked = []
+    monkeypatch.setattr(http_grid, "pull_objects", lambda **options: asked.append(options) or {})
+    internals.adjust_server_pulls(lambda: 100)
+    assert http_grid.pull_objects(object_ids=["a"], pull_object_fn=bytes, max_time=5) == {}
+    assert asked[0]["initial_backoff"] == internals.BACKOFF_SECONDS
+    assert (asked[0]["object_ids"], asked[0]["max_time"]) == (["a"], 5)

@@ -7,12 +7,14 @@ version is accepted. tests/flower/test_internals.py says what changed when Flowe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
+from threading import Lock
 from typing import Any, Protocol
 
-from fedbb.errors import RunError
+from fedbb.errors import ReplyError, RunError
 
 FIRST, END = (1, 41), (1, 43)
 
@@ -150,9 +152,40 @@ def shorten_pulls(*modules: str) -> None:
         module.pull_objects = partial(module.pull_objects, initial_backoff=BACKOFF_SECONDS)
 
 
-def shorten_server_pulls() -> None:
-    """Let the server app of this process receive a reply as soon as it is complete."""
-    shorten_pulls("flwr.superlink.grid.http_grid")
+def adjust_server_pulls(longest: Callable[[], int]) -> None:
+    """Let the server app of this process receive a reply as soon as it is complete.
+
+    A reply of more than `longest()` bytes is not received to its end: a site decides how many
+    objects its reply has.
+    """
+    name = "flwr.superlink.grid.http_grid"
+    shorten_pulls(name)
+    module: Any = import_module(name)
+    pull_objects = module.pull_objects
+
+    def pull_bounded(
+        object_ids: list[str], pull_object_fn: Callable[[str], bytes], **options: Any
+    ) -> dict[str, bytes]:
+        bounded = _bounded(pull_object_fn, longest())
+        return dict(pull_objects(object_ids=object_ids, pull_object_fn=bounded, **options))
+
+    module.pull_objects = pull_bounded
+
+
+def _bounded(pull: Callable[[str], bytes], longest: int) -> Callable[[str], bytes]:
+    """Return `pull`, which several threads call, until it has returned too many bytes."""
+    length, lock = 0, Lock()
+
+    def pull_one(object_id: str) -> bytes:
+        nonlocal length
+        content = pull(object_id)
+        with lock:
+            length += len(content)
+            if length > longest:
+                raise ReplyError(f"longer than {longest:,} bytes, the most that a reply may have")
+        return content
+
+    return pull_one
 
 
 def set_sleeper(sleeper: Sleeper) -> None:

@@ -1,5 +1,6 @@
 """What fedbb changes in Flower's SuperLink."""
 
+import asyncio
 import socket
 import sqlite3
 import subprocess
@@ -14,7 +15,13 @@ from flwr.supercore import sql_mixin
 from fedbb.flower import internals
 from fedbb.flower.admin.local import free_port
 from fedbb.flower.admin.processes import environment
-from fedbb.flower.admin.superlink import LONGEST_BODY, is_allowed
+from fedbb.flower.admin.superlink import (
+    LONGEST_BODY,
+    MOST_FROM_ALL,
+    MOST_FROM_ONE,
+    LocalOnly,
+    is_allowed,
+)
 from helpers.cover import few
 
 
@@ -154,3 +161,90 @@ def test_a_body_without_a_length_is_cut_off(server, path):
     assert status == 413
     assert len(sent) < 200
     assert server.post(path, content=chunks(60, [])).headers["read"] == str(60 * 2**20)
+
+
+LONGEST = bytes(LONGEST_BODY)  # one for all: nothing here copies it
+
+
+class Gate:
+    """The gate in front of an application that reads bodies and answers when it may."""
+
+    def __init__(self):
+        self.may_answer = asyncio.Event()
+        self.gate = LocalOnly(self.application)
+
+    async def application(self, scope, receive, send):
+        while (await receive())["more_body"]:
+            pass
+        await self.may_answer.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def post(self, host, *parts):
+        """Return the status of a request whose body comes in these parts."""
+        left, statuses = list(parts), []
+
+        async def receive():
+            await asyncio.sleep(0)
+            body = left.pop(0)
+            return {"type": "http.request", "body": body, "more_body": bool(left)}
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        scope = {
+            "type": "http",
+            "path": "/v1/fleet/push-object",
+            "client": (host, 9),
+            "server": ("10.0.0.1", 8443),
+        }
+        await self.gate(scope, receive, send)
+        return statuses
+
+    async def hold(self, host, number=1):
+        """Send long bodies whose answers wait, and return their tasks."""
+        tasks = [asyncio.create_task(self.post(host, LONGEST)) for _ in range(number)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return tasks
+
+
+def test_bodies_in_work_from_one_machine_are_bounded_and_others_are_served():
+    async def scenario():
+        server = Gate()
+        waiting = await server.hold("203.0.113.5", MOST_FROM_ONE // LONGEST_BODY)
+        assert await server.post("203.0.113.5", b"x") == [503]
+        assert await server.post("203.0.113.5", b"", b"x", b"y") == [503]
+        waiting += await server.hold("203.0.113.6")
+        assert not any(task.done() for task in waiting)
+        server.may_answer.set()
+        assert await asyncio.gather(*waiting) == [[200]] * len(waiting)
+        assert await server.post("203.0.113.5", LONGEST) == [200]
+        assert not server.gate._in_work
+
+    asyncio.run(scenario())
+
+
+def test_bodies_in_work_from_all_machines_are_bounded():
+    async def scenario():
+        server = Gate()
+        for number in range(MOST_FROM_ALL // LONGEST_BODY):
+            await server.hold("127.0.0.1" if number % 2 else f"203.0.113.{number}")
+        assert await server.post("203.0.113.200", b"x") == [503]
+        assert await server.post("127.0.0.1", b"x") == [503]
+        server.may_answer.set()
+        await asyncio.sleep(0)
+        assert await server.post("203.0.113.200", b"x") == [200]
+
+    asyncio.run(scenario())
+
+
+def test_a_body_that_was_cut_off_counts_no_longer():
+    async def scenario():
+        server = Gate()
+        server.may_answer.set()
+        for _ in range(20):
+            assert await server.post("203.0.113.5", LONGEST, b"x") == [413]
+        assert await server.post("203.0.113.5", LONGEST) == [200]
+
+    asyncio.run(scenario())

@@ -4,10 +4,11 @@ import logging
 import time
 
 import httpx
+import numpy as np
 import pytest
-from flwr.app import Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 
-from fedbb.flower.app.transport import Failure, GridTransport
+from fedbb.flower.app.transport import REPLY_BASE, Failure, GridTransport
 from helpers.flower_loopback import Loopback, Node, drop, take_identity
 
 EMPTY = RecordDict()
@@ -161,3 +162,15 @@ def test_a_slow_superlink_is_asked_more_rarely():
     transport = GridTransport(echo(), poll=0.2)
     assert transport._pause(0.0, 0.3, 100.0) == 0.6
     assert transport._pause(0.0, 5.0, 100.0) == 2.0
+
+
+def test_the_longest_reply_grows_with_the_messages_and_the_statistics():
+    transport = GridTransport(echo(), poll=0.01)
+    assert transport.longest_reply() == REPLY_BASE
+    for numbers in (1000, 3000, 2000):
+        content = RecordDict({"model": ArrayRecord([np.zeros(numbers)])})
+        list(transport.send_and_receive("query.info", {1000: content}, 5.0, "a test"))
+    model = transport.longest_reply() - REPLY_BASE
+    assert 8 * 3000 * 8 <= model < 8 * 3100 * 8
+    transport.statistics_numbers = 100
+    assert transport.longest_reply() == REPLY_BASE + model + 1600

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -27,7 +28,14 @@ LONGEST_BODY = 64 * 2**20
 """Most bytes of a request's body. Flower reads a body before it asks whose it is, and cuts arrays
 into objects of 5 MiB, one a request."""
 
+MOST_FROM_ONE = 2 * LONGEST_BODY
+"""Most bytes of bodies that another machine may have in work. A site sends two objects at once."""
+
+MOST_FROM_ALL = 16 * LONGEST_BODY
+"""Most bytes of bodies in work. A site that is rejected for them tries again later."""
+
 TOO_LONG = b"the body is longer than %d bytes\n" % LONGEST_BODY
+TOO_MUCH = b"too many bodies at once; try again later\n"
 
 PASSED_ON = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
 """Headers of a proxy, which names in them where a request came from."""
@@ -37,10 +45,15 @@ ROUTINE = ("ControlServicer.ListRuns", "ControlServicer.ListNodes", "/v1/control
 
 
 class LocalOnly:
-    """Middleware that limits other machines to the interface for nodes, and all to short bodies."""
+    """Middleware that limits other machines to the interface for nodes, and all to short bodies.
+
+    Flower holds a body in memory until the request is answered, and reads it before it asks whose
+    it is. So the bodies in work are bounded too.
+    """
 
     def __init__(self, app: App) -> None:
         self.app = app
+        self._in_work: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or reject it."""
@@ -54,14 +67,22 @@ class LocalOnly:
             await self._pass_bounded(scope, receive, send)
 
     async def _pass_bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and cut off a body that turns out too long."""
+        """Pass a request on, and cut off a body that turns out too long or one too many."""
+        host = scope["client"][0] if scope.get("client") else ""
         length, answered = 0, False
+        fault: tuple[int, bytes] | None = None
 
         async def receive_bounded() -> Any:
-            nonlocal length
+            nonlocal length, fault
             message = await receive()
-            length += len(message.get("body", b""))
+            more = len(message.get("body", b""))
+            length += more
+            self._in_work[host] += more
             if length > LONGEST_BODY:
+                fault = 413, TOO_LONG
+            elif more and self._is_full(host):
+                fault = 503, TOO_MUCH
+            if fault:
                 raise _BodyTooLongError
             return message
 
@@ -74,13 +95,21 @@ class LocalOnly:
             await self.app(scope, receive_bounded, send_noted)
         except Exception:
             # The reader of the body may wrap the error in its own.
-            if length <= LONGEST_BODY or answered:
+            if fault is None or answered:
                 raise
-            await _reject(send, 413, TOO_LONG)
+            await _reject(send, *fault)
+        finally:
+            self._in_work[host] -= length
+            self._in_work += Counter()  # without the hosts that have nothing in work
+
+    def _is_full(self, host: str) -> bool:
+        """Tell whether the bodies in work, of this host or of all, have become too many."""
+        from_one = 0 if is_loopback(host) else self._in_work[host]
+        return from_one > MOST_FROM_ONE or self._in_work.total() > MOST_FROM_ALL
 
 
 class _BodyTooLongError(Exception):
-    """A body is longer than LONGEST_BODY."""
+    """A body is longer than LONGEST_BODY, or one too many."""
 
 
 async def _reject(send: Send, status: int, reason: bytes) -> None:

@@ -54,6 +54,7 @@ from fedbb.runs.runner import check_resume, go_on
 from fedbb.runs.runtime import RunRuntime, ScoreFully, local_config_of, network_of, networks_of
 from fedbb.secagg.audit import AuditFile
 from fedbb.state import snapshot
+from fedbb.statistics import statistic_shapes
 from fedbb.training.checks import check_personal, check_statistics
 from fedbb.training.local import NO_MODEL
 from fedbb.training.threads import threads
@@ -69,10 +70,11 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the recipe of a run config."""
-    internals.shorten_server_pulls()
+    transport = GridTransport(grid)
+    internals.adjust_server_pulls(transport.longest_reply)
     _open_log()
     settings = read_run_settings(context.run_config)
-    for record in serve(GridTransport(grid), settings):
+    for record in serve(transport, settings):
         log.info("%s", _line(record, settings.recipe))
     log.info("all rounds are done; the run is in %s", settings.folder)
 
@@ -417,6 +419,8 @@ def _open_runtime(
         norms=norm_names(model),
     )
     engine.facts = facts
+    shapes = statistic_shapes(method.statistics, snapshot(model), facts)
+    engine.transport.statistics_numbers = sum(tensor.numel() for tensor in shapes.values())
     if method.personal is not None:
         engine.kept = method.personal.entries(model)
     local = local_config_of(recipe)

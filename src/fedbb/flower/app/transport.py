@@ -21,6 +21,16 @@ log = logging.getLogger("fedbb")
 NODE_CHECK_SECONDS = 3.0
 """Seconds between two checks whether the nodes that still have to reply are connected."""
 
+REPLY_BASE = 64 * 2**20
+"""Bytes that every reply may have, such as label counts and scores."""
+
+REPLY_GROWTH = 8
+"""Bytes that a reply may have for each byte of the longest message to a site. A masked sum has
+twice as many as the model that it is computed from."""
+
+NUMBER_BYTES = 16
+"""Bytes that a reply may have for each number of its statistics: twice those of a masked one."""
+
 _KNOWN_REASONS = {
     internals.ErrorCode.NODE_UNAVAILABLE: "left in mid-round",
     internals.ErrorCode.CLIENT_APP_CRASHED: "its client app crashed",
@@ -43,12 +53,26 @@ class _Overdue:
 
 @dataclass(eq=False)
 class GridTransport:
-    """A Flower grid, polled every `poll` seconds at first; `names` maps nodes to log names."""
+    """A Flower grid, polled every `poll` seconds at first.
+
+    Args:
+        grid: Flower's grid.
+        poll: seconds between two questions for replies, at first.
+        names: the names of nodes in logs.
+        statistics_numbers: the numbers in a client's statistics, which lengthen its reply.
+    """
 
     grid: Grid
     poll: float = 0.05
     names: dict[int, str] = field(default_factory=dict)
+    statistics_numbers: int = 0
+    _longest_message: int = 0
     _overdue: dict[str, _Overdue] = field(default_factory=dict)
+
+    def longest_reply(self) -> int:
+        """Return the most bytes that a reply may have; a node decides how many it sends."""
+        statistics = NUMBER_BYTES * self.statistics_numbers
+        return REPLY_BASE + REPLY_GROWTH * self._longest_message + statistics
 
     def nodes(self) -> dict[int, str]:
         """Return the connected nodes, each with the time at which it last connected."""
@@ -119,6 +143,8 @@ class GridTransport:
         self, kind: str, node: int, content: RecordDict, seconds: float, subject: str
     ) -> str | None:
         message = Message(content, node, kind, ttl=seconds + GRACE, group_id=subject)
+        length = sum(record.count_bytes() for record in content.values())
+        self._longest_message = max(self._longest_message, length)
         # One by one, so that a rejected message does not affect the others.
         numbers = list(self.grid.push_messages([message]))
         return numbers[0] if numbers and numbers[0] else None
