@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedbb.evaluation.cost import MethodCost, price
+from fedbb.evaluation.cost import MethodCost, method_cost
 from fedbb.methods import METHODS, Method, build_method
 from fedbb.recipes.spec import Recipe
 from fedbb.report.statistics import spread_of
@@ -60,7 +60,7 @@ def _method(recipe: Recipe) -> Method:
 
 def _cost(recipe: Recipe) -> MethodCost:
     method = _method(recipe)
-    return price(method.needs, recipe.model.name, CLASSES, IMAGE, method=method)
+    return method_cost(method, recipe.model.name, CLASSES, IMAGE)
 
 
 def _bytes(cost: MethodCost, method: Method) -> int:

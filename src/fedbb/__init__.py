@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedbb import models as models
     from fedbb import partition as partition
     from fedbb import report as report
+    from fedbb import trackers as trackers
     from fedbb.analysis.inspect import inspect as inspect
     from fedbb.data.dataset import Dataset as Dataset
     from fedbb.errors import DataError as DataError
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from fedbb.records import Task as Task
     from fedbb.report.frames import read_run as read_run
     from fedbb.report.frames import read_runs as read_runs
+    from fedbb.report.sweep.sweep import Sweep as Sweep
+    from fedbb.report.sweep.sweep import sweep as sweep
     from fedbb.rounds.loop import Schedule as Schedule
     from fedbb.rounds.round import RoundPolicy as RoundPolicy
     from fedbb.runs.classifier import fit_classifier as fit_classifier
@@ -67,7 +70,16 @@ if TYPE_CHECKING:
     from fedbb.training.config import LocalConfig as LocalConfig
     from fedbb.training.config import LRSchedule as LRSchedule
 
-_PACKAGES = ("data", "inference", "losses", "methods", "models", "partition", "report")
+_PACKAGES = (
+    "data",
+    "inference",
+    "losses",
+    "methods",
+    "models",
+    "partition",
+    "report",
+    "trackers",
+)
 """The public modules; their `__all__` lists what is public in them."""
 
 _EXPORTS = {
@@ -102,6 +114,7 @@ _EXPORTS = {
     "fedbb.recipes.spec": ("Recipe",),
     "fedbb.records": ("LabelCounts", "Task"),
     "fedbb.report.frames": ("read_run", "read_runs"),
+    "fedbb.report.sweep.sweep": ("Sweep", "sweep"),
     "fedbb.rounds.loop": ("Schedule",),
     "fedbb.rounds.round": ("RoundPolicy",),
     "fedbb.runs.classifier": ("fit_classifier",),

@@ -16,7 +16,7 @@ from fedbb.evaluation.cost import (
     cost_of,
     count_macs,
     measure_network,
-    price,
+    method_cost,
 )
 from fedbb.models.base import NetworkModule, Outputs
 from fedbb.models.registry import MODELS, build_model
@@ -44,7 +44,7 @@ FACTS = {
 
 @functools.cache
 def paper_price(facts: Needs) -> MethodCost:
-    return price(facts, PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE)
+    return method_cost(facts, PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE)
 
 
 @pytest.mark.parametrize("method", PAPER_TABLE)
@@ -144,7 +144,7 @@ def test_every_network_of_the_catalogue_can_be_priced_for_every_method(name: str
     # A network without convolutions has no last stage to run on fewer channels.
     aligned = () if name in ("mlp", "linear") else (ALIGNED,)
     for facts in (PLAIN, PROXIMAL, CONTRAST, *aligned):
-        cost = price(facts, name, 14, (1, 28, 28))
+        cost = method_cost(facts, name, 14, (1, 28, 28))
         assert cost.training_macs > cost.forward_macs > 0
 
 
@@ -171,7 +171,7 @@ def test_measuring_leaves_the_network_as_it_is() -> None:
 
 def test_pricing_leaves_the_random_generator_alone() -> None:
     before = torch.get_rng_state()
-    price(CONTRAST, "efficientnet-b0", 3, (1, 32, 32))
+    method_cost(CONTRAST, "efficientnet-b0", 3, (1, 32, 32))
     assert torch.equal(torch.get_rng_state(), before)
 
 

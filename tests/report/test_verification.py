@@ -12,8 +12,8 @@ from fedbb.report.verification import (
     Outcome,
     StoredResult,
     Verification,
-    kept_cell,
-    kept_run,
+    stored_cell,
+    stored_run,
     verify,
 )
 from fedbb.runs.runner import run
@@ -59,7 +59,7 @@ def stored(tmp_path):
 
 def test_a_finished_run_gives_the_same_bits_again(tmp_path):
     finish(small_recipe(tmp_path, rounds={"number": 1}), tmp_path / "run")
-    kept = kept_run(tmp_path / "run")
+    kept = stored_run(tmp_path / "run")
     found = verify(kept, workers=0)
     assert found.outcome is Outcome.SAME_BITS
     assert found.score == kept.score
@@ -69,7 +69,7 @@ def test_a_finished_run_gives_the_same_bits_again(tmp_path):
 
 def test_a_stored_cell_gives_the_same_bits_again_and_knows_its_other_seeds(stored):
     grid, cells = stored
-    kept = kept_cell(grid, "seed0", cells)
+    kept = stored_cell(grid, "seed0", cells)
     assert len(kept.others) == 1
     assert verify(kept, workers=0).outcome is Outcome.SAME_BITS
 
@@ -89,22 +89,22 @@ def test_other_bits_are_judged_by_the_prediction_interval_of_the_seeds(tmp_path)
 def test_what_is_not_kept_is_refused(tmp_path, stored):
     grid, cells = stored
     with pytest.raises(RecipeError, match="2 stored cells contain 'fedavg'"):
-        kept_cell(grid, "fedavg", cells)
+        stored_cell(grid, "fedavg", cells)
     with pytest.raises(RecipeError, match="no stored cell contains 'fedbb'"):
-        kept_cell(grid, "fedbb", cells)
+        stored_cell(grid, "fedbb", cells)
     with pytest.raises(RunError, match="cannot be read"):
-        kept_cell(grid, "fedavg", tmp_path / "missing.csv")
+        stored_cell(grid, "fedavg", tmp_path / "missing.csv")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(RunError, match="holds no stored cells"):
-        kept_cell(grid, "fedavg", tmp_path / "other.csv")
+        stored_cell(grid, "fedavg", tmp_path / "other.csv")
     grid.write_text(grid.read_text().replace("rounds.number = 1", "rounds.number = 2"))
     with pytest.raises(RecipeError, match="has changed since the cell was stored"):
-        kept_cell(grid, "seed0", cells)
+        stored_cell(grid, "seed0", cells)
     records = run(small_recipe(tmp_path / "d"), tmp_path / "unfinished", workers=0)
     next(records)
     records.close()
     with pytest.raises(RunError, match="unfinished"):
-        kept_run(tmp_path / "unfinished")
+        stored_run(tmp_path / "unfinished")
 
 
 def test_rows_are_stored_with_the_columns_that_are_read(stored):

@@ -11,7 +11,7 @@ from rich.console import Console
 from fedbb._util.table import Table, make_table, to_rich
 from fedbb.cli.common import AllowCode, Json, Quiet, print_json, say
 from fedbb.errors import RecipeError
-from fedbb.evaluation.cost import PUBLIC, price
+from fedbb.evaluation.cost import PUBLIC, method_cost
 from fedbb.methods import Method, build_method
 from fedbb.paper.tables import PAPER_CLASSES, PAPER_IMAGE, PAPER_MODEL, PAPER_TABLE
 from fedbb.runs.cost_estimate import Work, time_methods
@@ -86,7 +86,7 @@ def _shape(image: str) -> tuple[int, int, int]:
 
 def _row(name: str, method: Method, work: Work, allow_code: bool) -> dict[str, Any]:
     setting = (work.model, work.classes, work.image_shape)
-    found = price(method.needs, *setting, method=method, allow_code=allow_code)
+    found = method_cost(method, *setting, allow_code=allow_code)
     same = setting == (PAPER_MODEL, PAPER_CLASSES, PAPER_IMAGE)
     printed = PAPER_TABLE.get(name) if same else None
     return {

@@ -22,7 +22,7 @@ from fedbb.paper.tables import Printed
 from fedbb.recipes.grid import Cell, Grid, select
 from fedbb.runs.cost_estimate import Estimate, RemainingTime, estimate
 from fedbb.runs.scheduler import prepare
-from fedbb.runs.sweep import CellStatus, State, run_grid, statuses
+from fedbb.runs.sweep import RUNS, CellStatus, State, failures, run_grid, statuses
 from fedbb.simulation.pool.process_start import usable_cores
 
 Seeds = Annotated[
@@ -38,8 +38,6 @@ Workers = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="List the cells and their cost; run nothing.")
 ]
-RUNS = "runs"
-"""The folder within a grid's own that its cells' folders are in."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,6 @@ def run_sweep(folder: GridFolder, options: SweepOptions) -> None:
 
     Exits with 1 if cells failed, with 130 if it was stopped.
     """
-    if not folder.grid.cells:
-        raise RecipeError(f"{folder.grid.title!r} has no cells to run")
     chosen = select(folder.grid, options.only)
     console = Console(quiet=options.quiet or options.json)
     try:
@@ -202,15 +198,6 @@ def cells_table(grid: Grid, found: Statuses, estimate: Estimate | None = None) -
         rows.append((*cells[0].at.values(), *(states.get(seed, "") for seed in seeds), *left))
     head += [] if estimate is None else ["time left"]
     return make_table(head, rows, grid.title, words=0)
-
-
-def failures(grid: Grid, found: Statuses) -> dict[str, str]:
-    """Return why cells failed, by what they are called."""
-    return {
-        cell.title: found[cell.name].message
-        for cell in grid.cells
-        if found[cell.name].state is State.FAILED
-    }
 
 
 def as_json(grid: Grid, found: Statuses, estimate: Estimate | None = None) -> list[dict[str, Any]]:

@@ -20,14 +20,13 @@ from fedbb.cli.grids import (
     SweepOptions,
     Workers,
     cells_table,
-    failures,
     headline,
     parse_seeds,
     run_sweep,
 )
 from fedbb.cli.grids import as_json as cells_as_json
 from fedbb.paper.tables import SCALES, paper_grid, paper_tables, printed
-from fedbb.runs.sweep import State, statuses
+from fedbb.runs.sweep import State, failures, statuses
 
 
 class TablesByName(TyperGroup):

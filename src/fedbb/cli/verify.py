@@ -1,4 +1,4 @@
-"""`fedbb verify`: run a kept result again and say whether the same comes out."""
+"""`fedbb verify`: run a stored result again and say whether the same comes out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from fedbb._util.toml import to_toml
 from fedbb.cli.common import AllowCode, Json, Processes, Quiet, echo, print_json, stoppable
 from fedbb.errors import RecipeError, RunError
-from fedbb.report.verification import Outcome, StoredResult, Verification, kept_cell, kept_run
+from fedbb.report.verification import Outcome, StoredResult, Verification, stored_cell, stored_run
 from fedbb.report.verification import verify as run_again
 
 
@@ -37,15 +37,15 @@ def verify(
     score must lie in the 95 % prediction interval of the setting, from its stored seeds. Exits
     with 1 if it does not.
     """
-    kept = _find(source, cell, results)
+    stored = _find(source, cell, results)
     if recipe:
-        echo(to_toml(kept.recipe.model_dump(mode="json")).rstrip())
+        echo(to_toml(stored.recipe.model_dump(mode="json")).rstrip())
         return
     if not (as_json or quiet):
-        echo(f"running {kept.name} again", err=True)
+        echo(f"running {stored.name} again", err=True)
     try:
         with stoppable():
-            found = run_again(kept, workers=workers, allow_code=allow_code)
+            found = run_again(stored, workers=workers, allow_code=allow_code)
     except KeyboardInterrupt:
         echo("stopped; nothing was verified", err=True)
         raise typer.Exit(130) from None
@@ -61,7 +61,7 @@ def _find(source: Path, cell: str | None, results: Path | None) -> StoredResult:
     if source.is_dir():
         if cell is not None:
             raise RecipeError("a run folder has no cells; name the grid file to verify a cell")
-        return kept_run(source)
+        return stored_run(source)
     if not source.exists():
         raise RecipeError(
             f"{source} does not exist; give the folder of a finished run, or a grid file and a cell"
@@ -74,31 +74,31 @@ def _find(source: Path, cell: str | None, results: Path | None) -> StoredResult:
             f"no stored results of {source}: {stored} does not exist; call this in the folder of "
             "the repository, or name the file by --results"
         )
-    return kept_cell(source, cell, stored)
+    return stored_cell(source, cell, stored)
 
 
 def _sentence(found: Verification) -> str:
-    kept = found.kept
-    scores = f"{kept.metric} {100 * found.score:.2f}, kept {100 * kept.score:.2f}"
+    stored = found.stored
+    scores = f"{stored.metric} {100 * found.score:.2f}, stored {100 * stored.score:.2f}"
     if found.outcome is Outcome.SAME_BITS:
         return f"same bits: {scores}; SHA-256 {found.sha256}"
-    about = f"other bits ({found.sha256[:12]}… instead of {kept.sha256[:12]}…): {scores}"
+    about = f"other bits ({found.sha256[:12]}… instead of {stored.sha256[:12]}…): {scores}"
     if found.outcome is Outcome.UNKNOWN:
-        return f"{about}; a single seed is kept, so no interval is known"
-    low, high = 100 * kept.interval.low, 100 * kept.interval.high
-    return f"{about}; {found.outcome} {low:.2f} to {high:.2f} of {1 + len(kept.others)} seeds"
+        return f"{about}; a single seed is stored, so no interval is known"
+    low, high = 100 * stored.interval.low, 100 * stored.interval.high
+    return f"{about}; {found.outcome} {low:.2f} to {high:.2f} of {1 + len(stored.others)} seeds"
 
 
 def _as_json(found: Verification) -> dict[str, object]:
-    kept, interval = found.kept, found.kept.interval
+    stored, interval = found.stored, found.stored.interval
     known = interval.low == interval.low  # NaN differs from itself
     return {
-        "name": kept.name,
+        "name": stored.name,
         "outcome": str(found.outcome),
-        "metric": kept.metric,
+        "metric": stored.metric,
         "score": found.score,
-        "kept_score": kept.score,
+        "kept_score": stored.score,
         "interval": [interval.low, interval.high] if known else None,
         "sha256": found.sha256,
-        "kept_sha256": kept.sha256,
+        "kept_sha256": stored.sha256,
     }

@@ -90,19 +90,28 @@ class MethodCost:
     compressed_bytes: int | None = None
 
 
-def price(
-    needs: Needs,
+def method_cost(
+    method: Method | Needs,
     model: str,
     classes: int,
     image_shape: tuple[int, int, int],
     *,
-    method: Method | None = None,
     allow_code: AllowedCode = False,
 ) -> MethodCost:
     """Return the cost of a method with a network by name, for images (channels, height, width).
 
-    Without the method itself, what it exchanges beside models is not counted.
+    Args:
+        method: The method. If only the needs of its penalty are given, what it exchanges beside
+            models is not counted.
+        model: Name of the network.
+        classes: Number of classes.
+        image_shape: Channels, height and width.
+        allow_code: Whether code that `model` names may run.
+
+    Raises:
+        RecipeError: The network is unknown, or lacks what the method needs.
     """
+    needs = method if isinstance(method, Needs) else method.needs
     # No number depends on the weights; the stream only leaves torch's own generator alone.
     with torch_stream(0, "cost"):
         network = build_model(
@@ -117,7 +126,7 @@ def price(
     if needs.tail_width is not None:
         check_tail(network, "FedAlign")
     cost = cost_of(needs, measure_network(network, image_shape, needs.tail_width))
-    if method is None:
+    if isinstance(method, Needs):
         return cost
     down, up = _exchanged(method, network, classes)
     cost = replace(cost, broadcast_bytes=down, statistics_bytes=up)

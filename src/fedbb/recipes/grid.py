@@ -164,19 +164,29 @@ class PrintedNumbers(Section):
     number: list[PrintedNumber]
 
 
-def read_spec(path: Path, kind: type[Spec]) -> Spec:
-    """Return what a TOML file holds, checked against this kind of specification."""
-    try:
-        values = parse_toml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecipeError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise RecipeError(f"{path} is no valid TOML: {error}") from error
+Source = Path | Mapping[str, Any]
+"""A TOML file, or what such a file holds."""
+
+
+def read_spec(source: Source, kind: type[Spec]) -> Spec:
+    """Return what a TOML file or a table holds, checked against this kind of specification."""
+    values, place = source, ""
+    if isinstance(source, Path):
+        values, place = _read_toml(source), f"{source}: "
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         problems = explain_validation_error(error, kind, separator=" ")
-        raise RecipeError(f"{path}: {problems}") from error
+        raise RecipeError(f"{place}{problems}") from error
+
+
+def _read_toml(path: Path) -> Values:
+    try:
+        return parse_toml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecipeError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise RecipeError(f"{path} is no valid TOML: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -413,19 +423,19 @@ class Grid:
 
 
 def read_grid(
-    path: Path,
-    overlays: Sequence[Path] = (),
+    source: Source,
+    overlays: Sequence[Source] = (),
     *,
     seeds: Sequence[int] | None = None,
     settings: Sequence[str] = (),
 ) -> Grid:
-    """Return the grid of a file with overlays laid over it, every cell of it checked.
+    """Return the grid of a file or table with overlays laid over it, every cell of it checked.
 
     `seeds` replace those of the files; `settings` such as "local.lr=0.02" go into every cell.
     """
-    layers = _read_layers(path, overlays, settings)
+    layers = _read_layers(source, overlays, settings)
     spec, over = layers.spec, layers.overlays
-    with _where(f"grid {path}"):
+    with _where(_name("grid", source)):
         check_seeds(seeds or ())
         cells = tuple(_cells(layers, layers.seeds(seeds)))
         if not any(overlay.equal_cells for overlay in over):
@@ -445,14 +455,18 @@ def read_grid(
     )
 
 
-def _read_layers(path: Path, overlays: Sequence[Path], settings: Sequence[str]) -> Layers:
-    spec = read_spec(path, GridSpec)
-    with _where(f"grid {path}"):
+def _name(what: str, source: Source) -> str:
+    return f"{what} {source}" if isinstance(source, Path) else what
+
+
+def _read_layers(source: Source, overlays: Sequence[Source], settings: Sequence[str]) -> Layers:
+    spec = read_spec(source, GridSpec)
+    with _where(_name("grid", source)):
         check_grid(spec)
     over = []
-    for place in overlays:
-        overlay = read_spec(place, OverlaySpec)
-        with _where(f"overlay {place}"):
+    for layer in overlays:
+        overlay = read_spec(layer, OverlaySpec)
+        with _where(_name("overlay", layer)):
             check_overlay(overlay, spec)
         over.append(overlay)
     return Layers(spec, over, settings)
@@ -502,7 +516,12 @@ def select(grid: Grid, only: Sequence[str]) -> Grid:
 
     A text that is a label chooses that label alone; any other, what contains it in labels, seed or
     name; with * or ?, the names of that pattern. "FedBB & seed 0" chooses what both parts choose.
+
+    Raises:
+        RecipeError: A text chooses nothing, or the grid has no cells.
     """
+    if not grid.cells:
+        raise RecipeError(f"{grid.title!r} has no cells to run")
     if not only:
         return grid
     chosen = {cell.name for text in only for cell in _matching(grid, text)}

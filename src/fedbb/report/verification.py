@@ -1,4 +1,4 @@
-"""Running a kept run again: equal bits, or scores within the interval of its kind."""
+"""Running a stored run again: equal bits, or scores within the interval of its kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedbb.runs.runner import run as run_recipe
 
 
 class Outcome(StrEnum):
-    """How a repeated run compares with the kept one."""
+    """How a repeated run compares with the stored one."""
 
     SAME_BITS = "same bits"
     WITHIN = "within the interval"
@@ -59,18 +59,18 @@ class StoredResult:
 
 @dataclass(frozen=True)
 class Verification:
-    """A kept run and what came out when it was run again."""
+    """A stored run and what came out when it was run again."""
 
-    kept: StoredResult
+    stored: StoredResult
     score: float
     sha256: str
 
     @property
     def outcome(self) -> Outcome:
         """Same bits, or whether the score is one that the setting may give."""
-        if self.sha256 == self.kept.sha256:
+        if self.sha256 == self.stored.sha256:
             return Outcome.SAME_BITS
-        interval = self.kept.interval
+        interval = self.stored.interval
         if math.isnan(interval.low):
             return Outcome.UNKNOWN
         inside = interval.low <= self.score <= interval.high
@@ -78,29 +78,35 @@ class Verification:
 
 
 def verify(
-    kept: StoredResult, *, workers: int | None = None, allow_code: AllowedCode = False
+    stored: StoredResult, *, workers: int | None = None, allow_code: AllowedCode = False
 ) -> Verification:
-    """Run a kept run again in a temporary folder and compare.
+    """Run a stored result again in a temporary folder and compare.
 
     Args:
-        kept: The run.
+        stored: The result to compare with.
         workers: Worker processes; one per core if None.
         allow_code: Whether code that the recipe names may run.
+
+    Returns:
+        What came out, beside the stored result.
 
     Raises:
         FedbbError: The recipe cannot be run here, for example because its data is missing.
     """
     with TemporaryDirectory(prefix="fedbb-verify-") as place:
         folder = Path(place) / "run"
-        for _ in run_recipe(kept.recipe, folder, workers=workers, allow_code=allow_code):
+        for _ in run_recipe(stored.recipe, folder, workers=workers, allow_code=allow_code):
             pass
         again = read_run(folder)
     summary = summary_of(again)
-    return Verification(kept, score_on_test(summary.final, kept.metric), summary.sha256)
+    return Verification(stored, score_on_test(summary.final, stored.metric), summary.sha256)
 
 
-def kept_run(folder: Path) -> StoredResult:
+def stored_run(folder: Path) -> StoredResult:
     """Return a finished run folder as one to verify.
+
+    Args:
+        folder: The run folder.
 
     Raises:
         RunError: It is no run folder, or its run is unfinished.
@@ -113,7 +119,7 @@ def kept_run(folder: Path) -> StoredResult:
     return StoredResult(str(folder), found.recipe, summary.metric, score, summary.sha256)
 
 
-def kept_cell(grid: Path, name: str, results: Path) -> StoredResult:
+def stored_cell(grid: Path, name: str, results: Path) -> StoredResult:
     """Return a cell of a grid with its stored results as one to verify.
 
     Args:

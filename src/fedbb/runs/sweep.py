@@ -17,6 +17,9 @@ from fedbb.runs.folder import RunFolder, lock_folder
 from fedbb.runs.runner import check_same_recipe
 from fedbb.runs.scheduler import EventKind, RunEvent, run_jobs, seconds_of
 
+RUNS = "runs"
+"""The folder within a sweep's own that its cells' folders are in."""
+
 LOCK = ".grid.lock"
 
 FAILED = ".failed.json"
@@ -46,6 +49,15 @@ class CellStatus:
 def statuses(grid: Grid, out: Path) -> dict[str, CellStatus]:
     """Return how far each cell has come, by its name; its folder is `out/<name>`."""
     return {cell.name: _status(cell, out / cell.name) for cell in grid.cells}
+
+
+def failures(grid: Grid, found: Mapping[str, CellStatus]) -> dict[str, str]:
+    """Return why cells failed, by what they are called."""
+    return {
+        cell.title: found[cell.name].message
+        for cell in grid.cells
+        if found[cell.name].state is State.FAILED
+    }
 
 
 def run_grid(

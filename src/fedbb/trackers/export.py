@@ -62,9 +62,17 @@ class Feed:
 
 
 def export(tracker: Tracker, path: Path) -> int:
-    """Send the rounds of a run folder, finished or not, that a tracker lacks; return their number.
+    """Send the rounds of a run folder that a tracker lacks, and return their number.
 
-    RunError names a folder that holds no run, and what the tracker could not take.
+    Args:
+        tracker: The tracker to send them to.
+        path: The run folder. The run may be unfinished.
+
+    Returns:
+        Number of rounds that were sent.
+
+    Raises:
+        RunError: The folder holds no run, or the tracker failed.
     """
     feed = Feed(tracker, path)
     if not feed.folder.is_run():

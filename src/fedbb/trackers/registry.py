@@ -42,8 +42,11 @@ ROUND = "round"
 class TrackedRun:
     """A run as a tracker knows it.
 
-    `identity` distinguishes runs and consists of letters, digits, `-` and `_` only; `settings` are
-    those of the recipe by dotted names. A new run replaces what was tracked of an earlier one.
+    Attributes:
+        name: Name of the run's folder.
+        identity: Distinguishes runs; it consists of letters, digits, `-` and `_` only.
+        settings: The settings of the recipe by dotted names.
+        is_new: Whether the run replaces what was tracked of an earlier one.
     """
 
     name: str
@@ -301,7 +304,14 @@ TRACKERS = {
 
 
 def make_tracker(wanted: str) -> Tracker:
-    """Return the tracker of "NAME" or "NAME=FOLDER"; the folder is `tracking` if none is given."""
+    """Return the tracker of a text such as "mlflow" or "tensorboard=folder".
+
+    Args:
+        wanted: "NAME" or "NAME=FOLDER"; the folder is `tracking` if none is given.
+
+    Raises:
+        RecipeError: The name is unknown, or the package of the tracker is not installed.
+    """
     name, equals, place = wanted.partition("=")
     if name not in TRACKERS:
         raise RecipeError(f"tracker {name!r} is unknown{nearest(name, TRACKERS)}")

@@ -271,6 +271,11 @@ def _axes(table: GridTable) -> tuple[str, ...]:
     return (table.grid.rows, *table.axes)
 
 
+def _axis(name: str) -> str:
+    """Return the column of an axis, which no other column can have."""
+    return f"axis: {name}"
+
+
 def _place(entry: Entry, score: Score) -> tuple[str, ...]:
     return (entry.row, *entry.column, metric_title(score.metric))
 
@@ -343,12 +348,18 @@ def as_latex(table: GridTable) -> str:
 
 def as_csv(table: GridTable) -> str:
     """Return a line for each place and metric with full precision; empty where undefined."""
-    lines = [_line(table, entry, score) for entry in table.entries for score in entry.scores]
-    axes = [table.grid.rows, *table.axes]
-    head = [*(f"axis: {axis}" for axis in axes), *(lines[0] if lines else {})]
-    places = [(entry.row, *entry.column) for entry in table.entries for _ in entry.scores]
-    rows = [(*at, *line.values()) for at, line in zip(places, lines, strict=True)]
-    return to_csv(make_table(head, rows))
+    rows = as_rows(table)
+    head = list(rows[0]) if rows else [_axis(name) for name in _axes(table)]
+    return to_csv(make_table(head, [tuple(row.values()) for row in rows]))
+
+
+def as_rows(table: GridTable) -> list[dict[str, Any]]:
+    """Return what table.csv holds: for each place and metric a value for each column."""
+    return [
+        dict(zip(map(_axis, _axes(table)), (entry.row, *entry.column), strict=True))
+        | _line(table, entry, score)
+        for entry, score in _scores(table)
+    ]
 
 
 def as_json(table: GridTable, runs: str) -> str:
