@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedbb.paper.tables import printed
 from fedbb.report.statistics import PairedDifference, Verdict, paired_difference
-from fedbb.report.text import difference_text
+from fedbb.report.text import difference_text, signed
 from studies.stored import RESULTS, read_stored
 from studies.tables import MISSING, markdown
 
@@ -101,7 +101,7 @@ def table(number: str, results: Path = RESULTS) -> str:
             text = difference_text(own, scale=100) if own.seeds else MISSING
             name = f"{match.title} (`{match.grid}`)"
             row = [f"{number}.{len(lines) + 1}", name, " − ".join(pair)]
-            lines.append([*row, f"{theirs:+.1f}".replace("-", "−"), text, agreement(theirs, own)])
+            lines.append([*row, signed(theirs), text, agreement(theirs, own)])
     head = ["row", "setting", "difference", "the paper's", "ours", "do they agree?"]
     return markdown(head, lines, words=3)
 

@@ -147,28 +147,31 @@ def _scores(head: Head, embedded: Mapping[str, tuple[Tensor, Examples]], task: T
     return row
 
 
-def table(rows: Sequence[Row], number: str, form: str = "LDA") -> str:
+def table(
+    rows: Sequence[Row], numbers: Sequence[str], axis: str = "data", form: str = "LDA"
+) -> str:
     """Return each method as trained and with a closed form: accuracy, recall of the worst class.
 
     Args:
-        rows: The stored scores of one grid whose columns are its axis "data".
-        number: Number of the table, which begins the numbers of its rows.
+        rows: The stored scores of one grid.
+        numbers: Numbers of the two tables, which begin the numbers of their rows.
+        axis: The axis of the grid whose labels are the columns.
         form: The closed form.
     """
-    columns = list(dict.fromkeys(row["data"] for row in rows))
+    columns = list(dict.fromkeys(row[axis] for row in rows))
     methods = list(dict.fromkeys(row["method"] for row in rows))
     seeds = len({row["seed"] for row in rows})
     head = ["row", "method"]
     for column in columns:
         head += [f"{column}, as trained", f"{form}", "difference"]
     blocks = []
-    for letter, (measure, title) in zip("ab", SHOWN.items(), strict=True):
+    for number, (measure, title) in zip(numbers, SHOWN.items(), strict=True):
         lines = []
         for place, method in enumerate(methods, start=1):
-            line = [f"{number}{letter}.{place}", method]
+            line = [f"{number}.{place}", method]
             for column in columns:
                 one, other = (
-                    _by_seed(rows, measure, {"data": column, "method": method, "head": which})
+                    _by_seed(rows, measure, {axis: column, "method": method, "head": which})
                     for which in (TRAINED, form)
                 )
                 line += [score_text(one, seeds), score_text(other, seeds), compare(other, one)]

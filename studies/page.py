@@ -17,6 +17,7 @@ from studies import (
     heads,
     logit_adjustment,
     personal,
+    published,
     tables,
     thresholds,
     winner,
@@ -246,16 +247,21 @@ def small_tables(results: Path = RESULTS) -> dict[str, str]:
 def recent_tables(results: Path = RESULTS) -> dict[str, str]:
     """Return the tables of the other page that no grid has, by their markers."""
     rows = read_rows(results / gradient_variance.FILE)
-    served, tenth = (
-        read_rows(results / grid / heads.FILE)
-        for grid in ("paper-schedule", "paper-schedule-tenth")
+    with_heads = (
+        ("paper-schedule", ("14a", "14b"), "data"),
+        ("paper-schedule-tenth", ("17a", "17b"), "data"),
+        (published.GRID, ("18b", "18c"), "partition"),
     )
     chosen = winner.choose(results)
     return {
         "candidates": NOT_RUN if chosen is None else winner.candidates("12", results),
         "winner": NOT_RUN if chosen is None else winner.tables(chosen, "13", results),
-        "paper-schedule-heads": heads.table(served, "14") if served else NOT_RUN,
-        "paper-schedule-tenth-heads": heads.table(tenth, "17") if tenth else NOT_RUN,
+        **{
+            f"{grid}-heads": heads.table(found, numbers, axis) if found else NOT_RUN
+            for grid, numbers, axis in with_heads
+            for found in [read_rows(results / grid / heads.FILE)]
+        },
+        "niid-bench-published": published.table("18a", results),
         "gradient-variance": gradient_variance.table(rows, "15") if rows else NOT_RUN,
         "against-paper": against_paper.table("16", results),
     }
