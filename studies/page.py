@@ -201,7 +201,12 @@ RECENT = (
         "18",
         "niid-bench",
         ("test accuracy",),
-        tuple((method, "FedAvg") for method in ("FedProx, μ = 0.001", "SCAFFOLD", "FedNova")),
+        (
+            *((method, "FedAvg") for method in ("FedProx, μ = 0.001", "SCAFFOLD", "FedNova")),
+            *OURS_SHORT,
+            *CALIBRATED,
+            *PLUS[:1],
+        ),
     ),
 )
 PARTS = (*RECENT, *SMALL)
