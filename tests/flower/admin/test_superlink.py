@@ -111,12 +111,12 @@ superlink.main()
 NODE = {"node": "7"}
 
 
-@pytest.fixture
-def server(tmp_path):
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
     """The outermost gate in front of an open application, for an operator who trusts proxies."""
     port = free_port("127.0.0.1")
     command = [sys.executable, "-c", BELIEVING, str(port)]
-    variables = {**environment(tmp_path), "FORWARDED_ALLOW_IPS": "*"}
+    variables = {**environment(tmp_path_factory.mktemp("flwr")), "FORWARDED_ALLOW_IPS": "*"}
     with subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL) as process:
         try:
             limit = time.monotonic() + 60
