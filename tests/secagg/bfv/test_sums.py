@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from fedbb.secagg.protocol.messages import (
     sign_message,
     verify_message,
 )
+from fedbb.secagg.protocol.replay_guard import RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import SumResult
 from helpers.secagg_clients import (
@@ -398,6 +400,26 @@ def test_ciphertexts_are_given_only_after_enough_have_promised(
         ("open", client) for client in range(5)
     ]
     assert all(reason in why for _, _, why in transport.refusals[:3])
+
+
+def test_ciphertexts_of_a_second_run_are_not_given() -> None:
+    transport = open_transport()
+    transport.clients = {
+        client: BfvSumClient(
+            client,
+            identity_of(client),
+            FIVE,
+            MemoryJournal(),
+            runs=RunLimit(MemoryJournal(), FIVE.digest),
+        )
+        for client in range(5)
+    }
+    total_of(transport)
+    server = BfvSumServer(FIVE, SERVER)
+    with pytest.raises(TooFewError):
+        server(replace(request(3, whole=True), run="another"), range(5), transport)
+    assert [refusal[:2] for refusal in transport.refusals] == [("open", k) for k in range(5)]
+    assert "takes part in 1 private run under one roster" in transport.refusals[0][2]
 
 
 def test_ciphertexts_are_given_once() -> None:

@@ -158,15 +158,13 @@ class _Body:
 
     async def receive(self) -> Any:
         """Return the next part of the body."""
-        if self.fault:
-            raise _BodyError
         try:
             async with asyncio.timeout_at(self._end):
                 message = await self._receive()
         except TimeoutError:
             self._fail(TOO_SLOW)
         if not message.get("more_body", False):
-            self._end = None  # whoever asks for more waits for the end of the connection
+            self._end = None  # another question waits for the end of the connection
         more = len(message.get("body", b""))
         self._length += more
         await self._check(self._length)
