@@ -244,5 +244,6 @@ def test_a_parameter_that_comes_as_a_buffer_is_another_model():
     one, two = torch.zeros(2), torch.ones(2)
     models = [ModelState({"a": one, "b": two}, {}), ModelState({"a": one}, {"b": two})]
     models += [ModelState({"b": two}, {"a": one}), ModelState({}, {"a": one, "b": two})]
+    models += [ModelState({"a": one}, {"b": one}), ModelState({"a": one}, {})]
     assert len({model_digest(model) for model in models}) == len(models)
     assert model_digest(models[0]) == model_digest(ModelState({"b": two, "a": one}, {}))
