@@ -3,10 +3,21 @@
 import ast
 import json
 import re
+from base64 import b64encode
+from datetime import timedelta
 from importlib.metadata import requires, version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import (
+    generate_key_pairs,
+    public_key_to_bytes,
+    sign_message,
+)
 
 import fedbb.flower
 from fedbb.errors import ReplyError, RunError
@@ -111,3 +122,44 @@ def test_an_object_that_is_still_being_sent_is_soon_asked_for_again(monkeypatch)
     assert http_grid.pull_objects(object_ids=["a"], pull_object_fn=bytes, max_time=5) == {}
     assert asked[0]["initial_backoff"] == internals.BACKOFF_SECONDS
     assert (asked[0]["object_ids"], asked[0]["max_time"]) == (["a"], 5)
+
+
+class Nodes:
+    """The SuperLink's state, with one registered node."""
+
+    def __init__(self, key):
+        self.key = public_key_to_bytes(key.public_key())
+
+    def state(self):
+        return self
+
+    def get_node_id_by_public_key(self, key):
+        return 7 if key == self.key else None
+
+
+def request_of(key, registered, seconds=0, claimed=None):
+    """Return a request that a key has signed, to a SuperLink with one registered key."""
+    moment = (now() + timedelta(seconds=seconds)).isoformat()
+    public = public_key_to_bytes((claimed or key).public_key())
+    headers = [
+        (FLEET_HTTP_PUBLIC_KEY_HEADER, b64encode(public).decode()),
+        (TIMESTAMP_HEADER, moment),
+        (FLEET_HTTP_SIGNATURE_HEADER, b64encode(sign_message(key, moment.encode())).decode()),
+    ]
+    app = SimpleNamespace(state=SimpleNamespace(linkstate_factory=Nodes(registered)))
+    encoded = [(name.encode(), value.encode()) for name, value in headers]
+    return {"type": "http", "headers": encoded, "app": app}
+
+
+def test_the_node_that_signed_a_request_is_found_and_nobody_else():
+    (known, _), (other, _) = generate_key_pairs(), generate_key_pairs()
+    assert internals.find_node(request_of(known, known)) == 7
+    assert internals.find_node(request_of(other, known)) is None
+    assert internals.find_node(request_of(other, known, claimed=known)) is None
+    assert internals.find_node(request_of(known, known, seconds=-3600)) is None
+    scope = request_of(known, known)
+    for kept in range(3):
+        assert internals.find_node({**scope, "headers": scope["headers"][:kept]}) is None
+    for invalid in (b"", b"?", b"\xff", b64encode(b"no key")):
+        headers = [(FLEET_HTTP_PUBLIC_KEY_HEADER.encode(), invalid), *scope["headers"][1:]]
+        assert internals.find_node({**scope, "headers": headers}) is None

@@ -29,9 +29,16 @@ MODULES = {
     "flwr.supernode.start_client_internal": ["time.sleep(", "pull_objects("],
     "flwr.superlink.grid.http_grid": ["pull_objects("],
     "flwr.superlink.extensions": ["def get_middleware("],
+    "flwr.superlink.dependencies.linkstate": ["def get_linkstate(", "app.state"],
+    "flwr.superlink.routers.fleet.node_auth": [
+        "def authenticate_node(",
+        "PUBLIC_KEY_HEADER",
+        "ActivateNodeRequest",
+        "protobuf_request",
+    ],
     "flwr.supercore.sql_mixin": ["SQLITE_PRAGMAS"],
 }
-"""Modules that fedbb changes, with the words of the lines that matter."""
+"""Modules that fedbb changes or calls, with the words of the lines that matter."""
 
 
 def form_of(name):

@@ -12,9 +12,9 @@ from fedbb.secagg.cbr import UNBOUND, Agreement, Contributor, terms_of
 from fedbb.secagg.client_secrets import ClientSecrets
 from fedbb.secagg.round import SecureRound, StatisticsClient, StatisticsRound
 from fedbb.secagg.simulated import SimulatedClient, SimulatedTransport, round_training
-from fedbb.secagg.view import view_digest
+from fedbb.secagg.view import model_digest, view_digest
 from fedbb.simulation.inline import Inline
-from fedbb.state import digest, snapshot
+from fedbb.state import snapshot
 from fedbb.training.config import LocalConfig
 from helpers.secagg_clients import SERVER, identity_of, make_roster, masked_client, masked_sum
 from helpers.teachers import taught
@@ -104,7 +104,7 @@ class Federation:
 
     def view(self, sums, work):
         rounds = {} if work.measure else self.engine.state_rounds
-        return view_digest(self.agreement, sums, digest(work.state), rounds, work.broadcast)
+        return view_digest(self.agreement, sums, model_digest(work.state), rounds, work.broadcast)
 
     def plain_round(self):
         steps = open_server_steps(self.engine, 0) if self.method.server else NO_SERVER_STEPS

@@ -35,7 +35,14 @@ def test_secrets_are_not_printed():
     assert "array" not in repr(secrets)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"identity": "zz"}'])
+LARGE = f'{{"identity": "{"00" * 32}", "nonce": "00", "sums": null, "declared": [{"9" * 40}]}}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", "[]", '{"identity": "zz"}', LARGE, "[" * 100_000],
+    ids=["empty", "no fields", "a list", "no key", "a large number", "nested"],
+)
 def test_a_damaged_file_is_refused_by_name_without_its_content(tmp_path, content):
     (tmp_path / "client-00003.json").write_text(content)
     with pytest.raises(RunError, match=r"client-00003.json, the secrets of a client, cannot") as it:

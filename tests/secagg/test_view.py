@@ -20,7 +20,7 @@ from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import SumRequest
 from fedbb.secagg.round import CONFIRM, StatisticsRound
 from fedbb.secagg.simulated import RoundTraining, SimulatedTransport
-from fedbb.secagg.view import view_digest
+from fedbb.secagg.view import model_digest, view_digest
 from fedbb.training.config import LocalConfig, TrainJob
 from helpers.secagg_clients import SERVER, masked_sum
 from helpers.secagg_federation import CLIENTS, Federation, everyone
@@ -238,3 +238,12 @@ def test_everything_that_a_job_tells_a_client_is_bound():
         "measure": "the number of the sum, in the purpose of keys",
     }
     assert {field.name for field in fields(TrainJob)} == set(bound_by)
+
+
+def test_a_parameter_that_comes_as_a_buffer_is_another_model():
+    one, two = torch.zeros(2), torch.ones(2)
+    models = [ModelState({"a": one, "b": two}, {}), ModelState({"a": one}, {"b": two})]
+    models += [ModelState({"b": two}, {"a": one}), ModelState({}, {"a": one, "b": two})]
+    models += [ModelState({"a": one}, {"b": one}), ModelState({"a": one}, {})]
+    assert len({model_digest(model) for model in models}) == len(models)
+    assert model_digest(models[0]) == model_digest(ModelState({"b": two, "a": one}, {}))

@@ -7,7 +7,8 @@ version is accepted. tests/flower/test_internals.py says what changed when Flowe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from base64 import b64decode
+from collections.abc import Callable, MutableMapping
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -131,6 +132,30 @@ def set_middleware(*outermost: Any) -> None:
         return (*outermost, *others())
 
     extensions.get_middleware = all_middleware
+
+
+def find_node(scope: MutableMapping[str, Any]) -> int | None:
+    """Return the registered node whose key signed a request to this process's SuperLink, if any.
+
+    Flower itself asks this after it has read the body of the request. Here its check is given a
+    message that names no other node.
+    """
+    check_version()
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
+    from flwr.superlink.dependencies.linkstate import get_linkstate
+    from flwr.superlink.routers.fleet import node_auth
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+
+    request = Request({**scope, "state": {}})
+    try:
+        key = b64decode(request.headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
+        request.state.protobuf_request = ActivateNodeRequest(public_key=key)
+        node_auth.authenticate_node(request)
+    except (KeyError, ValueError, HTTPException):
+        return None
+    return get_linkstate(request).get_node_id_by_public_key(key)
 
 
 def wait_for_database() -> None:

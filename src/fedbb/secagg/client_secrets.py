@@ -56,6 +56,10 @@ class ClientSecrets:
         return cls(identity, random.token_bytes(NONCE), declared, noise=random.token_bytes(KEY))
 
 
+_TOO_LARGE = (OverflowError, RecursionError)
+"""Errors of numbers beyond 64 bits, and of brackets nested too deep."""
+
+
 def secrets_path(folder: Path, client: int) -> Path:
     """Return the file of a simulated client's secrets."""
     return folder / f"client-{client:05d}.json"
@@ -86,7 +90,7 @@ def load_secrets(path: Path, identity: Identity | None = None) -> ClientSecrets:
             None if sums is None else read_plain_sums(sums),
             bytes.fromhex(content.get("noise", "")),
         )
-    except (OSError, ValueError, KeyError, TypeError, IndexError, PrivacyError):
+    except (OSError, ValueError, LookupError, TypeError, *_TOO_LARGE, PrivacyError):
         # The reason could quote a secret.
         raise RunError(f"{path}, the secrets of a client, cannot be read") from None
 

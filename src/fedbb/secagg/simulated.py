@@ -57,9 +57,8 @@ from fedbb.secagg.round import (
     sum_server,
     sum_site_scores,
 )
-from fedbb.secagg.view import view_digest
+from fedbb.secagg.view import model_digest, view_digest
 from fedbb.simulation.inline import SimulationEngine
-from fedbb.state import digest
 from fedbb.statistics import due, moments_of, statistic_shapes
 from fedbb.training.config import TrainJob
 
@@ -124,7 +123,7 @@ class RoundTraining:
     @cached_property
     def model_digest(self) -> str:
         """The digest of the model that the clients receive."""
-        return digest(self.state)
+        return model_digest(self.state)
 
     @cached_property
     def drawn(self) -> IntArray | None:
@@ -339,7 +338,7 @@ def open_round(
 
     def view(work: RoundWork) -> str:
         rounds = {} if work.measure else engine.state_rounds
-        return view_digest(agreement, audit.sums, digest(work.state), rounds, work.broadcast)
+        return view_digest(agreement, audit.sums, model_digest(work.state), rounds, work.broadcast)
 
     return SecureRound(
         sum_server(MASKED, keys),
@@ -388,7 +387,7 @@ def sum_sites(
     clients = _make_clients(MASKED, run, keys.roster, (contributors, secrets), place)
     scores = {site.client: site for site in sites}
     vectors = {client: site_vector(scores.get(client)) for client in everyone}
-    model = digest(state)
+    model = model_digest(state)
     total = sum_site_scores(
         sum_server(MASKED, keys),
         site_scores_request(run, number, view_digest(agreement, audit.sums, model)),

@@ -34,7 +34,7 @@ def view_digest(
     Args:
         agreement: what this party agreed on, with the digest of the recipe that it received.
         sums: the sums of the statistics that it received; None before.
-        model: the digest of the model that it received; None if the sum needs no model.
+        model: the `model_digest` of the model that it received; None if the sum needs no model.
         state_rounds: the round of each client's state, as the server sent it.
         broadcast: every other tensor that it received for its computation, by name, such as the
             control variates of a method. Whatever a method sends to clients must be in here.
@@ -55,3 +55,11 @@ def view_digest(
         },
     }
     return hashlib.sha256(_PURPOSE + canonical_json(content)).hexdigest()
+
+
+def model_digest(state: ModelState) -> str:
+    """Return a digest of a model that also tells its parameters from its buffers.
+
+    They are trained and summed in different ways, and come from the server in one message.
+    """
+    return f"{digest(ModelState(state.params, {}))} {digest(ModelState({}, state.buffers))}"

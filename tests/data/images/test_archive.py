@@ -1,4 +1,5 @@
 import io
+import struct
 import tarfile
 import zipfile
 
@@ -106,4 +107,19 @@ def test_a_zip_file_with_a_nameless_entry_is_refused(tmp_path) -> None:
     # The length of the first name in the central directory.
     path.write_bytes(content[: directory + 28] + bytes(2) + content[directory + 30 :])
     with pytest.raises(DataError, match="packed"):
+        open_archive(path).names()
+
+
+def test_a_sound_zip_file_with_a_nameless_file_is_refused(tmp_path) -> None:
+    path = tmp_path / "packed"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x", b"content")
+    content = path.read_bytes()
+    directory, end = content.index(b"PK\x01\x02"), content.index(b"PK\x05\x06")
+    # Neither in the local header nor in the central directory is there a name.
+    local = content[:26] + bytes(2) + content[28:30] + content[31:directory]
+    central = content[directory : directory + 28] + bytes(2) + content[directory + 30 : end - 1]
+    sizes = struct.pack("<II", len(central), len(local))
+    path.write_bytes(local + central + content[end : end + 12] + sizes + content[end + 20 :])
+    with pytest.raises(DataError, match="packed: a file in the archive has no name"):
         open_archive(path).names()

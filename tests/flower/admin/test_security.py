@@ -2,16 +2,24 @@
 
 import http.client
 import shutil
+import socket
 import ssl
 import subprocess
 import time
-from contextlib import closing
+from base64 import b64encode
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.node_pb2 import Node
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+from flwr.supercore.retry.http_retry import _RETRYABLE_STATUS_CODES
 from flwr.supernode import node_auth_http_interceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -28,6 +36,7 @@ from fedbb.flower.admin.certificates import (
 from fedbb.flower.admin.local import free_port, node_command
 from fedbb.flower.admin.paths import FederationFolder, SiteFolder
 from fedbb.flower.admin.processes import Group, environment
+from fedbb.flower.admin.superlink import LONGEST_BODY, MOST_FROM_ONE, PUSH_OBJECT
 from fedbb.flower.admin.templates import make_federation
 
 pytestmark = pytest.mark.flower
@@ -211,3 +220,109 @@ def test_other_machines_cannot_reach_what_is_for_the_servers_staff(federation, p
 def test_private_keys_stand_on_no_command_line(federation):
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert "PRIVATE KEY" not in listed.stdout
+
+
+EMPTY_TREES = b"\x1a\x00" * 2**19
+"""Part of a message to push, a mebibyte, in which every two bytes become an object of 56."""
+
+
+def signed(site):
+    """Return the headers by which a site signs a request."""
+    key, time_stamp = load_site_key(site.key), now().isoformat()
+    content = {
+        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public_key_to_bytes(key.public_key())).decode(),
+        FLEET_HTTP_SIGNATURE_HEADER: b64encode(sign_message(key, time_stamp.encode())).decode(),
+        TIMESTAMP_HEADER: time_stamp,
+    }
+    return "".join(f"{name}: {value}\r\n" for name, value in content.items())
+
+
+@pytest.fixture
+def open_post(federation):
+    """Begin a request with a body of this length, and return its connection."""
+    trust = ssl.create_default_context(cafile=str(federation.folder.ca))
+    host, port = federation.address.split(":")
+    with ExitStack() as stack:
+
+        def begin(path, length, headers=""):
+            plain = socket.create_connection((host, int(port)), 30)
+            line = stack.enter_context(trust.wrap_socket(plain, server_hostname="localhost"))
+            kind = "Content-Type: application/protobuf\r\n"
+            size = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
+            begin = f"POST {path} HTTP/1.1\r\nHost: x\r\n{kind}{size}\r\n{headers}\r\n"
+            line.sendall(begin.encode())
+            return line
+
+        yield begin
+
+
+def send_body(line, part, times, chunked=False):
+    """Send a part so many times, or until the server ends the connection."""
+    framed = b"%x\r\n%b\r\n" % (len(part), part) if chunked else part
+    with suppress(OSError):
+        for _ in range(times):
+            line.sendall(framed)
+
+
+def status_of(line):
+    """Return the status of the answer, 0 if the server ended the connection before it was read."""
+    try:
+        words = line.recv(1000).split()
+    except OSError:
+        return 0
+    return int(words[1]) if words else 0
+
+
+def memory(process):
+    """Return the bytes that a process holds, and the most that it held since the last call."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    sizes = {name: value for name, _, value in (line.partition(":") for line in lines)}
+    Path(f"/proc/{process}/clear_refs").write_text("5")
+    return tuple(int(sizes[key].split()[0]) * 1024 for key in ("VmRSS", "VmHWM"))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("path", [PUSH_OBJECT, "/v1/fleet/push-messages"])
+def test_who_is_not_registered_cannot_fill_the_servers_memory(
+    federation, open_post, tmp_path, path, chunked
+):
+    stranger = SiteFolder(tmp_path)
+    make_site_key(stranger)
+    before, _ = memory(federation.superlink.pid)
+    for headers in ("", signed(stranger)):
+        lines = [open_post(path, 0 if chunked else 64 * 2**20, headers) for _ in "abcd"]
+        for line in lines:
+            send_body(line, EMPTY_TREES, 64, chunked)
+        assert {status_of(line) for line in lines} <= {401, 0}
+    assert memory(federation.superlink.pid)[1] < before + 64 * 2**20
+
+
+def test_a_registered_site_fills_its_share_of_the_servers_memory_and_shuts_nobody_out(
+    federation, open_post
+):
+    site = signed(federation.folder.site(0))
+    before, _ = memory(federation.superlink.pid)
+    held = [open_post(PUSH_OBJECT, LONGEST_BODY, site) for _ in "ab"]
+    for line in held:
+        send_body(line, bytes(2**20), LONGEST_BODY // 2**20 - 1)
+    peak = 0
+    while peak < before + MOST_FROM_ONE * 3 // 4:
+        peak = max(peak, *memory(federation.superlink.pid))  # until what was sent has arrived
+    third = open_post(PUSH_OBJECT, LONGEST_BODY, site)
+    send_body(third, bytes(2**20), 64)
+    assert status_of(third) in (503, 0)
+    trees = open_post("/v1/fleet/push-messages", 4 * 2**20, site)
+    send_body(trees, EMPTY_TREES, 4)
+    assert status_of(trees) in (503, 0)
+    other = open_post(PUSH_OBJECT, 8 * 2**20, signed(federation.folder.site(1)))
+    send_body(other, bytes(2**20), 8)
+    assert status_of(other) == 400  # it was read, and is no message
+    assert pull(federation, federation.folder.site(0), "site-0") == 200
+    for line in held:
+        line.close()
+    assert max(peak, *memory(federation.superlink.pid)) < before + 2 * MOST_FROM_ONE
+
+
+def test_a_site_that_was_told_to_try_again_does():
+    """Nodes and the server's own programs end after other errors of the server than 503."""
+    assert set(_RETRYABLE_STATUS_CODES) & {401, 404, 408, 413, 500, 503} == {503}

@@ -13,12 +13,17 @@ import pytest
 from flwr.supercore import sql_mixin
 
 from fedbb.flower import internals
+from fedbb.flower.admin import superlink
 from fedbb.flower.admin.local import free_port
 from fedbb.flower.admin.processes import environment
 from fedbb.flower.admin.superlink import (
     LONGEST_BODY,
+    LONGEST_MESSAGE,
     MOST_FROM_ALL,
     MOST_FROM_ONE,
+    PARSED,
+    PUSH_OBJECT,
+    SHORT_BODY,
     LocalOnly,
     is_allowed,
 )
@@ -95,18 +100,23 @@ def serve():
     app = gate.cls(application, *gate.args, **gate.kwargs)
     uvicorn.run(app, port=int(sys.argv[1]), lifespan="off")
 
+def find_node(scope):
+    return int(dict(scope["headers"]).get(b"node", 0)) or None
+
 import flwr.superlink.cli
 flwr.superlink.cli.flower_superlink = serve
+superlink.internals.find_node = find_node
 superlink.main()
 """
+NODE = {"node": "7"}
 
 
-@pytest.fixture
-def server(tmp_path):
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
     """The outermost gate in front of an open application, for an operator who trusts proxies."""
     port = free_port("127.0.0.1")
     command = [sys.executable, "-c", BELIEVING, str(port)]
-    variables = {**environment(tmp_path), "FORWARDED_ALLOW_IPS": "*"}
+    variables = {**environment(tmp_path_factory.mktemp("flwr")), "FORWARDED_ALLOW_IPS": "*"}
     with subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL) as process:
         try:
             limit = time.monotonic() + 60
@@ -141,100 +151,175 @@ def chunks(number, sent):
         yield MEGABYTE
 
 
-def test_a_body_that_is_too_long_is_rejected_before_it_is_read(server):
-    begin = "POST /v1/fleet/x HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n"
-    for length, status in ((1_200_000_000, b"413"), (LONGEST_BODY + 1, b"413")):
-        with socket.create_connection((server.base_url.host, server.base_url.port), 30) as line:
-            line.sendall(begin.format(length).encode())  # and nothing of the body
-            assert line.recv(1000).split()[1] == status
-    whole = server.post("/v1/fleet/x", content=bytes(LONGEST_BODY))
-    assert whole.headers["read"] == str(LONGEST_BODY)
+@pytest.mark.parametrize(
+    ("path", "node", "length", "status"),
+    [
+        (PUSH_OBJECT, "", 1_200_000_000, b"401"),
+        (PUSH_OBJECT, "", SHORT_BODY + 1, b"401"),
+        ("/health", "", SHORT_BODY + 1, b"401"),
+        (PUSH_OBJECT, "Node: 7\r\n", 1_200_000_000, b"413"),
+        (PUSH_OBJECT, "Node: 7\r\n", LONGEST_BODY + 1, b"413"),
+        ("/v1/fleet/push-messages", "Node: 7\r\n", LONGEST_MESSAGE + 1, b"413"),
+        ("/v1/control/start-run", "", LONGEST_BODY + 1, b"413"),
+    ],
+)
+def test_a_body_that_is_declared_too_long_is_rejected_before_it_is_read(
+    server, path, node, length, status
+):
+    begin = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{node}\r\n"
+    with socket.create_connection((server.base_url.host, server.base_url.port), 30) as line:
+        line.sendall(begin.encode())  # and nothing of the body
+        assert line.recv(1000).split()[1] == status
 
 
-@pytest.mark.parametrize("path", few(["/v1/fleet/x", "/v1/control/x", "/health"], 1))
-def test_a_body_without_a_length_is_cut_off(server, path):
+@pytest.mark.parametrize(
+    ("path", "headers", "length"),
+    [
+        (PUSH_OBJECT, {}, SHORT_BODY),
+        (PUSH_OBJECT, NODE, LONGEST_BODY),
+        ("/v1/fleet/push-messages", NODE, LONGEST_MESSAGE),
+        ("/v1/control/start-run", {}, LONGEST_BODY),
+    ],
+)
+def test_a_body_up_to_its_bound_is_passed_on(server, path, headers, length):
+    whole = server.post(path, headers=headers, content=bytes(length))
+    assert whole.headers["read"] == str(length)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "expected"),
+    [
+        (PUSH_OBJECT, {}, 401),
+        ("/health", {}, 401),
+        *few([(PUSH_OBJECT, NODE, 413), ("/v1/control/x", {}, 413)], 1),
+    ],
+)
+def test_a_body_without_a_length_is_cut_off(server, path, headers, expected):
     sent = []
     try:
-        status = server.post(path, content=chunks(1200, sent)).status_code
+        status = server.post(path, headers=headers, content=chunks(1200, sent)).status_code
     except httpx.TransportError:  # the server closed the connection while the body was sent
-        status = 413
-    assert status == 413
+        status = expected
+    assert status == expected
     assert len(sent) < 200
-    assert server.post(path, content=chunks(60, [])).headers["read"] == str(60 * 2**20)
+    if headers:
+        whole = server.post(path, headers=headers, content=chunks(60, []))
+        assert whole.headers["read"] == str(60 * 2**20)
 
 
 LONGEST = bytes(LONGEST_BODY)  # one for all: nothing here copies it
 
 
 class Gate:
-    """The gate in front of an application that reads bodies and answers when it may."""
+    """The gate in front of an application that reads bodies and answers when it may.
+
+    The application answers an error of its reader itself, as Flower does.
+    """
 
     def __init__(self):
         self.may_answer = asyncio.Event()
-        self.gate = LocalOnly(self.application)
+        self.gate = LocalOnly(self.application, lambda scope: scope["node"])
+        self.read = 0
 
     async def application(self, scope, receive, send):
-        while (await receive())["more_body"]:
-            pass
-        await self.may_answer.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+        status = 200
+        try:
+            while (message := await receive())["more_body"]:
+                self.read += len(message["body"])
+            await self.may_answer.wait()
+        except Exception:
+            status = 500
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
 
-    async def post(self, host, *parts):
-        """Return the status of a request whose body comes in these parts."""
+    async def post(self, node, *parts, path=PUSH_OBJECT, host="203.0.113.5", ends=True):
+        """Return the statuses that answer a request whose body comes in these parts."""
         left, statuses = list(parts), []
 
         async def receive():
-            await asyncio.sleep(0)
-            body = left.pop(0)
-            return {"type": "http.request", "body": body, "more_body": bool(left)}
+            await asyncio.sleep(0 if left else 3600)
+            return {
+                "type": "http.request",
+                "body": left.pop(0),
+                "more_body": bool(left) or not ends,
+            }
 
         async def send(message):
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
 
-        scope = {
-            "type": "http",
-            "path": "/v1/fleet/push-object",
-            "client": (host, 9),
-            "server": ("10.0.0.1", 8443),
-        }
+        server = (host if host.startswith("127.") else "10.0.0.1", 8443)
+        scope = {"type": "http", "path": path, "client": (host, 9), "server": server, "node": node}
         await self.gate(scope, receive, send)
         return statuses
 
-    async def hold(self, host, number=1):
+    async def hold(self, node, number=1, **options):
         """Send long bodies whose answers wait, and return their tasks."""
-        tasks = [asyncio.create_task(self.post(host, LONGEST)) for _ in range(number)]
-        for _ in range(10):
-            await asyncio.sleep(0)
+        tasks = [asyncio.create_task(self.post(node, LONGEST, **options)) for _ in range(number)]
+        while self.gate._in_work[node] < number * LONGEST_BODY:
+            await asyncio.sleep(0.001)
         return tasks
 
 
-def test_bodies_in_work_from_one_machine_are_bounded_and_others_are_served():
+def test_bodies_in_work_from_one_node_are_bounded_and_others_are_served():
     async def scenario():
         server = Gate()
-        waiting = await server.hold("203.0.113.5", MOST_FROM_ONE // LONGEST_BODY)
-        assert await server.post("203.0.113.5", b"x") == [503]
-        assert await server.post("203.0.113.5", b"", b"x", b"y") == [503]
-        waiting += await server.hold("203.0.113.6")
+        waiting = await server.hold(7, MOST_FROM_ONE // LONGEST_BODY)
+        assert await server.post(7, bytes(SHORT_BODY), b"x") == [503]
+        assert await server.post(7, b"", bytes(SHORT_BODY), b"x") == [503]
+        waiting += await server.hold(8)
         assert not any(task.done() for task in waiting)
         server.may_answer.set()
+        assert await server.post(7, bytes(SHORT_BODY)) == [200]  # a short one, whoever sends it
         assert await asyncio.gather(*waiting) == [[200]] * len(waiting)
-        assert await server.post("203.0.113.5", LONGEST) == [200]
+        assert await server.post(7, LONGEST) == [200]
         assert not server.gate._in_work
 
     asyncio.run(scenario())
 
 
-def test_bodies_in_work_from_all_machines_are_bounded():
+def test_bodies_in_work_from_all_nodes_are_bounded_and_this_machine_is_served():
     async def scenario():
         server = Gate()
-        for number in range(MOST_FROM_ALL // LONGEST_BODY):
-            await server.hold("127.0.0.1" if number % 2 else f"203.0.113.{number}")
-        assert await server.post("203.0.113.200", b"x") == [503]
-        assert await server.post("127.0.0.1", b"x") == [503]
+        for node in range(1, 1 + MOST_FROM_ALL // LONGEST_BODY):
+            await server.hold(node)
+        assert await server.post(200, bytes(SHORT_BODY), b"x") == [503]
         server.may_answer.set()
-        await asyncio.sleep(0)
-        assert await server.post("203.0.113.200", b"x") == [200]
+        local = {"path": "/v1/runtime/push-object", "host": "127.0.0.1"}
+        assert await server.post(None, LONGEST, **local) == [200]
+        await asyncio.sleep(0.01)
+        assert await server.post(200, bytes(SHORT_BODY), b"x") == [200]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", [PUSH_OBJECT, "/v1/fleet/push-messages", "/health"])
+def test_who_signed_nothing_is_cut_off_early_and_holds_nothing(path):
+    async def scenario():
+        server = Gate()
+        server.may_answer.set()
+        parts = [bytes(SHORT_BODY // 2)] * 3
+        assert await server.post(None, *parts, b"end", path=path) == [401]
+        assert server.read == SHORT_BODY
+        assert not server.gate._in_work
+
+    asyncio.run(scenario())
+
+
+def test_a_message_counts_as_what_it_takes_when_it_is_parsed():
+    async def scenario():
+        server = Gate()
+        waiting = await server.hold(7)
+        half = bytes(LONGEST_BODY // PARSED)
+        options = {"path": "/v1/fleet/push-messages"}
+        waiting.append(asyncio.create_task(server.post(7, half, **options)))
+        while server.gate._in_work[7] < MOST_FROM_ONE:
+            await asyncio.sleep(0.001)
+        assert await server.post(7, bytes(SHORT_BODY + 1), **options) == [503]
+        server.may_answer.set()
+        assert await asyncio.gather(*waiting) == [[200], [200]]
+        assert await server.post(7, bytes(LONGEST_MESSAGE), **options) == [200]
+        assert await server.post(7, bytes(LONGEST_MESSAGE), b"x", **options) == [413]
 
     asyncio.run(scenario())
 
@@ -244,7 +329,41 @@ def test_a_body_that_was_cut_off_counts_no_longer():
         server = Gate()
         server.may_answer.set()
         for _ in range(20):
-            assert await server.post("203.0.113.5", LONGEST, b"x") == [413]
-        assert await server.post("203.0.113.5", LONGEST) == [200]
+            assert await server.post(7, LONGEST, b"x") == [413]
+        assert await server.post(7, LONGEST) == [200]
 
     asyncio.run(scenario())
+
+
+def test_a_body_that_does_not_arrive_is_cut_off_and_counts_no_longer(monkeypatch):
+    monkeypatch.setattr(superlink, "BODY_SECONDS", 0.05)
+
+    async def scenario():
+        server = Gate()
+        assert await server.post(7, LONGEST, ends=False) == [408]
+        assert await server.post(None, b"x", ends=False) == [408]
+        assert not server.gate._in_work
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_for_the_end_of_a_connection_waits_as_long_as_it_takes(monkeypatch):
+    monkeypatch.setattr(superlink, "BODY_SECONDS", 0.05)
+    ended = []
+
+    async def application(scope, receive, send):
+        await receive()
+        listening = asyncio.create_task(receive())
+        await asyncio.wait([listening], timeout=0.2)
+        ended.append(listening.done())
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def scenario():
+        server = Gate()
+        server.gate.app = application
+        return await server.post(7, b"x")
+
+    assert asyncio.run(scenario()) == [200]
+    assert ended == [False]

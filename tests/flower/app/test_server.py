@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from flwr.app import Context, MetricRecord, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
+from flwr.superlink.grid import http_grid
 
 from fedbb.cli.main import main as fedbb
 from fedbb.data.transforms import channel_statistics
-from fedbb.errors import RecipeError, RunError
+from fedbb.errors import RecipeError, ReplyError, RunError
 from fedbb.flower.app import server
 from fedbb.flower.app.server import serve
 from fedbb.flower.app.settings import RunSettings
-from fedbb.flower.app.transport import GridTransport
+from fedbb.flower.app.transport import REPLY_BASE, GridTransport
 from fedbb.inference.model import load_model
 from fedbb.partition.registry import Rule
 from fedbb.recipes.reader import make_recipe
@@ -536,6 +537,7 @@ def test_scores_need_a_quorum_of_sites(tmp_path):
 def test_the_server_app_runs_the_recipe_of_its_config(recipe, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(logging.getLogger("fedbb"), "handlers", [])
     monkeypatch.setattr(logging.getLogger("fedbb"), "level", logging.WARNING)
+    monkeypatch.setattr(http_grid, "pull_objects", http_grid.pull_objects)
     grid = open_loopback(recipe)
     config = {
         "recipe": json.dumps(recipe.model_dump(mode="json")),
@@ -546,6 +548,23 @@ def test_the_server_app_runs_the_recipe_of_its_config(recipe, tmp_path, capsys, 
     told = capsys.readouterr().err
     assert "fedbb: round 2 of 2: 3 clients, balanced accuracy " in told
     assert RunFolder(tmp_path / "flower").file("summary.json").exists()
+    part = bytes(REPLY_BASE // 4)  # one for all: nothing here copies it
+    parts = [str(number) for number in range(50)]
+    pulled = http_grid.pull_objects(object_ids=parts[:4], pull_object_fn=lambda name: part)
+    assert list(pulled) == parts[:4]
+    with pytest.raises(ReplyError, match="the most that a reply may have"):
+        http_grid.pull_objects(object_ids=parts, pull_object_fn=lambda name: part)
+
+
+def test_a_reply_may_be_longer_by_the_statistics_of_the_method(tmp_path):
+    recipe = small_recipe(tmp_path, method={"name": "scaffold"}, rounds={"number": 1})
+    transport = GridTransport(open_loopback(recipe), poll=0.01)
+    run = serve(transport, RunSettings(recipe, tmp_path / "flower", wait=5.0))
+    next(run)
+    run.close()
+    state = RunFolder(tmp_path / "flower").latest().state
+    parameters = sum(tensor.numel() for tensor in state.params.values())
+    assert transport.statistics_numbers == parameters > 0
 
 
 def test_models_with_statistics_of_batches_keep_their_bits(tmp_path):

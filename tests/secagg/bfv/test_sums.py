@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from fedbb.secagg.protocol.messages import (
     sign_message,
     verify_message,
 )
+from fedbb.secagg.protocol.replay_guard import RunLimit
 from fedbb.secagg.protocol.roster import AGGREGATOR
 from fedbb.secagg.protocol.secure_aggregation import SumResult
 from helpers.secagg_clients import (
@@ -90,8 +92,8 @@ def test_a_vector_longer_than_a_ciphertext_is_cut_into_several() -> None:
     length = 2 * bfv.NUMBERS + 7
     transport = open_transport({client: np.arange(length) * (client - 2) for client in range(5)})
     assert total_of(transport).values.tolist() == plain_sum(transport, tuple(range(5)))
-    answer = next(a for stage, _, _, a in transport.seen if stage == "encrypt")
-    assert len(verify_message(answer, FIVE, "encrypt", None).parts) == 3
+    answer = next(a for stage, _, _, a in transport.seen if stage == "open")
+    assert len(verify_message(answer, FIVE, "open", None).parts) == 3
 
 
 def test_the_largest_pieces_of_the_most_clients_fit_the_plaintext() -> None:
@@ -101,7 +103,8 @@ def test_the_largest_pieces_of_the_most_clients_fit_the_plaintext() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "client"), [("context", 0), ("context", 3), ("encrypt", 1), ("encrypt", 4)]
+    ("stage", "client"),
+    [("context", 0), ("context", 3), ("encrypt", 1), ("encrypt", 4), ("open", 1), ("open", 4)],
 )
 def test_one_of_five_may_fall_silent_before_the_sum_is_decrypted(stage: str, client: int) -> None:
     """The first holds the keys; if it goes before anybody encrypted, the next one does."""
@@ -109,17 +112,18 @@ def test_one_of_five_may_fall_silent_before_the_sum_is_decrypted(stage: str, cli
     transport.silent = {(stage, client)}
     transport.restart = True
     total = total_of(transport)
-    gone = stage == "encrypt" or client == 0
+    gone = stage != "context" or client == 0
     assert total.clients == tuple(other for other in range(5) if not (gone and other == client))
     assert total.attempts == (2 if client == 0 else 1)
     assert total.values.tolist() == plain_sum(transport, total.clients)
     assert [absence.client for absence in total.failures] == ([client] if gone else [])
 
 
-def test_once_clients_encrypted_for_a_key_holder_they_wait_for_it() -> None:
+@pytest.mark.parametrize("stage", ["encrypt", "open"])
+def test_once_clients_encrypted_for_a_key_holder_they_wait_for_it(stage: str) -> None:
     """A second key-holder could decrypt a sum over other clients, and the difference is one."""
     transport = open_transport()
-    transport.silent = {("encrypt", 0)}
+    transport.silent = {(stage, 0)}
     with pytest.raises(TooFewError, match="client 0, which holds the keys, dropped out"):
         total_of(transport)
     again = LocalTransport(transport.clients, transport.vectors)
@@ -139,12 +143,13 @@ def test_without_the_key_holder_there_is_no_sum() -> None:
         total_of(transport)
 
 
-def test_too_few_clients_are_not_decrypted() -> None:
+@pytest.mark.parametrize(("stage", "after"), [("encrypt", "open"), ("open", "decrypt")])
+def test_too_few_clients_are_not_decrypted(stage: str, after: str) -> None:
     transport = open_transport()
-    transport.silent = {("encrypt", 1), ("encrypt", 2)}
-    with pytest.raises(TooFewError, match="3 clients are left after stage encrypt"):
+    transport.silent = {(stage, 1), (stage, 2)}
+    with pytest.raises(TooFewError, match=f"3 clients are left after stage {stage}"):
         total_of(transport)
-    assert "decrypt" not in {stage for stage, _, _, _ in transport.seen}
+    assert after not in {stage for stage, _, _, _ in transport.seen}
 
 
 def test_numbers_that_are_not_whole_are_refused() -> None:
@@ -260,13 +265,13 @@ class TrustingKeyHolder(BfvSumClient):
     """The key-holder of before: enough signatures, and then whatever the server calls the sum."""
 
     def _decrypt(self, message: SignedMessage) -> SignedMessage:
-        state = self.holder_state
+        state = self.state
         assert state is not None
         survivors = message.clients("survivors")
         check_group(self.client, survivors, state.cohort, self.roster.needed(len(state.cohort)))
         signed, total = message.parts[: len(survivors)], message.parts[len(survivors) :]
         for client, part in zip(survivors, signed, strict=True):
-            verify_message(part, self.roster, "encrypt", client, state.attempt_id)
+            verify_message(part, self.roster, "open", client, state.attempt_id)
         self._guard.reveal(state.attempt_id, survivors, same=True)
         return self._reply(
             message, {}, as_bytes(bfv.decrypt(state.context, [bytes(part) for part in total]))
@@ -274,7 +279,7 @@ class TrustingKeyHolder(BfvSumClient):
 
 
 def append_the_victims_ciphertext(parts: Sequence[bytes]) -> Sequence[bytes]:
-    victim = verify_message(parts[VICTIM], FIVE, "encrypt", VICTIM)
+    victim = verify_message(parts[VICTIM], FIVE, "open", VICTIM)
     return [*parts, *(bytes(part) for part in victim.parts)]
 
 
@@ -290,6 +295,152 @@ def test_one_ciphertext_in_place_of_the_sum_does_not_isolate_a_client(trusting: 
     transport.clients = {**transport.clients, 0: holder}
     transport.change = changed_decryption({}, append_the_victims_ciphertext)
     assert total_of(transport).values.tolist() == transport.vectors[VICTIM].tolist()
+
+
+ACCOMPLICE = 4
+
+
+class Accomplice(BfvSumClient):
+    """A client that takes the others' ciphertexts out of the sum, all but the victim's.
+
+    It adds to the count of clients what they would have, so that the sum looks like one.
+    """
+
+    transport: LocalTransport
+
+    def _give(self, message: SignedMessage) -> SignedMessage:
+        honest = super()._give(message)
+        (context,) = {a for stage, _, _, a in self.transport.seen if stage == "context"}
+        public = bytes(verify_message(context, FIVE, "context", 0).parts[0])
+        total = bfv.BfvTotal(public, 3)
+        for stage, client, _, data in self.transport.seen:
+            if stage == "open" and client != VICTIM:
+                total.add(list(map(bytes, verify_message(data, FIVE, "open", client).parts)))
+        (others,) = total.read(total.parts())
+        (count,) = total.read(bfv.encrypt(public, np.array([0, 0, 4], np.uint64)))
+        return self._reply(message, honest.facts, bytes((count - others).serialize()))
+
+
+def accept_anything(attempt: bfv._Attempt, message: SignedMessage, data: bytes) -> None:
+    """Keep, at a lying server, whatever a client gives."""
+    attempt._given[message.sender] = data
+
+
+@pytest.mark.parametrize("promising", [False, True])
+def test_an_accomplice_does_not_take_all_others_out_of_the_sum(
+    promising: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client besides the lying server was enough for the exact numbers of any other."""
+    monkeypatch.setattr(bfv._Attempt, "_keep", accept_anything)
+    transport = open_transport({k: np.array([100 + k, 2**40 + k, 1]) for k in range(5)})
+    accomplice = Accomplice(ACCOMPLICE, identity_of(ACCOMPLICE), FIVE, MemoryJournal())
+    accomplice.transport = transport
+    transport.clients = {**transport.clients, ACCOMPLICE: accomplice}
+    if promising:
+        with pytest.raises(TooFewError):
+            total_of(transport)
+        reason = "client 4 gave other ciphertexts than it promised"
+        assert transport.refusals == [("decrypt", 0, reason)]
+        return
+    monkeypatch.setattr(bfv, "_check_given", lambda *told: None)
+    total = total_of(transport)
+    assert total.clients == tuple(range(5))
+    assert total.values.tolist() == [100 + VICTIM, 2**40 + VICTIM, 5]
+
+
+def change_promises(message: bytes, forge: Forge, **facts: object) -> bytes:
+    """Return the server's question for ciphertexts with other promises."""
+    told = verify_message(message, FIVE, "open", AGGREGATOR)
+    parts = forge([bytes(part) for part in told.parts])
+    changed = SignedMessage(told.attempt_id, "open", AGGREGATOR, {**told.facts, **facts}, parts)
+    return sign_message(changed, FIVE, SERVER)
+
+
+def test_clients_that_were_shown_other_promises_are_not_in_a_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An accomplice may promise twice: once to the client that is to give, once to the holder."""
+    monkeypatch.setattr(bfv._Attempt, "_keep", accept_anything)
+    transport = open_transport()
+
+    def promise_twice(parts: Sequence[bytes]) -> Sequence[bytes]:
+        first = verify_message(parts[ACCOMPLICE], FIVE, "encrypt", ACCOMPLICE)
+        facts = {**first.facts, "sha256": "00" * 32}
+        second = SignedMessage(first.attempt_id, "encrypt", ACCOMPLICE, facts)
+        return [*parts[:ACCOMPLICE], sign_message(second, FIVE, identity_of(ACCOMPLICE))]
+
+    transport.change = lambda stage, client, message: (
+        change_promises(message, promise_twice) if (stage, client) == ("open", 1) else message
+    )
+    with pytest.raises(TooFewError):
+        total_of(transport)
+    reason = "client 1 was shown other promises than this one"
+    assert transport.refusals == [("decrypt", 0, reason)]
+
+
+@pytest.mark.parametrize(
+    ("forge", "facts", "reason"),
+    [
+        (lambda parts: parts[:3], {"clients": [0, 1, 2]}, "3 clients are too few"),
+        (lambda parts: parts[:4], {}, "one signed promise from each client"),
+        (lambda parts: [*parts[:4], parts[0]], {}, "not from the expected sender"),
+        (lambda parts: [*parts[:4], _unsigned(parts[4])], {}, "invalid signature"),
+    ],
+)
+def test_ciphertexts_are_given_only_after_enough_have_promised(
+    forge: Forge, facts: dict[str, object], reason: str
+) -> None:
+    transport = open_transport()
+    transport.change = lambda stage, client, message: (
+        change_promises(message, forge, **facts) if stage == "open" else message
+    )
+    with pytest.raises(TooFewError):
+        total_of(transport)
+    assert [(stage, client) for stage, client, _ in transport.refusals] == [
+        ("open", client) for client in range(5)
+    ]
+    assert all(reason in why for _, _, why in transport.refusals[:3])
+
+
+def test_ciphertexts_of_a_second_run_are_not_given() -> None:
+    transport = open_transport()
+    transport.clients = {
+        client: BfvSumClient(
+            client,
+            identity_of(client),
+            FIVE,
+            MemoryJournal(),
+            runs=RunLimit(MemoryJournal(), FIVE.digest),
+        )
+        for client in range(5)
+    }
+    total_of(transport)
+    server = BfvSumServer(FIVE, SERVER)
+    with pytest.raises(TooFewError):
+        server(replace(request(3, whole=True), run="another"), range(5), transport)
+    assert [refusal[:2] for refusal in transport.refusals] == [("open", k) for k in range(5)]
+    assert "takes part in 1 private run under one roster" in transport.refusals[0][2]
+
+
+def test_ciphertexts_are_given_once() -> None:
+    transport = open_transport()
+    total_of(transport)
+    asked = {c: m for stage, c, m, _ in transport.seen if stage == "open"}
+    for client, message in asked.items():
+        with pytest.raises(RefusedError, match="has no ciphertexts to give in this sum"):
+            transport.ask("open", client, message)
+
+
+def test_a_client_that_gives_another_ciphertext_than_it_promised_is_left_out_by_name() -> None:
+    transport = open_transport()
+    accomplice = Accomplice(ACCOMPLICE, identity_of(ACCOMPLICE), FIVE, MemoryJournal())
+    accomplice.transport = transport
+    transport.clients = {**transport.clients, ACCOMPLICE: accomplice}
+    total = total_of(transport)
+    assert total.clients == (0, 1, 2, 3)
+    assert total.values.tolist() == plain_sum(transport, total.clients)
+    ((gone,), reason) = total.failures, "client 4 gave other ciphertexts than it promised"
+    assert (gone.client, reason in gone.reason) == (4, True)
 
 
 def test_a_key_holder_adds_no_ciphertext_of_another_attempt() -> None:
@@ -327,10 +478,12 @@ def bypassed(transport: LocalTransport) -> None:
     everyone: dict[str, object] = {"cohort": list(range(5))}
     context = transport.ask("context", 0, signed("context", everyone))
     asked = signed("encrypt", everyone | {"length": 3}, [context])
-    given = [
+    promises = [
         own.answer("encrypt", asked, lambda k=k: transport.vectors[k], "other" if k == 3 else "")
         for k, own in transport.clients.items()
     ]
+    asked = signed("open", {"clients": list(range(5))}, promises)
+    given = [transport.ask("open", client, asked) for client in transport.clients]
     transport.ask("decrypt", 0, signed("decrypt", {"survivors": [*range(5)], "length": 3}, given))
 
 
@@ -408,7 +561,7 @@ def test_bytes_that_are_no_context_or_ciphertext_are_refused(content: bytes) -> 
     with pytest.raises(RefusedError):
         bfv.BfvTotal(public, 1).add([content])
     party = BfvSumClient(0, identity_of(0), FIVE, MemoryJournal())
-    for stage in ("context", "encrypt", "decrypt", "masked"):
+    for stage in ("context", "encrypt", "open", "decrypt", "masked"):
         with pytest.raises(RefusedError):
             party.answer(stage, content, lambda: np.zeros(1, np.int64))
     if content:
@@ -421,16 +574,27 @@ CONTEXT = bfv.draw_context()
 
 def test_a_saved_key_holder_of_the_wrong_kind_is_refused() -> None:
     record = {"run": "r", "round": 0, "attempt": 1, "token": "00" * 16, "cohort": [0, 1, 2]}
+    rest = {"context": "00", "view": "", "same": True, "parts": ["00"], "promised": [[1, "00"]]}
     party = BfvSumClient(0, identity_of(0), FIVE, MemoryJournal())
-    party.restore(canonical_json(record | {"context": "00", "view": ""}))
+    party.restore(canonical_json(record | rest))
+    assert party.save() == canonical_json(record | rest)
     for wrong in (
-        {"context": 7, "view": ""},
-        {"cohort": [1, 0], "context": "00", "view": ""},
-        {"context": "00", "view": 7},
-        {},
+        {"context": 7},
+        {"cohort": [1, 0]},
+        {"view": 7},
+        {"same": 1},
+        {"parts": "00"},
+        {"parts": [7]},
+        {"promised": {"1": "00"}},
+        {"promised": [[1]]},
+        {"promised": [[1, 7]]},
+        {"promised": [[-1, "00"]]},
+        {"more": 1},
     ):
         with pytest.raises(RefusedError):
-            party.restore(canonical_json(record | wrong))
+            party.restore(canonical_json(record | rest | wrong))
+    with pytest.raises(RefusedError):
+        party.restore(canonical_json(record))
 
 
 def test_a_cut_ciphertext_is_no_vector() -> None:

@@ -136,7 +136,8 @@ class ZipArchive:
         """Return the names of all members that are files."""
         with _reading(self.path), zipfile.ZipFile(self.path) as archive:
             members = archive.infolist()
-        return _checked((item.filename for item in members if not item.is_dir()), self.path)
+        names = (item.filename for item in members if not item.filename.endswith("/"))
+        return _checked(names, self.path)
 
     def contents(self, names: Sequence[str]) -> Iterator[tuple[int, Path | bytes]]:
         """Yield what is in the members, in the order of the names."""
@@ -159,6 +160,8 @@ def _checked(members: Iterable[str], path: Path) -> list[str]:
     seen: set[str] = set()
     for name in names:
         parts = PurePosixPath(name).parts
+        if not parts:
+            raise DataError(f"{path}: a file in the archive has no name")
         if ".." in parts or name.startswith("/"):
             raise DataError(f"{path}: {name} is outside of the archive")
         if name in seen:

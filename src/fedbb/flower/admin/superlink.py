@@ -8,12 +8,14 @@ module and imports no torch: a server that only passes on messages needs none.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from fedbb.flower import internals
 
@@ -21,21 +23,33 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+FindNode = Callable[[Scope], int | None]
 
 FOR_NODES = "/v1/fleet/"
+PUSH_OBJECT = "/v1/fleet/push-object"
 HEALTH = "/health"
+
+SHORT_BODY = 64 * 2**10
+"""Most bytes of a body that another machine may send without the signature of a registered node.
+Flower reads a body, and parses it, before it asks whose it is."""
+
 LONGEST_BODY = 64 * 2**20
-"""Most bytes of a request's body. Flower reads a body before it asks whose it is, and cuts arrays
-into objects of 5 MiB, one a request."""
+"""Most bytes of a body. Flower cuts arrays into objects of 5 MiB, one a request."""
+
+LONGEST_MESSAGE = 4 * 2**20
+"""Most bytes of a node's body that is no object: some dozens for each object of a message."""
+
+PARSED = 32
+"""Bytes of memory for each byte of such a body: an empty record has two, and 56 once parsed."""
 
 MOST_FROM_ONE = 2 * LONGEST_BODY
-"""Most bytes of bodies that another machine may have in work. A site sends two objects at once."""
+"""Most bytes that the bodies of a node may have in work. A node sends two objects at once."""
 
 MOST_FROM_ALL = 16 * LONGEST_BODY
-"""Most bytes of bodies in work. A site that is rejected for them tries again later."""
+"""Most bytes that the bodies of all nodes may have in work."""
 
-TOO_LONG = b"the body is longer than %d bytes\n" % LONGEST_BODY
-TOO_MUCH = b"too many bodies at once; try again later\n"
+BODY_SECONDS = 600.0
+"""Seconds in which a body must arrive: the other end of a connection may be gone."""
 
 PASSED_ON = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
 """Headers of a proxy, which names in them where a request came from."""
@@ -44,79 +58,158 @@ ROUTINE = ("ControlServicer.ListRuns", "ControlServicer.ListNodes", "/v1/control
 """Requests that a monitored run repeats all the time; they would fill the log."""
 
 
-class LocalOnly:
-    """Middleware that limits other machines to the interface for nodes, and all to short bodies.
+@dataclass(frozen=True)
+class _Rejection:
+    """Why a request is rejected. A node tries again after 503, and after nothing else."""
 
-    Flower holds a body in memory until the request is answered, and reads it before it asks whose
-    it is. So the bodies in work are bounded too.
+    status: int
+    reason: str
+
+
+CLOSED = _Rejection(404, "closed to other machines")
+UNSIGNED = _Rejection(401, f"only registered nodes send more than {SHORT_BODY} bytes")
+TOO_LONG = _Rejection(413, "the body is too long")
+TOO_SLOW = _Rejection(408, f"the body did not arrive within {BODY_SECONDS:g} s")
+TOO_MUCH = _Rejection(503, "too many bodies at once; try again later")
+
+
+class LocalOnly:
+    """Middleware that limits other machines to the interface for nodes, and bodies to their bounds.
+
+    Flower holds a body in memory until the request is answered. What users of this machine send is
+    bounded one by one only: they control the federation anyway.
+
+    Args:
+        app: what requests are passed on to.
+        find_node: returns the registered node that signed a request, if one did.
     """
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, find_node: FindNode) -> None:
         self.app = app
-        self._in_work: Counter[str] = Counter()
+        self.find_node = find_node
+        self._in_work: Counter[int] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or reject it."""
         if scope["type"] != "lifespan" and not is_allowed(scope):
-            await _reject(send, 404, b"closed to other machines\n")
+            await _reject(send, CLOSED)
         elif scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif declared_length(scope) > LONGEST_BODY:
-            await _reject(send, 413, TOO_LONG)
         else:
             await self._pass_bounded(scope, receive, send)
 
     async def _pass_bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and cut off a body that turns out too long or one too many."""
-        host = scope["client"][0] if scope.get("client") else ""
-        length, answered = 0, False
-        fault: tuple[int, bytes] | None = None
-
-        async def receive_bounded() -> Any:
-            nonlocal length, fault
-            message = await receive()
-            more = len(message.get("body", b""))
-            length += more
-            self._in_work[host] += more
-            if length > LONGEST_BODY:
-                fault = 413, TOO_LONG
-            elif more and self._is_full(host):
-                fault = 503, TOO_MUCH
-            if fault:
-                raise _BodyTooLongError
-            return message
+        """Pass a request on, unless its declared length or its body breaks a bound."""
+        body = _Body(scope, receive, self)
+        answered = False
 
         async def send_noted(message: Any) -> None:
             nonlocal answered
-            answered = True
-            await send(message)
+            # Flower answers an interrupted body with an error after which nodes do not try again.
+            if body.fault is None or answered:
+                answered = True
+                await send(message)
 
         try:
-            await self.app(scope, receive_bounded, send_noted)
+            await body.begin()
+            await self.app(scope, body.receive, send_noted)
         except Exception:
-            # The reader of the body may wrap the error in its own.
-            if fault is None or answered:
+            if body.fault is None or answered:
                 raise
-            await _reject(send, *fault)
         finally:
-            self._in_work[host] -= length
-            self._in_work += Counter()  # without the hosts that have nothing in work
+            body.end()
+        if body.fault is not None and not answered:
+            await _reject(send, body.fault)
 
-    def _is_full(self, host: str) -> bool:
-        """Tell whether the bodies in work, of this host or of all, have become too many."""
-        from_one = 0 if is_loopback(host) else self._in_work[host]
-        return from_one > MOST_FROM_ONE or self._in_work.total() > MOST_FROM_ALL
+    def charge(self, node: int, amount: int) -> bool:
+        """Add to a node's bytes in work, and tell whether they are within the bounds."""
+        self._in_work[node] += amount
+        from_all = self._in_work.total()
+        return self._in_work[node] <= MOST_FROM_ONE and from_all <= MOST_FROM_ALL
+
+    def discharge(self, node: int, amount: int) -> None:
+        """Take from a node's bytes in work."""
+        self._in_work[node] -= amount
+        self._in_work += Counter()  # without the nodes that have nothing in work
 
 
-class _BodyTooLongError(Exception):
-    """A body is longer than LONGEST_BODY, or one too many."""
+class _BodyError(Exception):
+    """The reading of a body was stopped."""
 
 
-async def _reject(send: Send, status: int, reason: bytes) -> None:
+class _Body:
+    """The body of a request, which is read within the bounds."""
+
+    def __init__(self, scope: Scope, receive: Receive, gate: LocalOnly) -> None:
+        self.fault: _Rejection | None = None
+        self._scope, self._receive, self._gate = scope, receive, gate
+        self._end: float | None = asyncio.get_running_loop().time() + BODY_SECONDS
+        self._length = self._charged = 0
+        self._node: int | None = None
+        path = str(scope["path"])
+        self._is_local = not path.startswith(FOR_NODES) and path != HEALTH
+        is_long = self._is_local or path == PUSH_OBJECT
+        self._longest = LONGEST_BODY if is_long else LONGEST_MESSAGE
+        self._factor = 1 if is_long else PARSED
+
+    async def begin(self) -> None:
+        """Reject a body by the length that it declares, before it is read."""
+        await self._check(declared_length(self._scope))
+
+    async def receive(self) -> Any:
+        """Return the next part of the body."""
+        try:
+            async with asyncio.timeout_at(self._end):
+                message = await self._receive()
+        except TimeoutError:
+            self._fail(TOO_SLOW)
+        if not message.get("more_body", False):
+            self._end = None  # another question waits for the end of the connection
+        more = len(message.get("body", b""))
+        self._length += more
+        await self._check(self._length)
+        return message
+
+    def end(self) -> None:
+        """Stop counting the body."""
+        if self._node is not None:
+            self._gate.discharge(self._node, self._charged)
+
+    async def _check(self, length: int) -> None:
+        if self._is_local:
+            if length > self._longest:
+                self._fail(TOO_LONG)
+        elif length > SHORT_BODY:
+            if self._node is None:
+                await self._identify()
+            if length > self._longest:
+                self._fail(TOO_LONG)
+            self._charge()
+
+    async def _identify(self) -> None:
+        self._node = await asyncio.to_thread(self._gate.find_node, self._scope)
+        if self._node is None:
+            self._fail(UNSIGNED)
+
+    def _charge(self) -> None:
+        """Count what was read of the body."""
+        assert self._node is not None
+        more = self._factor * self._length - self._charged
+        self._charged += more
+        if not self._gate.charge(self._node, more):
+            self._fail(TOO_MUCH)
+
+    def _fail(self, fault: _Rejection) -> NoReturn:
+        # Not the record itself is raised: it would keep the frames, and the body, in memory.
+        self.fault = fault
+        raise _BodyError
+
+
+async def _reject(send: Send, why: _Rejection) -> None:
     # Without this header uvicorn keeps a connection open whose body was not read.
     headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": reason})
+    await send({"type": "http.response.start", "status": why.status, "headers": headers})
+    await send({"type": "http.response.body", "body": why.reason.encode() + b"\n"})
 
 
 def declared_length(scope: Scope) -> int:
@@ -166,7 +259,7 @@ def main() -> None:
     from starlette.middleware import Middleware
 
     os.environ["FORWARDED_ALLOW_IPS"] = ""  # uvicorn is to believe no proxy about its peers
-    internals.set_middleware(Middleware(LocalOnly))
+    internals.set_middleware(Middleware(LocalOnly, internals.find_node))
     internals.wait_for_database()
     for name in ("flwr", "uvicorn.access"):
         logging.getLogger(name).addFilter(is_worth_logging)

@@ -8,7 +8,7 @@ limbs, so that sums over 8191 clients still fit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -146,25 +146,46 @@ def _vector(context: Any, part: bytes) -> Any:
         raise RefusedError(f"bytes are not a BFV ciphertext: {type(error).__name__}") from None
 
 
-STAGES = ("context", "encrypt", "decrypt")
-_FIELDS = frozenset(("run", "round", "attempt", "token", "cohort", "context", "view"))
+STAGES = ("context", "encrypt", "open", "decrypt")
+_FIELDS = frozenset(
+    ("run", "round", "attempt", "token", "cohort", "context", "view", "same", "parts", "promised")
+)
 
 
 @dataclass(frozen=True, repr=False)
-class KeyHolderState:
-    """The state of the key-holder between stages: the context with its secret key, and its view."""
+class BfvState:
+    """The state of a client between stages.
+
+    Args:
+        attempt_id: which attempt it is.
+        cohort: the clients that the attempt began with.
+        context: the context with its secret key, at the key-holder.
+        view: what this client computed its vector from.
+        same: its vector is unchanged in all attempts at this round.
+        parts: its ciphertexts, until it has given them.
+        promised: the digests of all clients' ciphertexts, at the key-holder, once it has given its
+            own.
+    """
 
     attempt_id: AttemptId
     cohort: tuple[int, ...]
-    context: bytes
+    context: bytes = b""
     view: str = ""
+    same: bool = True
+    parts: tuple[bytes, ...] = ()
+    promised: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False, repr=False)
 class BfvSumClient(SumClient):
-    """One client in sums under BFV."""
+    """One client in sums under BFV.
 
-    holder_state: KeyHolderState | None = field(default=None, init=False)
+    Anybody can add up ciphertexts, and subtract them. A client that saw the others' before it gave
+    its own could take them out of the sum, all but one. So every client first promises its
+    ciphertexts by their digest, and gives them once all have promised.
+    """
+
+    state: BfvState | None = field(default=None, init=False)
 
     def answer(self, stage: str, data: bytes, values: Values, view: str = "") -> bytes:
         """Return the answer to the message of a stage, or refuse it with a `PrivacyError`."""
@@ -176,27 +197,29 @@ class BfvSumClient(SumClient):
             answer = self._draw_context(message)
         elif stage == "encrypt":
             answer = self._encrypt(message, values, view)
+        elif stage == "open":
+            answer = self._give(message)
         else:
             answer = self._decrypt(message)
         return sign_message(answer, self.roster, self.identity)
 
     def save(self) -> bytes:
         """Return the state that the next stage needs. It is secret."""
-        return b"" if self.holder_state is None else _save(self.holder_state)
+        return b"" if self.state is None else _save(self.state)
 
     def restore(self, saved: bytes) -> None:
         """Continue from a saved state."""
-        self.holder_state = _load(saved) if saved else None
+        self.state = _load(saved) if saved else None
 
     def _draw_context(self, message: SignedMessage) -> SignedMessage:
         """Draw keys, and return all but the secret one."""
         cohort = self._check_cohort(message)
         secret, public = draw_context()
-        self.holder_state = KeyHolderState(message.attempt_id, cohort, secret)
+        self.state = BfvState(message.attempt_id, cohort, secret)
         return self._reply(message, {"cohort": list(cohort)}, public)
 
     def _encrypt(self, message: SignedMessage, values: Values, view: str) -> SignedMessage:
-        """Return this client's numbers, encrypted for the one key-holder of the round."""
+        """Encrypt this client's numbers for the one key-holder, and promise the ciphertexts."""
         attempt_id, cohort = message.attempt_id, self._check_cohort(message)
         if len(message.parts) != 1:
             raise RefusedError("a sum under BFV has one key-holder")
@@ -209,17 +232,33 @@ class BfvSumClient(SumClient):
         self._guard.bind_view(attempt_id, view)
         vector = self._vector(message, values, len(cohort), whole=True)
         same = self._guard.is_same(attempt_id, vector)
-        parts = encrypt(bytes(context.parts[0]), vector)
-        self._guard.disclose(attempt_id)
-        self._guard.encrypt_for(attempt_id, context.sender, _digest(parts))
-        if self.holder_state is not None and self.holder_state.attempt_id == attempt_id:
-            self.holder_state = replace(self.holder_state, view=view)
-        return self._reply(message, {"view": view, "same": same}, *parts)
+        parts = tuple(encrypt(bytes(context.parts[0]), vector))
+        digest = _digest(parts)
+        self._guard.encrypt_for(attempt_id, context.sender, digest)
+        own = self.state
+        if own is None or own.attempt_id != attempt_id:
+            own = BfvState(attempt_id, cohort)
+        self.state = replace(own, view=view, same=same, parts=parts)
+        return self._reply(message, {"view": view, "same": same, "sha256": digest})
+
+    def _give(self, message: SignedMessage) -> SignedMessage:
+        """Give the ciphertexts, once, after all clients of the sum have promised theirs."""
+        state = self.state
+        if state is None or state.attempt_id != message.attempt_id or not state.parts:
+            raise RefusedError(f"client {self.client} has no ciphertexts to give in this sum")
+        clients = message.clients("clients")
+        check_group(self.client, clients, state.cohort, self.roster.needed(len(state.cohort)))
+        promised = _read_promises(message, self.roster, clients)
+        self._guard.disclose(state.attempt_id)
+        facts = {"view": state.view, "same": state.same, "promised": _digest_promises(promised)}
+        # The ciphertexts are dropped: given twice, they could stand under two lists of promises.
+        self.state = replace(state, parts=(), promised=promised) if state.context else None
+        return self._reply(message, facts, *state.parts)
 
     def _decrypt(self, message: SignedMessage) -> SignedMessage:
         """Add up the clients' ciphertexts, decrypt the sum once, and drop the key."""
-        state = self.holder_state
-        if state is None or state.attempt_id != message.attempt_id:
+        state = self.state
+        if state is None or state.attempt_id != message.attempt_id or not state.promised:
             raise RefusedError(f"client {self.client} holds no keys for this sum")
         survivors = message.clients("survivors")
         check_group(self.client, survivors, state.cohort, self.roster.needed(len(state.cohort)))
@@ -228,9 +267,8 @@ class BfvSumClient(SumClient):
             raise RefusedError("a sum needs one signed ciphertext from each of its clients")
         total, digests, same = BfvTotal(state.context, length), [], True
         for client, part in zip(survivors, message.parts, strict=True):
-            given = verify_message(part, self.roster, "encrypt", client, state.attempt_id)
-            if given.facts.get("view") != state.view:
-                raise RefusedError(f"client {client} received another recipe than this one")
+            given = verify_message(part, self.roster, "open", client, state.attempt_id)
+            _check_given(given, state.view, state.promised)
             same &= read_flag(given.facts.get("same"), "whether a vector is the same")
             total.add([bytes(piece) for piece in given.parts])
             digests.append(_digest(given.parts))
@@ -238,9 +276,41 @@ class BfvSumClient(SumClient):
         result = decrypt(state.context, total.parts())
         if len(result) != length:
             raise RefusedError("the decrypted vector has another length")
-        self.holder_state = None
+        self.state = None
         facts = {"survivors": list(survivors), "sha256": digests}
         return self._reply(message, facts, as_bytes(result))
+
+
+def _read_promises(
+    message: SignedMessage, roster: Roster, clients: Sequence[int]
+) -> dict[int, str]:
+    """Return the digests of ciphertexts that these clients signed."""
+    if len(message.parts) != len(clients):
+        raise RefusedError("ciphertexts are given after one signed promise from each client")
+    promises = {
+        client: verify_message(part, roster, "encrypt", client, message.attempt_id)
+        for client, part in zip(clients, message.parts, strict=True)
+    }
+    return {
+        client: read_text(promise.facts.get("sha256"), "a digest")
+        for client, promise in promises.items()
+    }
+
+
+def _check_given(given: SignedMessage, view: str, promised: Mapping[int, str]) -> None:
+    """Refuse ciphertexts of another view, or others than all clients were promised."""
+    client = given.sender
+    if given.facts.get("view") != view:
+        raise RefusedError(f"client {client} received another recipe than this one")
+    if given.facts.get("promised") != _digest_promises(promised):
+        raise RefusedError(f"client {client} was shown other promises than this one")
+    if _digest(given.parts) != promised.get(client):
+        raise RefusedError(f"client {client} gave other ciphertexts than it promised")
+
+
+def _digest_promises(promised: Mapping[int, str]) -> str:
+    listed = [[client, digest] for client, digest in sorted(promised.items())]
+    return hashlib.sha256(canonical_json(listed)).hexdigest()
 
 
 def verify_receipt(
@@ -284,21 +354,38 @@ def _digest(parts: Sequence[Part]) -> str:
     return total.hexdigest()
 
 
-def _save(state: KeyHolderState) -> bytes:
+def _save(state: BfvState) -> bytes:
     facts = {
         "cohort": list(state.cohort),
         "context": state.context.hex(),
         "view": state.view,
+        "same": state.same,
+        "parts": [part.hex() for part in state.parts],
+        "promised": [[client, digest] for client, digest in sorted(state.promised.items())],
     }
     return canonical_json(asdict(state.attempt_id) | facts)
 
 
-def _load(saved: bytes) -> KeyHolderState:
-    record = parse_record(saved, "a saved key-holder", _FIELDS)
-    attempt_id = AttemptId.read(record, "a saved key-holder")
-    cohort = read_clients(record["cohort"], "its cohort")
-    view = read_text(record["view"], "its view")
-    return KeyHolderState(attempt_id, cohort, read_hex(record["context"], "its context"), view)
+def _load(saved: bytes) -> BfvState:
+    what = "a saved sum under BFV"
+    record = parse_record(saved, what, _FIELDS)
+    parts, promised = record["parts"], record["promised"]
+    if not isinstance(parts, list) or not isinstance(promised, list):
+        raise RefusedError(f"{what} has no lists of ciphertexts and promises")
+    if any(not isinstance(entry, list) or len(entry) != 2 for entry in promised):
+        raise RefusedError(f"{what} has an invalid promise")
+    return BfvState(
+        AttemptId.read(record, what),
+        read_clients(record["cohort"], "its cohort"),
+        read_hex(record["context"], "its context"),
+        read_text(record["view"], "its view"),
+        read_flag(record["same"], "whether its vector is the same"),
+        tuple(read_hex(part, "a ciphertext") for part in parts),
+        {
+            read_integer(client, "a client", 0): read_text(digest, "a digest")
+            for client, digest in promised
+        },
+    )
 
 
 class BfvSumServer(SumServer):
@@ -320,13 +407,14 @@ class BfvSumServer(SumServer):
         attempt = _Attempt(request, cohort, exchange)
         if not attempt.open():
             raise CohortChangedError(cohort[1:])
-        present = attempt.collect()
-        if attempt.holder not in present:
-            raise TooFewError(
-                f"{exchange.attempt_id}: client {attempt.holder}, which holds the keys, dropped "
-                "out; the others encrypt for nobody else in this round. Nothing was decrypted, and "
-                "the sum can be repeated once the client is back"
-            )
+        for collect in (attempt.collect_promises, attempt.collect):
+            present = collect()
+            if attempt.holder not in present:
+                raise TooFewError(
+                    f"{exchange.attempt_id}: client {attempt.holder}, which holds the keys, "
+                    "dropped out; the others encrypt for nobody else in this round. Nothing was "
+                    "decrypted, and the sum can be repeated once the client is back"
+                )
         return attempt.reveal(present), present
 
 
@@ -339,6 +427,8 @@ class _Attempt:
     exchange: StageExchange
     _context: bytes = b""
     _check: BfvTotal | None = None
+    _promises: dict[int, bytes] = field(default_factory=dict)
+    _promised: dict[int, str] = field(default_factory=dict)
     _given: dict[int, bytes] = field(default_factory=dict)
     _sum: RingArray | None = None
 
@@ -352,14 +442,23 @@ class _Attempt:
         facts = {"cohort": list(self.cohort)}
         return bool(self.exchange.broadcast("context", [self.holder], self._accept_context, facts))
 
-    def collect(self) -> tuple[int, ...]:
-        """Collect the clients' signed ciphertexts; return who is left of the cohort."""
+    def collect_promises(self) -> tuple[int, ...]:
+        """Collect the digests of the clients' ciphertexts; return who is left of the cohort."""
         facts = {"cohort": list(self.cohort), "length": self.request.length}
-        return self.exchange.broadcast("encrypt", self.cohort, self._keep, facts, [self._context])
+        return self.exchange.broadcast(
+            "encrypt", self.cohort, self._keep_promise, facts, [self._context]
+        )
+
+    def collect(self) -> tuple[int, ...]:
+        """Collect the ciphertexts of those who promised; return who is left."""
+        clients = sorted(self._promises)
+        self.exchange.require("encrypt", clients, self.exchange.roster.needed(len(self.cohort)))
+        promises = [self._promises[client] for client in clients]
+        return self.exchange.broadcast("open", clients, self._keep, {"clients": clients}, promises)
 
     def reveal(self, survivors: tuple[int, ...]) -> RingArray:
         """Return the sum as the key-holder decrypts it."""
-        self.exchange.require("encrypt", survivors, self.exchange.roster.needed(len(self.cohort)))
+        self.exchange.require("open", survivors, self.exchange.roster.needed(len(self.cohort)))
         holders = self.exchange.broadcast(
             "decrypt",
             [self.holder],
@@ -377,11 +476,16 @@ class _Attempt:
         self._check = BfvTotal(bytes(message.parts[0]), self.request.length)
         self._context = data
 
+    def _keep_promise(self, message: SignedMessage, data: bytes) -> None:
+        if message.facts.get("view") != self.request.view:
+            raise RefusedError("it received another recipe")
+        self._promised[message.sender] = read_text(message.facts.get("sha256"), "a digest")
+        self._promises[message.sender] = data
+
     def _keep(self, message: SignedMessage, data: bytes) -> None:
         # What the key-holder would refuse must not be passed on to it: there would be no sum.
         assert self._check is not None
-        if message.facts.get("view") != self.request.view:
-            raise RefusedError("it received another recipe")
+        _check_given(message, self.request.view, self._promised)
         read_flag(message.facts.get("same"), "whether a vector is the same")
         self._check.read([bytes(part) for part in message.parts])
         self._given[message.sender] = data

@@ -60,8 +60,7 @@ from fedbb.secagg.round import (
     sum_server,
     sum_site_scores,
 )
-from fedbb.secagg.view import view_digest
-from fedbb.state import digest
+from fedbb.secagg.view import model_digest, view_digest
 
 log = logging.getLogger("fedbb")
 
@@ -340,7 +339,9 @@ class SecureRounds:
     ) -> str:
         """Return the view of a sum over sites that received this."""
         sums = self.audit.sums
-        return view_digest(self.server.agreement, sums, digest(state), state_rounds, broadcast)
+        return view_digest(
+            self.server.agreement, sums, model_digest(state), state_rounds, broadcast
+        )
 
     def _record(self, seen: RoundAudit) -> None:
         self.audit.add_round(seen)

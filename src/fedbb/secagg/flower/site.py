@@ -51,8 +51,7 @@ from fedbb.secagg.round import (
     StatisticsClient,
     sum_client,
 )
-from fedbb.secagg.view import view_digest
-from fedbb.state import digest
+from fedbb.secagg.view import model_digest, view_digest
 from fedbb.statistics import due
 from fedbb.training.config import TrainJob
 from fedbb.training.local import ClientDataset
@@ -110,7 +109,7 @@ class SecureSite:
         """Return the digest of what this site itself received, see `fedbb.secagg.view`."""
         if attempt_id.round == STATISTICS_ROUND:
             return view_digest(self.agreement)
-        model = None if message.state is None else digest(message.state)
+        model = None if message.state is None else model_digest(message.state)
         return view_digest(
             self.agreement, secrets.sums, model, message.state_rounds, message.broadcast
         )
