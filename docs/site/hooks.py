@@ -51,8 +51,10 @@ STYLE = """
 .md-typeset h1, .md-typeset h2 { font-weight: 600; color: inherit; }
 .md-typeset table:not([class]) { font-size: 0.68rem; }
 .md-typeset math[display="block"] { overflow-x: auto; overflow-y: hidden; padding: 0.4rem 0; }
-.md-typeset td code { word-break: normal; }
-.md-typeset td:first-child code { white-space: nowrap; }
+@media screen and (min-width: 45em) {
+  .md-typeset td code { word-break: normal; }
+  .md-typeset td:first-child code { white-space: nowrap; }
+}
 .md-typeset .report { width: 100%; height: 80vh; border: 1px solid #8886; }
 """
 

@@ -1,4 +1,5 @@
 import errno
+import os
 import platform
 import subprocess
 import sys
@@ -120,3 +121,20 @@ def test_a_value_out_of_range_names_no_environment_variable(monkeypatch):
     assert done.code == 2
     assert "'--port': 99999" in done.err
     assert "env var" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["fedbb", "re"], ["report", "refit"]),
+        (["fedbb", "run", "--w"], ["--workers"]),
+        (["fedbb", "flower", "d"], ["doctor", "dismiss"]),
+    ],
+)
+def test_bash_completes_verbs_and_options(words, expected):
+    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    environment = {**os.environ, **asked, "_FEDBB_COMPLETE": "complete_bash"}
+    program = "import sys; sys.argv = ['fedbb']\nfrom fedbb.cli.main import main; main()"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == expected
