@@ -60,6 +60,14 @@ def test_every_method_has_a_page_and_every_equation_its_code(site):
 
 
 @pytest.mark.slow
+def test_the_page_of_commands_has_their_whole_help_texts(site):
+    text = (site / "commands.html").read_text("utf-8")
+    assert "Run folder; runs/&lt;name&gt; if not given." in text
+    assert "A finished cell never runs again" in text
+    assert "<code>--quiet</code>, <code>-q</code>" in text
+
+
+@pytest.mark.slow
 def test_every_block_of_code_is_shown_as_one(site):
     for path in site.rglob("*.html"):
         assert "<p>```" not in path.read_text("utf-8"), path.name

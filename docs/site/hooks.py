@@ -51,6 +51,10 @@ STYLE = """
 .md-typeset h1, .md-typeset h2 { font-weight: 600; color: inherit; }
 .md-typeset table:not([class]) { font-size: 0.68rem; }
 .md-typeset math[display="block"] { overflow-x: auto; overflow-y: hidden; padding: 0.4rem 0; }
+@media screen and (min-width: 45em) {
+  .md-typeset td code { word-break: normal; }
+  .md-typeset td:first-child code { white-space: nowrap; }
+}
 .md-typeset .report { width: 100%; height: 80vh; border: 1px solid #8886; }
 """
 
@@ -85,6 +89,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Follow links that leave docs/, and fill in formulas and sources."""
     uri = page.file.src_uri
+    if uri == "index.md":
+        page.meta["hide"] = ["navigation"]  # the only page of its section; its code is wide
     markdown = NAMED.sub(r'```\1 title="\2"', markdown)
     if uri == "equations.md":
         markdown = with_sources(with_formulas(markdown))
@@ -233,10 +239,11 @@ def command_page() -> str:
     for verb, line in VERBS.items():
         command = group.get_command(click.Context(group), verb)
         assert command is not None
-        parts += [f"## fedbb {verb}", line, "", "| option | meaning |", "|---|---|"]
+        text = line if hasattr(command, "commands") else plain(command.help)
+        parts += [f"## fedbb {verb}", text, "", "| option | meaning |", "|---|---|"]
         parts += list(option_rows(command))
         for name, inner in getattr(command, "commands", {}).items():
-            parts += ["", f"### fedbb {verb} {name}", inner.get_short_help_str(200), ""]
+            parts += ["", f"### fedbb {verb} {name}", plain(inner.help), ""]
             parts += ["| option | meaning |", "|---|---|", *option_rows(inner)]
         parts.append("")
     return "\n".join(parts)
@@ -246,12 +253,17 @@ def option_rows(command: Any) -> Iterator[str]:
     """Yield the arguments and options of a command as rows of a table."""
     for parameter in command.params:
         names = (
-            ", ".join(parameter.opts)
+            ", ".join(f"`{name}`" for name in parameter.opts)
             if parameter.opts[0].startswith("-")
-            else parameter.name.upper()
+            else f"`{parameter.name.upper()}`"
         )
-        meaning = (getattr(parameter, "help", None) or "").replace("|", "\\|")
-        yield f"| `{names}` | {meaning} |"
+        meaning = plain(getattr(parameter, "help", None)).replace("|", "\\|")
+        yield f"| {names} | {meaning} |"
+
+
+def plain(text: str | None) -> str:
+    """Return a help text in which Markdown finds no tags, as in runs/<name>."""
+    return (text or "").replace("<", "&lt;")
 
 
 def with_formulas(markdown: str) -> str:

@@ -1,8 +1,10 @@
 """Values for JSON: everything plain, nothing that is no finite number."""
 
+import errno
 import json
 import math
 import os
+import shutil
 import stat
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbb._util.files import finite_or_none, remove_leftovers, replacing
+from fedbb._util.files import (
+    finite_or_none,
+    remove_leftovers,
+    replacing,
+    write_text,
+    writing,
+)
+from fedbb.errors import RunError
+from helpers.disk_limit import disk_limit
 
 
 class Color(StrEnum):
@@ -91,3 +101,23 @@ def test_leftovers_of_a_crash_are_removed_and_nothing_else(tmp_path):
         (tmp_path / name).touch()
     remove_leftovers(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.part", "c.txt"]
+
+
+def test_a_file_that_cannot_be_written_is_named_and_not_its_temporary_one(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError) as refused:
+        write_text(tmp_path / "file" / "page.html", "text")
+    where = tmp_path / "file" / "page.html"
+    assert str(refused.value) in (
+        f"{where} cannot be written: Not a directory",
+        f"{where} cannot be written: File exists",
+    )
+
+
+def test_a_folder_that_cannot_be_copied_is_named_with_the_first_reason(tmp_path):
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "a").write_text("content")
+    with disk_limit(), pytest.raises(RunError) as refused, writing(tmp_path / "to"):
+        shutil.copytree(tmp_path / "from", tmp_path / "to")
+    message = str(refused.value)
+    assert message.startswith(f"{tmp_path / 'to'} cannot be written: [Errno {errno.EFBIG}]")

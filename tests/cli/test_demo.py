@@ -10,6 +10,7 @@ from fedbb.recipes.reader import make_recipe
 from fedbb.report.groups import gather
 from fedbb.report.page.report import write_report
 from fedbb.runs.runner import run
+from helpers.commands import fedbb
 from helpers.run_builder import LEVELS, Sketch, build_all
 
 
@@ -79,3 +80,10 @@ def test_real_runs_become_a_page(tmp_path):
     page = write_demo(folders, tmp_path).read_text("utf-8")
     assert f'["{100 * final:.1f}",' in page
     assert "fedbb run runs/fedavg/recipe.json --out again/fedavg" in page
+
+
+def test_a_folder_that_cannot_be_made_is_one_message_before_any_run(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    done = fedbb("demo", "--out", tmp_path / "file", monkeypatch=monkeypatch)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"fedbb: {tmp_path / 'file'} cannot be written: File exists\n"

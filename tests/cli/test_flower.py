@@ -14,6 +14,7 @@ from fedbb.recipes.check import check_recipe
 from fedbb.recipes.reader import make_recipe
 from fedbb.runs.folder import RunFolder
 from helpers.commands import fedbb, started
+from helpers.disk_limit import disk_limit
 from helpers.small_run import small_recipe
 
 needs_flower = pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed")
@@ -49,6 +50,15 @@ def test_help_needs_no_extra(monkeypatch):
 
 
 @needs_flower
+def test_init_on_a_full_disk_leaves_nothing_in_the_way_of_the_next_try(tmp_path, monkeypatch):
+    with disk_limit():
+        done = fedbb("flower", "init", tmp_path / "trial", monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert done.err.startswith(f"fedbb: {tmp_path / 'trial'} cannot be written: ")
+    assert not (tmp_path / "trial").exists()
+    assert fedbb("flower", "init", tmp_path / "trial", monkeypatch=monkeypatch).code == 0
+
+
 def test_init_tells_what_it_made_and_what_comes_next(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = fedbb("flower", "init", "hospitals", "--sites", 2, monkeypatch=monkeypatch)

@@ -1,9 +1,13 @@
+import errno
+import os
 import platform
 import subprocess
 import sys
 from importlib import metadata
 
+import click
 import pytest
+import typer
 
 from fedbb import __version__
 from fedbb.cli import main as command_line
@@ -66,3 +70,71 @@ def test_every_listed_verb_has_a_help_of_its_own(verb, monkeypatch):
     done = fedbb(verb, "--help", monkeypatch=monkeypatch)
     assert done.code == 0
     assert f"fedbb {verb}" in done.out
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left"), "a file cannot be written: No space left"),
+    ],
+)
+def test_a_file_that_no_verb_foresaw_is_one_message(error, message, monkeypatch):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(command_line, "app", fail)
+    done = fedbb("show", "run", monkeypatch=monkeypatch)
+    assert (done.code, done.err) == (2, f"fedbb: {message}\n")
+
+
+def test_an_error_that_is_none_of_files_keeps_its_traceback(monkeypatch):
+    def fail():
+        raise ConnectionResetError(errno.ECONNRESET, "reset")
+
+    monkeypatch.setattr(command_line, "app", fail)
+    with pytest.raises(ConnectionResetError):
+        fedbb("show", "run", monkeypatch=monkeypatch)
+
+
+def test_ctrl_c_before_the_verb_began_is_silent(monkeypatch):
+    def stop(words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "_begin_workers", stop)
+    done = fedbb("run", "recipe.toml", monkeypatch=monkeypatch)
+    assert (done.code, done.err) == (130, "")
+
+
+def test_the_help_of_a_verb_has_no_line_breaks_inside_paragraphs():
+    group = typer.main.get_group(command_line.app)
+    context = click.Context(group)
+    for verb in command_line.VERBS:
+        command = group.get_command(context, verb)
+        for inner in (command, *getattr(command, "commands", {}).values()):
+            paragraphs = inner.help.split("\n\n")
+            assert not any("\n" in text for text in paragraphs), inner.name
+
+
+def test_a_value_out_of_range_names_no_environment_variable(monkeypatch):
+    done = fedbb("watch", "runs", "--port", "99999", monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert "'--port': 99999" in done.err
+    assert "env var" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["fedbb", "re"], ["report", "refit"]),
+        (["fedbb", "run", "--w"], ["--workers"]),
+        (["fedbb", "flower", "d"], ["doctor", "dismiss"]),
+    ],
+)
+def test_bash_completes_verbs_and_options(words, expected):
+    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    environment = {**os.environ, **asked, "_FEDBB_COMPLETE": "complete_bash"}
+    program = "import sys; sys.argv = ['fedbb']\nfrom fedbb.cli.main import main; main()"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == expected

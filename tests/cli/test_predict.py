@@ -6,6 +6,7 @@ import pytest
 
 from fedbb.runs.runner import run
 from helpers.commands import fedbb
+from helpers.disk_limit import disk_limit
 from helpers.small_run import small_recipe
 
 
@@ -35,7 +36,7 @@ def test_a_file_is_written(folder, tmp_path, monkeypatch):
 def test_what_cannot_be_read_is_one_message(folder, tmp_path, monkeypatch):
     done = fedbb("predict", folder, tmp_path / "nothing.npz", monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "nothing.npz is no folder" in done.err
+    assert done.err == f"fedbb: {tmp_path / 'nothing.npz'} does not exist\n"
     done = fedbb("predict", tmp_path, "digits", monkeypatch=monkeypatch)
     assert done.code == 2
     assert "holds no run" in done.err
@@ -43,3 +44,24 @@ def test_what_cannot_be_read_is_one_message(folder, tmp_path, monkeypatch):
     done = fedbb("predict", folder, "digits", "--out", missing, monkeypatch=monkeypatch)
     assert done.code == 2
     assert "is no folder" in done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("predict", "RUN", "DATA", "--out", "OUT"),
+        ("card", "RUN", "--out", "OUT"),
+        ("export", "RUN", "--to", "state-dict", "--out", "OUT"),
+        ("refit", "RUN", "--out", "OUT"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_full_disk_is_one_message_and_leaves_nothing(words, folder, tmp_path, monkeypatch):
+    places = {"RUN": folder, "OUT": tmp_path / "out" / "file"}
+    places["DATA"] = small_recipe(tmp_path).data.path
+    (tmp_path / "out").mkdir()
+    with disk_limit():
+        done = fedbb(*(places.get(word, word) for word in words), monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert done.err == f"fedbb: {places['OUT']} cannot be written: File too large\n"
+    assert list((tmp_path / "out").iterdir()) == []

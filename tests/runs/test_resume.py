@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from fedbb.runs.folder import RunFolder
 from fedbb.runs.metadata import NUMERICS
 from fedbb.runs.runner import run
 from helpers.cover import few
+from helpers.disk_limit import disk_limit
 from helpers.small_run import finish, small_recipe, without_seconds, write_npz
 
 
@@ -140,13 +140,8 @@ def test_a_full_disk_loses_no_finished_round_and_the_run_goes_on_later(tmp_path,
     whole, _ = finish(recipe, tmp_path / "whole")
     records = run(recipe, tmp_path / "run")
     next(records)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, limits[1]))
-    try:
-        with pytest.raises(RunError, match="round 2 could not be saved"):
-            next(records)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with disk_limit(5_000), pytest.raises(RunError, match="round 2 could not be saved"):
+        next(records)
     assert load_checkpoint(tmp_path / "run/checkpoints/round-000001.safetensors").round == 1
     resumed, _ = finish(recipe, tmp_path / "run", resume=True)
     tally.run(resumed, whole, tmp_path / "run")

@@ -2,12 +2,14 @@ import contextlib
 import multiprocessing
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from fedbb.errors import RunError
+from fedbb.runs import scheduler
 from fedbb.runs.folder import RunFolder
-from fedbb.runs.scheduler import EventKind, run_all, run_job, run_jobs
+from fedbb.runs.scheduler import EventKind, RunEvent, run_all, run_job, run_jobs
 from helpers.small_run import finish, small_recipe
 
 
@@ -74,6 +76,17 @@ def test_runs_that_fail_are_told_of_when_the_others_are_finished(tmp_path):
     assert next(finished) == good[1]
     with pytest.raises(RunError, match=r"run-1: .* such as holiday\.jpg"):
         next(finished)
+
+
+def test_one_cause_that_stops_all_runs_is_named_three_times(monkeypatch):
+    def fail(jobs, workers):
+        for _, path in jobs:
+            yield RunEvent(path, EventKind.FAILED, "no space")
+
+    monkeypatch.setattr(scheduler, "run_jobs", fail)
+    jobs = [(None, Path(f"run-{number}")) for number in range(5)]
+    with pytest.raises(RunError, match=r"^run-0: no space; .*; run-2: no space; and 2 more$"):
+        list(run_all(jobs))
 
 
 def test_closing_ends_the_processes_and_leaves_runs_that_go_on(tmp_path):

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -102,11 +103,21 @@ def write_text(path: Path, text: str) -> Path:
     Raises:
         RunError: If the file or its folder cannot be written.
     """
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             # Names from JSON may hold half a surrogate pair, which UTF-8 cannot encode.
             file.write(text.encode("utf-8", "replace"))
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error}") from error
     return path
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise RunError that names this path where the block cannot write: no space, no right."""
+    try:
+        yield
+    except shutil.Error as error:
+        # One entry for each file: where from, where to, why not.
+        raise RunError(f"{path} cannot be written: {error.args[0][0][-1]}") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error

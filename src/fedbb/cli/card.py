@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedbb._util.files import replacing
+from fedbb._util.files import write_text
 from fedbb.cli.common import Json, Quiet, echo, print_json
-from fedbb.errors import RunError
 from fedbb.report.model_card import CardFields, model_card
 
 
@@ -31,11 +30,7 @@ def card(
     """Write a model card: data, method, scores by class with intervals, clients, limits."""
     text = model_card(run, CardFields(license, data_license, contact, intended_use), best=best)
     if out is not None:
-        try:
-            with replacing(out) as file:
-                file.write(text.encode())
-        except OSError as error:
-            raise RunError(f"{out} cannot be written: {error}") from error
+        write_text(out, text)
     if as_json:
         print_json({"card": text} if out is None else {"out": str(out)})
     elif out is None:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from fedbb._util.files import write_text
+from fedbb._util.files import write_text, writing
 from fedbb.cli.common import Json, Quiet, echo, print_json, progress_bar, say
 from fedbb.recipes.reader import make_recipe
 from fedbb.recipes.spec import Recipe
@@ -46,6 +46,8 @@ def demo(
     """
     if fresh:
         shutil.rmtree(out / "runs", ignore_errors=True)
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
     jobs = [(recipe, out / "runs" / str(recipe.name)) for recipe in demo_recipes(seeds)]
     console = Console(quiet=quiet or as_json)
     try:

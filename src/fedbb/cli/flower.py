@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from fedbb._util.files import writing
 from fedbb._util.table import Cell, Entry, Table, make_table, to_rich
 from fedbb._util.text import counted
 from fedbb.cli.common import Json, Quiet, echo, print_json, say, stoppable
@@ -79,7 +81,14 @@ def init(
     from fedbb.flower.admin.templates import make_federation
 
     folder = FederationFolder(path)
-    made = [str(place) for place in make_federation(folder, sites, server)]
+    is_new = not path.exists()
+    try:
+        with writing(path):
+            made = [str(place) for place in make_federation(folder, sites, server)]
+    except RunError:
+        if is_new:  # half a federation would be taken for another folder the next time
+            shutil.rmtree(path, ignore_errors=True)
+        raise
     if as_json:
         print_json({"made": made, "sites": len(folder.sites())})
     elif not quiet:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import platform
 import sys
 from importlib import import_module, metadata
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -29,6 +31,9 @@ PACKAGES = (
     "cryptography",
 )
 """Packages, as far as they are installed, that `--version` lists."""
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""Errors of a write, which do not name the file."""
 
 VERBS = {
     "demo": "Compare four methods on embedded data, and write a page.",
@@ -88,9 +93,23 @@ class Verbs(TyperGroup):
         holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         if hasattr(module, "app"):
             holder.add_typer(module.app, name=cmd_name)
-            return get_group(holder).commands[cmd_name]
+            return _tidy(get_group(holder).commands[cmd_name])
         holder.command(cmd_name)(getattr(module, cmd_name))
-        return get_command(holder)
+        return _tidy(get_command(holder))
+
+
+def _tidy(command: Any) -> Any:
+    """Return a command, or a group with its commands, whose texts are fit for a terminal."""
+    if command.help:
+        # Typer keeps the line breaks of the source inside later paragraphs.
+        paragraphs = command.help.split("\n\n")
+        command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
+    for parameter in command.params:
+        # Otherwise click names the variable 'None' in its errors.
+        parameter.show_envvar = False
+    for inner in getattr(command, "commands", {}).values():
+        _tidy(inner)
+    return command
 
 
 app = typer.Typer(
@@ -128,12 +147,25 @@ def describe_environment() -> str:
 
 def main() -> None:
     """Run the command line."""
-    _begin_workers(sys.argv[1:])
     try:
+        _begin_workers(sys.argv[1:])
         app()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except FedbbError as error:
-        print(f"fedbb: {visible(str(error))}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error))
+    except OSError as error:
+        # What no verb foresees: a missing folder or right, a full disk.
+        if error.filename is not None:
+            _fail(f"{os.fsdecode(error.filename)}: {error.strerror}")
+        if error.errno in DISK_ERRORS:
+            _fail(f"a file cannot be written: {error.strerror}")
+        raise
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"fedbb: {visible(message)}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _begin_workers(words: list[str]) -> None:

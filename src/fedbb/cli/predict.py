@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from fedbb._util.files import write_text
 from fedbb._util.table import make_table, to_rich
 from fedbb.cli.common import AllowCode, Json, Quiet, echo, print_json, say
 from fedbb.errors import RunError
@@ -64,15 +65,14 @@ def predict(
     model = load_model(run, best=best, client=client, allow_code=allow_code)
     options = ReadOptions(image_column, class_column, resize, allow_unknown)
     found = predict_samples(model, read_samples(data, model.info, options))
+    table = io.StringIO()
+    write_csv(found, table)
     if out is not None:
-        with out.open("w", encoding="utf-8", newline="") as file:
-            write_csv(found, file)
+        write_text(out, table.getvalue())
     if as_json:
         print_json(_as_json(found, out))
     elif out is None:
-        text = io.StringIO()
-        write_csv(found, text)
-        echo(text.getvalue(), nl=False)
+        echo(table.getvalue(), nl=False)
     if not quiet and not as_json:
         _show(found, out)
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedbb._util.files import writing
 from fedbb.errors import DataError, RunError
 from fedbb.inference.model import InferenceModel
 
@@ -61,7 +63,7 @@ def export_model(
     inputs = example_inputs(model, SAMPLES) if samples is None else torch.from_numpy(samples)
     if tuple(inputs.shape[1:]) != model.info.input_shape:
         raise DataError(f"samples have shape {tuple(inputs.shape)}, which the model does not take")
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    with writing(path), tempfile.TemporaryDirectory(dir=path.parent) as folder:
         written = Path(folder) / path.name
         try:
             WRITERS[to](model, written)
@@ -99,7 +101,10 @@ def _difference(
 
 
 def _write_state_dict(model: InferenceModel, path: Path) -> None:
-    torch.save(model.network.state_dict(), path)
+    # Through memory: torch's own writer calls a full disk an unexpected position.
+    content = BytesIO()
+    torch.save(model.network.state_dict(), content)
+    path.write_bytes(content.getbuffer())
 
 
 def _read_state_dict(model: InferenceModel, path: Path) -> Callable[[Tensor], npt.NDArray[Any]]:
@@ -108,7 +113,9 @@ def _read_state_dict(model: InferenceModel, path: Path) -> Callable[[Tensor], np
 
 
 def _write_pt2(model: InferenceModel, path: Path) -> None:
-    torch.export.save(_exported(model), path)
+    content = BytesIO()
+    torch.export.save(_exported(model), content)
+    path.write_bytes(content.getbuffer())
 
 
 def _exported(model: InferenceModel) -> torch.export.ExportedProgram:

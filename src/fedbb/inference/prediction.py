@@ -122,6 +122,8 @@ def read_samples(
         samples = _from_catalogue(str(source), info)
     else:
         tables = ".npz, .csv" if info.table is None else ".npz, .csv, .parquet"
+        if path.suffix and not path.exists():
+            raise DataError(f"{source} does not exist")
         raise DataError(
             f"{source} is no folder, {tables} or image file, and no data set"
             + nearest(str(source), dataset_names())

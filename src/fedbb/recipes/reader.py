@@ -37,7 +37,8 @@ def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
     try:
         values = parse_json(text) if path.suffix == ".json" else parse_toml(text)
     except ValueError as error:
-        raise RecipeError(f"recipe {path} is no valid {path.suffix or 'TOML'}: {error}") from error
+        kind = "JSON" if path.suffix == ".json" else "TOML"
+        raise RecipeError(f"recipe {path} is no valid {kind}: {error}") from error
     if isinstance(values, dict):
         values = read_values(settings, values)
     return make_recipe(values, where=f"recipe {path}")

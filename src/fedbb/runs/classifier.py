@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbb._util.files import finite_or_none
+from fedbb._util.files import finite_or_none, writing
 from fedbb._util.plugins import AllowedCode
 from fedbb.classifiers.closed_form import LDA, ClosedForm, Prior, Rule
 from fedbb.classifiers.head import Head, blend_heads, place_head, read_head
@@ -166,7 +166,8 @@ def refit(
         score = Scorer(network, dataset, federation.scored, batch, recipe.local.device)
         found = Refit(share, score(last.state), score(state), state)
     if out is not None:
-        save_checkpoint(out, Checkpoint(last.round, state), read_model_metadata(final))
+        with writing(out):
+            save_checkpoint(out, Checkpoint(last.round, state), read_model_metadata(final))
     return found
 
 

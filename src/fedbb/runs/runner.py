@@ -202,7 +202,7 @@ def run_parts(
         if RunFolder(path).is_run() and not resume:
             raise RunError(
                 f"{path} holds a run already; --resume (in Python resume=True) continues it, or "
-                "choose another"
+                "choose another folder"
             )
     number = choose_workers(recipe, workers)
     if number:

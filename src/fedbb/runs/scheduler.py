@@ -27,6 +27,9 @@ from fedbb.simulation.pool.worker_pool import WorkerPool
 PRELOADED = ("fedbb.runs.scheduler",)
 """What every run imports, and therefore is imported once for all processes."""
 
+SHOWN = 3
+"""The failed runs that an error names; one cause may stop them all."""
+
 RunJob = tuple[Recipe, Path]
 """A recipe and the folder it runs in."""
 
@@ -81,7 +84,8 @@ def run_all(jobs: Sequence[RunJob], workers: int | None = None) -> Iterator[Path
         elif event.kind is EventKind.FAILED:
             failed.append(f"{event.path.name}: {event.message}")
     if failed:
-        raise RunError("; ".join(failed))
+        rest = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
+        raise RunError("; ".join(failed[:SHOWN]) + rest)
 
 
 def run_jobs(
