@@ -6,7 +6,7 @@ import time
 import httpx
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedbb.flower.app.transport import REPLY_BASE, Failure, GridTransport
 from helpers.flower_loopback import Loopback, Node, drop, take_identity
@@ -174,3 +174,13 @@ def test_the_longest_reply_grows_with_the_messages_and_the_statistics():
     assert 8 * 3000 * 8 <= model < 8 * 3100 * 8
     transport.statistics_numbers = 100
     assert transport.longest_reply() == REPLY_BASE + model + 1600
+
+
+def test_bytes_beside_arrays_count_and_empty_values_do_no_harm():
+    transport = GridTransport(echo(), poll=0.01)
+    empty = ConfigRecord({"list": [], "text": "", "bytes": b""})
+    for content in (RecordDict({"a": empty}), RecordDict({"a": ConfigRecord({"b": bytes(1000)})})):
+        ((node, outcome),) = transport.send_and_receive("query.info", {1000: content}, 5.0, "test")
+        assert node == 1000
+        assert isinstance(outcome, RecordDict)
+    assert transport.longest_reply() == REPLY_BASE + 8000
