@@ -1,9 +1,8 @@
 """How long `fedbb run` takes from its start until training, beyond importing torch.
 
 The run's first round is a single step of two clients, side by side, and the moment taken is when
-its record is on disk. From that the seconds of scoring, which imports scikit-learn the first time,
-and those that a client trained are taken off. What is left is the way to the first step, with the
-merge and the commit still in it.
+its record is on disk. From that the seconds of scoring and those that a client trained are taken
+off. What is left is the way to the first step, with the merge and the commit still in it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,26 @@ def test_every_file_that_the_image_copies_exists():
     for line in re.findall(r"^COPY (?!--from)(.+) \./?\S*$", DOCKERFILE, re.M):
         for name in line.split():
             assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize(
+    ("tools", "code", "said"),
+    [
+        ({}, 1, "nothing was checked"),
+        ({"hadolint": 0}, 0, "dclint: not run, not installed"),
+        ({"hadolint": 0, "dclint": 3}, 1, "dclint: FAILED"),
+        ({"docker": 0}, 0, "docker compose config: passed"),
+        ({"docker": 1, "dclint": 0}, 0, "docker compose config: not run"),
+    ],
+)
+def test_the_check_fails_with_a_tool_and_says_which_were_missing(tmp_path, tools, code, said):
+    for name, result in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {result}\n")
+        (tmp_path / name).chmod(0o755)
+    dirname = shutil.which("dirname")
+    assert dirname
+    (tmp_path / "dirname").symlink_to(dirname)
+    command = ["/bin/sh", str(ROOT / "deploy" / "check.sh")]
+    path = {"PATH": str(tmp_path)}
+    done = subprocess.run(command, env=path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, said in done.stdout) == (code, True), done.stdout + done.stderr

@@ -117,6 +117,10 @@ def test_importing_fedbb_or_its_command_line_alone_takes_no_seconds_for_torch():
     assert not loaded_by("import fedbb.cli.main") & {"torch", "numpy"}
 
 
+def test_a_run_starts_without_what_it_needs_only_for_its_final_scores():
+    assert not loaded_by("import fedbb.recipes.reader, fedbb.runs.runner") & {"scipy", "sklearn"}
+
+
 def test_every_public_name_has_a_home_and_others_are_refused():
     assert set(fedbb._HOMES) == set(fedbb.__all__) <= set(dir(fedbb))
     for name in fedbb.__all__:

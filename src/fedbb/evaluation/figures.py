@@ -7,12 +7,15 @@ drawn with replacement a replicate of the bootstrap. scikit-learn computes one w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
-from fedbb.records import FloatArray, Task
+from fedbb.records import FloatArray, IntArray, Task
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -146,7 +149,7 @@ class _RankSums:
         shape = (3 * len(held) + 1, len(truth))
         places = np.concatenate([run, 2 * len(held) + 1 + number])
         columns = np.concatenate([rows, rows[is_positive]])
-        return cls(len(held), csr_array((np.ones(len(places)), (places, columns)), shape))
+        return cls(len(held), _sparse(np.ones(len(places)), (places, columns), shape))
 
     def __call__(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return AUROC and average precision, (B,) each; NaN without cases of both kinds."""
@@ -169,7 +172,16 @@ class _RankSums:
 def _bin_sums(probability: FloatArray, gap: FloatArray) -> csr_array:
     """Return the gaps (N,) of truth and probability by bin, as rows to be summed with weights."""
     bins = np.minimum((probability * BINS).astype(np.int64), BINS - 1)
-    return csr_array((gap, (bins, np.arange(len(gap)))), (BINS, len(gap)))
+    return _sparse(gap, (bins, np.arange(len(gap))), (BINS, len(gap)))
+
+
+def _sparse(
+    values: FloatArray, places: tuple[IntArray, IntArray], shape: tuple[int, int]
+) -> csr_array:
+    # Imported late: scipy takes a tenth as long as torch, and a run needs it only at its end.
+    from scipy.sparse import csr_array
+
+    return csr_array((values, places), shape)
 
 
 def _divide(part: FloatArray, whole: FloatArray) -> FloatArray:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, softmax  # type: ignore[import-untyped]
 
 from fedbb._util.files import finite_or_none
 from fedbb._util.names import nearest
@@ -262,6 +261,9 @@ def score_model(
 
 def probabilities_of(logits: FloatArray, task: Task) -> FloatArray:
     """Return the probabilities of logits (N, C): softmax for classes, sigmoid for labels."""
+    # Imported late, as in figures.py.
+    from scipy.special import expit, softmax  # type: ignore[import-untyped]
+
     return np.asarray(softmax(logits, axis=1) if task is Task.MULTICLASS else expit(logits))
 
 
