@@ -243,9 +243,9 @@ def test_without_feedback_nothing_is_kept():
     [
         ({"density": 0.0}, "density must be above 0"),
         ({"density": 1.5}, "density must be above 0"),
-        ({"values": "some"}, "values is 'some'; allowed are binary, ternary, exact"),
-        ({"positions": "all"}, "positions is 'all'; allowed are largest, drawn"),
-        ({"scope": "layer"}, "scope is 'layer'; allowed are tensor, whole"),
+        ({"values": "some"}, "values is 'some'; allowed: binary, ternary, exact"),
+        ({"positions": "all"}, "positions is 'all'; allowed: largest, drawn"),
+        ({"scope": "layer"}, "scope is 'layer'; allowed: tensor, whole"),
         ({"positions": "drawn"}, 'positions = "drawn" needs "exact" or "ternary" values'),
     ],
 )

@@ -25,7 +25,7 @@ def run_cell(source: str, names: dict) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of an output that are no numbers, which processors may round differently."""
+    """Return the words of an output but its numbers, which processors may round differently."""
     return [word for word in text.split() if not any(sign.isdigit() for sign in word)]
 
 

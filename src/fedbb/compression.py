@@ -175,7 +175,7 @@ class Sparse(Compression):
         for name, kinds in (choices | {"coding": Coding, "buffers": Buffers}).items():
             if getattr(self, name) not in get_args(kinds):
                 allowed = ", ".join(get_args(kinds))
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {allowed}")
+                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
         if self.positions == "drawn" and self.values == "binary":
             raise ValueError(
                 'values = "binary" chooses the positions by size; positions = "drawn" needs '
@@ -536,7 +536,7 @@ def decode_positions(code: npt.NDArray[Any], many: int, size: int) -> IntArray:
     # A hostile code must not take more memory than the longest possible one.
     longest = (many * (bits + 1) + (size >> bits)) // 8 + 1
     if code.dtype != np.uint8 or code.ndim != 1 or len(code) > longest:
-        raise ValueError(f"it is no code of at most {longest} bytes")
+        raise ValueError(f"it is not a code of at most {longest} bytes")
     flags = np.unpackbits(code)
     zeros = np.flatnonzero(flags == 0).tolist()
     at, turn, ends, starts = 0, 0, [], []

@@ -407,8 +407,8 @@ def client_weights(
         Weights (K,) that sum to one.
 
     Raises:
-        ValueError: counts that are no table, negative or infinite, or larger than the samples; γ or
-            floor outside of its range; no sample at all.
+        ValueError: counts that are not a table, negative or infinite, or larger than the samples;
+            γ or floor outside of its range; no sample at all.
     """
     table = np.asarray(counts, dtype=np.float64)
     if table.ndim != 2 or not np.all(np.isfinite(table)) or np.any(table < 0):

@@ -144,7 +144,7 @@ class Mixture:
 
     Float entries are summed in float64 in the order of arrival, and rounded to their own type once,
     at the end: the mean of equal float32 models is that model, bit for bit. Integer entries, such
-    as batch counters, take the largest value, since a weighted mean of them is no integer.
+    as batch counters, take the largest value, since a weighted mean of them is not an integer.
     """
 
     def __init__(self) -> None:
@@ -270,7 +270,7 @@ def unpack_arrays(block: bytes) -> dict[str, npt.NDArray[Any]]:
         raise ValueError("it ends within its header")
     entries = parse_json(block[_LENGTH:start])
     if not isinstance(entries, list):
-        raise ValueError("its header is no list")
+        raise ValueError("its header is not a list")
     arrays: dict[str, npt.NDArray[Any]] = {}
     for entry in entries:
         name, dtype, shape = _read_entry(entry)
@@ -294,7 +294,7 @@ def _read_entry(entry: object) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
         raise ValueError("an entry of its header is not name, type and shape")
     name, kind, shape = entry
     if not isinstance(name, str) or not isinstance(kind, str) or kind not in TYPES:
-        raise ValueError(f"{quote(kind, 60)} is no type of values, or a name is missing")
+        raise ValueError(f"{quote(kind, 60)} is not a type of values, or a name is missing")
     if not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS:
         raise ValueError(f"{quote(name, 60)} has no shape of at most {MOST_DIMENSIONS} dimensions")
     if not all(type(length) is int and 0 <= length < 2**48 for length in shape):

@@ -1,4 +1,4 @@
-"""Values for JSON: everything plain, nothing that is no finite number."""
+"""Values for JSON: everything plain, nothing that is not a finite number."""
 
 import errno
 import json

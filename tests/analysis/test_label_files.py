@@ -139,7 +139,7 @@ def test_a_malformed_table_is_refused_with_its_place(tmp_path, text, words):
 
 
 @pytest.mark.parametrize(
-    ("mark", "words"), [("-1", "--uncertain"), ("", "--blank"), ("many", "allowed are 0 and 1")]
+    ("mark", "words"), [("-1", "--uncertain"), ("", "--blank"), ("many", "allowed: 0 and 1")]
 )
 def test_a_mark_without_a_policy_is_refused_with_line_and_column(tmp_path, mark, words):
     message = refusal(tmp_path, f"a,b\n0,1\n1,1\n1,{mark}\n", Layout(labels=("a", "b")))

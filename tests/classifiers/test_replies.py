@@ -49,12 +49,12 @@ def test_what_clients_compute_is_accepted(statistic, values):
 @pytest.mark.parametrize(
     ("statistic", "values", "reason"),
     [
-        (SummedEmbeddings(), changed(sums(), "counts", (0, 0), -1.0), "no whole numbers"),
-        (SummedEmbeddings(), changed(sums(), "counts", (0, 0), 1.5), "no whole numbers"),
+        (SummedEmbeddings(), changed(sums(), "counts", (0, 0), -1.0), "not whole numbers"),
+        (SummedEmbeddings(), changed(sums(), "counts", (0, 0), 1.5), "not whole numbers"),
         (SummedEmbeddings(), changed(sums(), "counts", (0, 0), 9.0), "more than its 3 samples"),
         (SummedEmbeddings(), changed(sums(), "sums", (0, 1, 0), 9.0), "of which it counts none"),
         (SummedEmbeddings(), changed(sums(), "outer", 0, 0.0), "a variance below 0"),
-        (FeatureMoments(), changed(moments(), "counts", 0, -1.0), "no whole numbers"),
+        (FeatureMoments(), changed(moments(), "counts", 0, -1.0), "not whole numbers"),
         (FeatureMoments(), changed(moments(), "products", (1, 0), 1.0), "of which it counts none"),
         (HeadGradients(), changed(gradients(), "held", 0, 0.5), "marked by 0 and 1"),
         (HeadGradients(), changed(gradients(), "bias", (1, 0), 0.1), "that it does not hold"),

@@ -65,4 +65,4 @@ def test_a_private_run_shows_no_loss_while_it_runs(tmp_path, monkeypatch):
 def test_a_folder_without_a_run_is_refused(tmp_path, monkeypatch):
     done = fedbb("audit", tmp_path, monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "is no run folder" in done.err
+    assert "is not a run folder" in done.err

@@ -17,4 +17,4 @@ def test_a_card_is_printed_or_written(tmp_path, monkeypatch):
 def test_a_folder_without_a_run_is_refused(tmp_path, monkeypatch):
     done = fedbb("card", tmp_path, monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "no run folder" in done.err
+    assert "not a run folder" in done.err

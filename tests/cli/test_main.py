@@ -27,7 +27,7 @@ def test_bad_input_ends_with_a_message_and_code_2(tmp_path):
     command = [sys.executable, "-m", "fedbb", "show", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
-    assert done.stderr == f"fedbb: {tmp_path} is no run folder: it has no recipe.json\n"
+    assert done.stderr == f"fedbb: {tmp_path} is not a run folder: it has no recipe.json\n"
 
 
 @pytest.mark.parametrize(

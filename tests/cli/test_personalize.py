@@ -29,4 +29,4 @@ def test_without_further_models_their_columns_are_left_out(tmp_path, monkeypatch
 def test_no_run_ends_with_a_message_and_code_2(tmp_path, monkeypatch):
     done = fedbb("personalize", tmp_path, monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "is no run folder" in done.err
+    assert "is not a run folder" in done.err

@@ -43,7 +43,7 @@ def test_what_cannot_be_read_is_one_message(folder, tmp_path, monkeypatch):
     missing = tmp_path / "no" / "p.csv"
     done = fedbb("predict", folder, "digits", "--out", missing, monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "is no folder" in done.err
+    assert "is not a folder" in done.err
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_runs_are_shown_as_trained_and_with_the_new_classifier(tmp_path, monkeyp
 def test_what_cannot_be_done_ends_with_a_message_and_code_2(tmp_path, monkeypatch):
     finish(small_recipe(tmp_path, rounds={"number": 1}), tmp_path / "run")
     for words, message in (
-        ((tmp_path,), "is no run folder"),
+        ((tmp_path,), "is not a run folder"),
         ((tmp_path / "run", "--rule", "svm"), "rule must be one of lda, ridge, means"),
         ((tmp_path / "run", "--blend", "much"), "--blend is a number or validation, not 'much'"),
         ((tmp_path / "run", "--blend", "2"), "blend must be in [0, 1]"),

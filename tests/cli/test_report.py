@@ -45,7 +45,7 @@ def test_report_goes_into_the_working_folder_and_can_be_quiet(tmp_path, monkeypa
 def test_a_missing_folder_and_one_without_finished_runs_are_refused(tmp_path, monkeypatch):
     done = fedbb("report", tmp_path / "nowhere", monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "is no folder" in done.err
+    assert "is not a folder" in done.err
     done = fedbb("report", tmp_path, "--out", tmp_path / "r.html", monkeypatch=monkeypatch)
     assert done.code == 2
     assert "no finished run to report" in done.err

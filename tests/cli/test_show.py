@@ -49,7 +49,7 @@ def test_a_model_that_answers_alike_for_all_is_told(tmp_path, monkeypatch):
 def test_a_folder_without_a_run_is_refused(tmp_path, monkeypatch):
     done = fedbb("show", tmp_path, monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "is no run folder" in done.err
+    assert "is not a run folder" in done.err
 
 
 @pytest.fixture(scope="module")

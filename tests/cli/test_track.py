@@ -113,7 +113,7 @@ def test_quiet_prints_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["EMPTY", "--to", "tensorboard"], "is no run folder"),
+        (["EMPTY", "--to", "tensorboard"], "is not a run folder"),
         (["EMPTY", "--to", "tensorboard="], "NAME=FOLDER"),
         (["EMPTY", "--to", "comet"], "tracker 'comet' is unknown"),
         (["EMPTY"], "--to"),

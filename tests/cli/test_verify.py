@@ -79,7 +79,7 @@ def test_bad_input_ends_with_code_2(tmp_path, monkeypatch):
     (tmp_path / "g.toml").write_text("seeds = 0")
     for words, message in (
         ((tmp_path / "nowhere",), "does not exist; give the folder of a finished run"),
-        ((tmp_path,), "is no run folder"),
+        ((tmp_path,), "is not a run folder"),
         ((tmp_path, "cell"), "a run folder has no cells"),
         ((tmp_path / "g.toml",), "name a cell"),
         ((tmp_path / "g.toml", "x"), "g/cells.csv does not exist; call this in the folder of"),

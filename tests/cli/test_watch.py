@@ -20,4 +20,4 @@ def test_a_page_is_served_until_ctrl_c(tmp_path):
 def test_what_is_no_folder_is_refused(tmp_path, monkeypatch):
     done = fedbb("watch", tmp_path / "missing", monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "is no folder" in done.err
+    assert "is not a folder" in done.err

@@ -98,7 +98,7 @@ def test_classes_are_numbered_in_alphabetical_order_unless_given(table) -> None:
 def test_a_class_that_is_blank_or_unknown_is_named_with_its_line(table) -> None:
     with pytest.raises(DataError, match=r"labels\.csv: line 3, column animal: .* no class name"):
         read_class_column(table(animal=["dog", " "]), "animal", ())
-    with pytest.raises(DataError, match=r"line 3, column animal: 'hors' is no class; did you"):
+    with pytest.raises(DataError, match=r"line 3, column animal: 'hors' is not a class; did you"):
         read_class_column(table(animal=["dog", "hors"]), "animal", ("dog", "horse"))
 
 
@@ -123,7 +123,7 @@ def test_uncertain_and_blank_follow_each_its_policy(table, uncertain, blank) -> 
     [
         ("-1", "the label is -1; set the option uncertain"),
         ("", "the label is blank; set the option blank"),
-        ("2", "the label is '2'; allowed are 0 and 1"),
+        ("2", "the label is '2'; allowed: 0 and 1"),
         ("yes", "the label is 'yes'"),
         ("nan", "the label is 'nan'"),
     ],

@@ -90,7 +90,7 @@ def both(inputs) -> dict[str, Examples]:
         ({"train": Examples(IMAGES[:, :0], LABELS)}, r"shape \(4, 0, 2, 2\)"),
         (
             {"train": Examples(IMAGES.astype(float), LABELS)},
-            "float64; allowed are uint8, float32, int32, int64",
+            "float64; allowed: uint8, float32, int32, int64",
         ),
         ({"test": Examples(IMAGES[..., :1], LABELS)}, "trains on .* but tests on"),
         ({"test": Examples(IMAGES.astype(np.uint8), LABELS)}, "but tests on uint8"),
@@ -100,7 +100,7 @@ def both(inputs) -> dict[str, Examples]:
         ),
         ({"augmentation": Augmentation(flip=True), **both(IMAGES[:, 0])}, "not images"),
         ({"augmentation": Augmentation(crop=1), **both(IMAGES.astype(int))}, "cropped or flipped"),
-        ({"augmentation": Augmentation(padding="edge")}, "'edge'; allowed are zeros, reflect"),
+        ({"augmentation": Augmentation(padding="edge")}, "'edge'; allowed: zeros, reflect"),
         ({"augmentation": Augmentation(crop=2, padding="reflect")}, r"cropped by 2 .* \(3, 2, 2\)"),
         ({"classes": ()}, "no classes"),
         ({"classes": ("a", "b", "a")}, "'a' twice"),
@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_named(changes, message) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.where(MARKS == 0, -1, MARKS), "label 0 of class 0 is -1; allowed are 0, 1 and NaN"),
+        (np.where(MARKS == 0, -1, MARKS), "label 0 of class 0 is -1; allowed: 0, 1 and NaN"),
         (np.where(np.isnan(MARKS), 0.5, MARKS), "label 1 of class 1 is 0.5"),
         (MARKS[:, :1], r"float32 of shape \(N, 2\)"),
         (LABELS, r"float32 of shape \(N, 2\)"),

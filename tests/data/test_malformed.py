@@ -47,7 +47,7 @@ CUT = "mine.npz as .npz: File is not a zip file"
 PIXELS = "Image size (2500000000 pixels) exceeds limit"
 SIZES = "has 4 × 8 pixels, the first one 6 × 8; set the option size"
 FRAMES = "it has 3 frames, and an image is one; extract a frame first"
-RANK = "images has shape (12,); allowed are (N, height, width),"
+RANK = "images has shape (12,); allowed: (N, height, width),"
 OBJECTS = "holds Python objects, and reading them would run code"
 ARRAY_BOMB = "array 'more' has 4,165 bytes and unpacks to 4,194,432, as a zip bomb does"
 FRACTIONS = "cannot be read: it holds fractions"
@@ -99,7 +99,7 @@ MESSAGES = {
     ],
     "folder (zip)": [
         "pets.zip: 4.png is in no class folder",
-        "pets.zip/dog/4.png cannot be read: it is no image",
+        "pets.zip/dog/4.png cannot be read: it is not an image",
         f"pets.zip/dog/4.png {SIZES}",
         f"pets.zip/dog/4.tiff cannot be read: {FRAMES}",
         "pets.zip: dog/4.png is in the archive twice",
@@ -110,7 +110,7 @@ MESSAGES = {
     ],
     "folder (tar)": [
         "pets.tar.gz: 4.png is in no class folder",
-        "pets.tar.gz/dog/4.png cannot be read: it is no image",
+        "pets.tar.gz/dog/4.png cannot be read: it is not an image",
         f"pets.tar.gz/dog/4.png {SIZES}",
         f"pets.tar.gz/dog/4.tiff cannot be read: {FRAMES}",
         "pets.tar.gz: dog/4.png is in the archive twice",
@@ -125,34 +125,34 @@ MESSAGES = {
         f"mine.csv: line 6, column image: image {{folder}}/films/4.png {SIZES}",
         f"mine.csv: line 6, column image: image {{folder}}/films/4.png cannot be read: {FRAMES}",
         "mine.csv: line 6, column image: 3.png is on line 5 too",
-        "mine.csv: line 6, column mass: the label is 'nan'; allowed are 0 and 1",
+        "mine.csv: line 6, column mass: the label is 'nan'; allowed: 0 and 1",
         f"mine.csv: line 6, column image: image {{folder}}/films/4.png cannot be read: {PIXELS}",
         None,
         "mine.csv: line 6, column image: ../4.png is outside of the folder",
     ],
     "dicom": [
         "mine.csv: no column 'site'; known: image, kind, ward",
-        "mine.csv: line 6, column image: image {folder}/films/4.dcm is no DICOM file",
+        "mine.csv: line 6, column image: image {folder}/films/4.dcm is not a DICOM file",
         f"mine.csv: line 6, column image: image {{folder}}/films/4.dcm {SIZES}",
         f"line 6, column image: image {{folder}}/films/4.dcm cannot be read as DICOM: {FRAMES}",
         "mine.csv: line 6, column image: 3.dcm is on line 5 too",
         "line 6, column image: image {folder}/films/4.dcm cannot be read as DICOM: its rescaled "
         "pixels are NaN or infinite",
         "line 6, column image: image {folder}/films/4.dcm cannot be read as DICOM: it has "
-        "3,600,000,000 pixels; allowed are",
+        "3,600,000,000 pixels; allowed:",
         None,
         "mine.csv: line 6, column image: ../4.dcm is outside of the folder",
     ],
     "hf": [
         "pets: pets train row 0 has no 'site'; known: image, label",
-        "pets: row 4, column image: the image cannot be read: it is no image",
+        "pets: row 4, column image: the image cannot be read: it is not an image",
         "pets: pets train row 4 is uint8 of shape (1, 4, 8), row 0 is uint8 of (1, 6, 8)",
         f"pets: row 4, column image: the image cannot be read: {FRAMES}",
         None,
         "pets: pets train input 4 holds NaN or infinity",
         "data-00000-of-00001.arrow has 816 bytes and unpacks to 3,145,968, as a zip bomb does",
         None,
-        "pets/state.json: '../data.arrow' is no file in this folder",
+        "pets/state.json: '../data.arrow' is not a file in this folder",
     ],
     "features (csv)": [
         "trial.csv.gz: no column 'site'; known: id, age, outcome",
@@ -169,7 +169,7 @@ MESSAGES = {
         "trial.parquet: no column 'site'; known: id, age, outcome",
         "trial.parquet as parquet: ",
         None,
-        "trial.parquet: column age holds list<element: double>; needed are columns of numbers",
+        "trial.parquet: column age holds list<element: double>; needed: columns of numbers",
         "trial.parquet: row 4, column id: r3 is at row 3, column id too",
         f"trial.parquet: row 4, {MISSING}",
         "bytes and unpacks to 96,000,000, as a zip bomb does",
@@ -180,7 +180,7 @@ MESSAGES = {
         "trial.npz: no column 'site'; known: 0, 1, id, outcome",
         "trial.npz as .npz: File is not a zip file",
         "trial.npz: site has shape (11,); features need (12,)",
-        "trial.npz: features is float64 of shape (12,); needed are numbers (N, features)",
+        "trial.npz: features is float64 of shape (12,); needed: numbers (N, features)",
         "trial.npz: row 4, column id: r3 is at row 3, column id too",
         "trial.npz: row 4, column 0: the value is missing",
         f"trial.npz: {ARRAY_BOMB}",
@@ -193,7 +193,7 @@ MESSAGES = {
         None,
         f"line 6, column Image Index: image {{folder}}/images/4.png cannot be read: {FRAMES}",
         "line 6, column Image Index: 3.png is at line 5, column Image Index too",
-        "line 2, column Finding Labels: 'nan' in 'nan' is no finding",
+        "line 2, column Finding Labels: 'nan' in 'nan' is not a finding",
         f"line 6, column Image Index: image {{folder}}/images/4.png cannot be read: {PIXELS}",
         None,
         "Data_Entry_2017.csv: line 6, column Image Index: ../4.png is nowhere in",
@@ -306,7 +306,7 @@ SEALED_MESSAGES = {
         "train_lables.json: there are 20 images but labels of shape (19,)",
         "member package/data_batch_1.png is not a PNG file of CIFAR images: cannot reshape",
         None,
-        "train_lables.json: the labels are no list of whole numbers",
+        "train_lables.json: the labels are not a list of whole numbers",
         "member package/data_batch_1.png is not a PNG file of CIFAR images",
         None,
         "filename 'package/data_batch_1.png' not found",
@@ -328,7 +328,7 @@ SEALED_MESSAGES = {
         "fashion train: images of shape (20, 28, 28) and labels of shape (19,)",
         "fashion train: images of shape (560, 28) and labels of shape (20,)",
         None,
-        "train-images-idx3-ubyte.gz is no idx file of unsigned bytes",
+        "train-images-idx3-ubyte.gz is not an idx file of unsigned bytes",
         "train-images-idx3-ubyte.gz is damaged: its content has SHA-256",
         None,
         None,

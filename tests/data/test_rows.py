@@ -111,7 +111,7 @@ def test_labels_may_be_names_of_known_classes() -> None:
     names = ["dog", "cat"] * 3
     dataset = adapt(pairs(as_pil(PIXELS), names), classes=("cat", "dog"))
     assert dataset.train.labels.tolist() == [1, 0] * 3
-    with pytest.raises(DataError, match=r"theirs train row 1: 'cat' is no class"):
+    with pytest.raises(DataError, match=r"theirs train row 1: 'cat' is not a class"):
         adapt(pairs(as_pil(PIXELS), names), classes=("dog", "cow"))
 
 
@@ -142,11 +142,11 @@ def test_multi_label_rows_are_marks(kind) -> None:
         (pairs(["some text"]), "row 0: the input holds <U9; inputs must be numbers"),
         (pairs([[[1], [1, 2]]]), "must be arrays"),
         (pairs([FIRST[0] * np.nan]), "train input 0 holds NaN"),
-        (pairs(FIRST, [0, 1, 2.5]), "row 2: the label 2.5 is no class number"),
-        (pairs(FIRST, [0, None]), "row 1: the label None is no class number"),
+        (pairs(FIRST, [0, 1, 2.5]), "row 2: the label 2.5 is neither a class number"),
+        (pairs(FIRST, [0, None]), "row 1: the label None is neither a class number"),
         (pairs(FIRST, [0, "dog"]), r"row 1 is <U3 of shape \(\), row 0 is int64"),
         (pairs(FIRST, [0, -1]), "train label 1 is -1"),
-        (pairs(FIRST, [0, 3], classes=["a", "b"]), "train label 1 is 3; allowed are 0 to 1"),
+        (pairs(FIRST, [0, 3], classes=["a", "b"]), "train label 1 is 3; allowed: 0 to 1"),
         (pairs(FIRST, [[0, 1], [1, 0]]), "multi-class labels are one whole number"),
     ],
 )
@@ -294,7 +294,7 @@ class Stream(IterableDataset):
 
 
 def test_a_stream_is_refused() -> None:
-    with pytest.raises(DataError, match="theirs train is Stream; needed is a map-style data set"):
+    with pytest.raises(DataError, match="theirs train is Stream; needed: a map-style data set"):
         adapt(Stream())
 
 

@@ -98,7 +98,7 @@ def test_a_column_says_who_is_trained_on_and_who_is_tested() -> None:
 
 
 def test_another_value_is_refused_with_its_place() -> None:
-    with pytest.raises(DataError, match=r"labels\.csv: line 4: the split is 'no'; allowed are"):
+    with pytest.raises(DataError, match=r"labels\.csv: line 4: the split is 'no'; allowed:"):
         split_by_values(EXAMPLES, ["train", "test", "no", "train", "test"], [], place)
 
 

@@ -70,7 +70,7 @@ BROKEN[4, 1] = np.nan
         ({"logits": BROKEN}, r"row 4 of the logits holds NaN or infinity in float32 \(1"),
         ({"logits": LOGITS + 1e300}, r"row 0 of the logits holds .* in float32 \(60 such rows\)"),
         ({"classes": ["a", "c", "b"]}, "its classes are a, c, b, and those of toy are a, b, c"),
-        ({"classes": np.array("a")}, r"classes has shape \(\); needed is one axis"),
+        ({"classes": np.array("a")}, r"classes has shape \(\); needed: one axis"),
         ({"classes": np.array([b"a", b"b", b"\xff"])}, "classes cannot be read as text"),
         ({"labels": OTHER}, r"made for other data: from row 7 on its labels .* \(1 such rows\)"),
         ({"labels": OTHER[1:]}, r"labels are int64 of shape \(59,\)"),
@@ -87,7 +87,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path, changes, message):
     ("text", "message"),
     [
         (None, "no array 'text'"),
-        (TEXT[:2], r"float64 of shape \(2, 5\); needed are floats of shape \(3, E\)"),
+        (TEXT[:2], r"float64 of shape \(2, 5\); needed: floats of shape \(3, E\)"),
         (TEXT[0], r"of shape \(5,\)"),
         (TEXT * 0, "a row of text is zero or not finite"),
         (TEXT + np.inf, "a row of text is zero or not finite"),

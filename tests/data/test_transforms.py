@@ -238,7 +238,7 @@ def test_an_order_that_cannot_be_told_must_be_said(shape) -> None:
 
 @pytest.mark.parametrize("shape", [(), (2,), (2, 3), (1, 2, 3, 4, 5)])
 def test_other_shapes_are_refused(shape) -> None:
-    with pytest.raises(DataError, match="allowed are"):
+    with pytest.raises(DataError, match="allowed:"):
         as_images(np.zeros(shape), "auto", "x")
 
 

@@ -275,7 +275,7 @@ def test_logits_that_are_not_finite_are_refused_with_their_place(
 @pytest.mark.parametrize(
     ("score", "labels", "message"),
     [
-        (score_multiclass, [0, 2], "label 2 is not a class; allowed are 0 to 1"),
+        (score_multiclass, [0, 2], "label 2 is not a class; allowed: 0 to 1"),
         (score_multiclass, [-1, 0], "label -1 is not a class"),
         (score_multiclass, [0], r"labels must have shape \(2,\)"),
         (score_multilabel, [[0, 1], [1, 2]], r"label 2.0 is not 0, 1 or NaN"),

@@ -278,7 +278,7 @@ def test_rows_name_every_figure_with_its_interval() -> None:
     [
         ([0, 1], [[0.5, 0.5], [1.5, -0.5]], {}, r"probabilities\[1, 0\] is 1.5, not in \[0, 1\]"),
         ([0, 1], [[0.5, 0.5], [0.5, 0.2]], {}, "sample 1 sum to 0.7, not to 1"),
-        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], {}, "label 2 is not a class; allowed are 0 to 1"),
+        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], {}, "label 2 is not a class; allowed: 0 to 1"),
         ([0, 1], [0.5, 0.5], {"classes": "abc"}, "3 classes and 2 probabilities each"),
         (["yes", "nn"], [0.5, 0.5], {"classes": ("no", "yes")}, r"targets\[1\] is 'nn'"),
         ([0, 1], [0.5, 0.5], {"groups": [1]}, r"groups must have shape \(2,\)"),

@@ -107,7 +107,7 @@ def test_a_table_with_and_without_labels(tmp_path, model, digits):
 def test_an_unknown_class_in_a_table_is_named_with_its_line(tmp_path, model, digits):
     save_images(tmp_path, digits, 1)
     (tmp_path / "a.csv").write_text("image,label\n0.png,cat\n")
-    with pytest.raises(DataError, match=r"a\.csv: line 2, column label: 'cat' is no class"):
+    with pytest.raises(DataError, match=r"a\.csv: line 2, column label: 'cat' is not a class"):
         read_samples(tmp_path / "a.csv", model.info)
 
 
@@ -144,7 +144,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, model, arrays, words):
 
 
 def test_what_is_no_data_is_refused(tmp_path, model):
-    with pytest.raises(DataError, match=r"no data set; did you mean digits"):
+    with pytest.raises(DataError, match=r"name of a data set; did you mean digits"):
         read_samples("digit", model.info)
     with pytest.raises(DataError, match="holds no images"):
         read_samples(tmp_path, model.info)
@@ -156,7 +156,7 @@ def test_multi_label_labels_that_are_no_numbers_are_refused(tmp_path, mosaics):
     info = load_model(mosaics).info
     images, labels = np.zeros((1, *info.input_shape), np.uint8), [["x"] * len(info.classes)]
     np.savez(tmp_path / "a.npz", images=images, labels=np.array(labels))
-    with pytest.raises(DataError, match="labels are <U1; needed are numbers"):
+    with pytest.raises(DataError, match="labels are <U1; needed: numbers"):
         read_samples(tmp_path / "a.npz", info)
 
 

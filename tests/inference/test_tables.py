@@ -123,10 +123,10 @@ def test_rows_without_labels_and_names_are_predicted(run, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"zone": "west"}, "line 4, column zone: no training row had 'west'; known are north, s"),
-        ({"age": "old"}, "line 4, column age: 'old' is no number"),
+        ({"zone": "west"}, "line 4, column zone: no training row had 'west'; known: north, s"),
+        ({"age": "old"}, "line 4, column age: 'old' is not a number"),
         ({"dose": "inf"}, "line 4, column dose: the number is infinite"),
-        ({"outcome": "same"}, "line 4, column outcome: 'same' is no class"),
+        ({"outcome": "same"}, "line 4, column outcome: 'same' is not a class"),
         ({"age": None, "arm": None}, "no column 'age', 'arm'"),
         ({"zone": None}, "no column 'zone'; did you mean zones?"),
     ],

@@ -71,7 +71,7 @@ def test_something_else_is_refused(wrong, words):
 
 
 def test_a_function_must_return_a_module():
-    with pytest.raises(RecipeError, match=r"no nn\.Module"):
+    with pytest.raises(RecipeError, match=r"not an nn\.Module"):
         OwnLoss(lambda counts: 3).bind(COUNTS, Task.MULTICLASS)
 
 

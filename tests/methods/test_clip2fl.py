@@ -192,7 +192,7 @@ def test_what_cannot_be_learnt_from_is_refused_and_leaves_nothing_behind(tmp_pat
         ({"teacher": few}, r"needs floats of shape \(60, 3\)"),
         ({"teacher": 5}, "wrong type"),
         ({"prototypes": plain}, "no array 'text'"),
-        ({"prototypes": few}, r"text is .*needed are floats of shape \(3, E\)"),
+        ({"prototypes": few}, r"text is .*needed: floats of shape \(3, E\)"),
         ({"prototypes": [[1.0], [2.0]]}, "CLIP2FL: there are 2 prototypes for 3 classes"),
         ({"prototypes": "", "contrast": 0.1}, "contrast above 0 needs a prototype"),
     ):

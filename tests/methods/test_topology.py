@@ -87,7 +87,7 @@ def test_the_weights_of_any_neighbourhood_sum_to_one(infos, weighting, data):
 
 
 def test_cbr_weighs_neighbours_by_what_they_declare_to_each_other():
-    # Clients 0, 1, 2 have R = 0.1, 0.2, 0.4: 1/R = 10, 5, 2.5; client 3 is no neighbour of 1.
+    # Clients 0, 1, 2 have R = 0.1, 0.2, 0.4: 1/R = 10, 5, 2.5; client 3 is not a neighbour of 1.
     spreads = (0.1, 0.2, 0.4, 0.001)
     infos = tuple(ClientInfo(k, 10, spread) for k, spread in enumerate(spreads))
     weights = NeighbourAveraging("ring", weighting=ClientBalanced()).weights(

@@ -81,9 +81,9 @@ def test_moon_gets_a_projection_head(name):
 @pytest.mark.parametrize(
     ("name", "options", "reason"),
     [
-        ("mlp", {"hidden": [0]}, r"model.options.hidden is \[0\]; allowed are units above 0"),
+        ("mlp", {"hidden": [0]}, r"model.options.hidden is \[0\]; allowed: units above 0"),
         ("mlp", {"hidden": [2.5]}, r"model.options.hidden is \[2.5\]"),
-        ("mlp", {"dropout": 1.0}, "model.options.dropout is 1.0; allowed is 0 to below 1"),
+        ("mlp", {"dropout": 1.0}, "model.options.dropout is 1.0; allowed: 0 to below 1"),
         ("mlp", {"hiden": [3]}, r"model.options.hiden is unknown to mlp; did you mean hidden\?"),
         ("linear", {"hidden": [3]}, "model.options.hidden is unknown to linear"),
         ("lenet", {"projection": True}, "model.options.projection is unknown to lenet"),

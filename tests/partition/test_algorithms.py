@@ -332,7 +332,7 @@ def test_every_client_has_its_number_of_classes_and_every_class_is_held(
 ) -> None:
     labels = np.random.default_rng(seed).permutation(np.arange(classes * 30) % classes)
     if limit > classes or clients * limit < classes:
-        with pytest.raises(DataError, match=r"allowed are 1 to|cannot hold all"):
+        with pytest.raises(DataError, match=r"allowed: 1 to|cannot hold all"):
             limit_classes(labels, clients, limit, seed)
         return
     owners = limit_classes(labels, clients, limit, seed)
@@ -375,7 +375,7 @@ def test_the_seed_decides(divide) -> None:
 @pytest.mark.parametrize("divide", [limit_classes, assign_shards])
 @pytest.mark.parametrize(("clients", "number"), [(0, 2), (5, 0), (-1, -1)])
 def test_no_clients_and_nothing_for_them_are_refused(divide, clients, number) -> None:
-    with pytest.raises(DataError, match=r"at least|allowed are 1 to"):
+    with pytest.raises(DataError, match=r"at least|allowed: 1 to"):
         divide(np.arange(50) % 5, clients, number, 0)
 
 

@@ -102,7 +102,7 @@ def test_owners_are_numbers_or_names() -> None:
 @pytest.mark.parametrize(
     ("owners", "message"),
     [
-        ([0, 1], r"owners has shape \(2,\); needed is \(240,\)"),
+        ([0, 1], r"owners has shape \(2,\); needed: \(240,\)"),
         (np.arange(240) % 3 - 1, "owners runs from -1 to 1"),
         (np.arange(240) % 2 * 2, "client 1 has no example"),
         (np.arange(240) % 2 * 10**12, "to 1000000000000 and client 1 has no example"),

@@ -65,7 +65,7 @@ def test_a_partition_fits_the_labels_it_was_made_for() -> None:
         ([[0, 1, 2], [2, 3, 4, 5]], "client 1 holds sample 2, which client 0 holds too"),
         ([[0, 1], [3, 4, 5]], "sample 2 belongs to no client"),
         ([[0, 1, 2, 3, 4, 5], []], "client 1 is empty"),
-        ([[0, 1, 2], [3, 4, 6]], "client 1 holds samples 3 to 6; allowed are 0 to 5"),
+        ([[0, 1, 2], [3, 4, 6]], "client 1 holds samples 3 to 6; allowed: 0 to 5"),
         ([[-1, 0, 1, 2], [3, 4, 5]], "client 0 holds samples -1 to 2"),
         ([[0, 1, 1, 2], [3, 4, 5]], "client 0 holds a sample twice"),
         ([], "no clients"),

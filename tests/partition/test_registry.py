@@ -106,10 +106,10 @@ def test_multi_label_data_takes_all_kinds_and_tells_their_skew() -> None:
         (Rule("pathological", 5), "needs classes_per_client"),
         (Rule("even", 5, shards_per_client=2), "shards_per_client is none of them"),
         (Rule("pathological", 1, classes_per_client=2), "cannot hold all 4 classes"),
-        (Rule("pathological", 5, classes_per_client=5), "allowed are 1 to 4"),
+        (Rule("pathological", 5, classes_per_client=5), "allowed: 1 to 4"),
         (Rule("pathological", 121, classes_per_client=1), "class 0 has 30 samples for the 31"),
         (Rule("shards", 61, shards_per_client=2), "there are 120 samples to cut"),
-        (Rule("even", clients=121), "allowed are 1 to 120"),
+        (Rule("even", clients=121), "allowed: 1 to 120"),
         (Rule("label-skew", clients=13, concentration=1.0), "there are 120"),
     ],
 )
@@ -130,7 +130,7 @@ def test_no_samples_are_refused_by_every_kind() -> None:
 @given(samples=st.integers(1, 300), clients=st.integers(1, 40), seed=st.integers(0, 5))
 def test_sizes_differ_by_one_at_most(samples, clients, seed) -> None:
     if clients > samples:
-        with pytest.raises(DataError, match=f"allowed are 1 to {samples}"):
+        with pytest.raises(DataError, match=f"allowed: 1 to {samples}"):
             iid_parts(samples, clients, seed)
         return
     owners = iid_parts(samples, clients, seed)

@@ -246,7 +246,7 @@ MISTAKES = {
     ],
     "number = 3": [
         ("number = 0", "rounds.number = 0 is refused"),
-        ("number = 3 3", "is no valid TOML"),
+        ("number = 3 3", "is not valid TOML"),
     ],
 }
 
@@ -291,7 +291,7 @@ def test_files_that_are_not_there_are_named(path):
 
 def test_text_that_is_not_utf8_is_refused(path):
     path.write_bytes(b"title = '\xff'")
-    assert "is no valid TOML" in refused(path)
+    assert "is not valid TOML" in refused(path)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_missing_parts_are_named(tmp_path):
 def test_text_that_is_no_toml_is_refused_with_its_place(tmp_path, text):
     path = tmp_path / "broken.toml"
     path.write_text(text)
-    with pytest.raises(RecipeError, match=r"broken\.toml is no valid"):
+    with pytest.raises(RecipeError, match=r"broken\.toml is not valid"):
         read_recipe(path)
 
 

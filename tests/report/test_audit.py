@@ -78,7 +78,7 @@ def test_dropouts_attempts_and_steps_are_listed(tmp_path):
 
 
 def test_a_folder_that_is_no_run_or_is_damaged_is_refused(tmp_path):
-    with pytest.raises(RunError, match="is no run folder"):
+    with pytest.raises(RunError, match="is not a run folder"):
         audit_run(tmp_path)
     path = hide(build(tmp_path / "run", Sketch("fedbb", clients=4, rounds=1)))
     write(path / "audit.json", {"rounds": []})

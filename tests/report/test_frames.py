@@ -119,7 +119,7 @@ def test_a_run_without_a_round_and_a_folder_without_a_run_are_refused(runs, tmp_
     RunFolder(tmp_path / "run").file("rounds.jsonl").unlink()
     with pytest.raises(RunError, match="no finished round yet"):
         fedbb.read_run(tmp_path / "run")
-    with pytest.raises(RunError, match=r"no run folder: it has no recipe\.json"):
+    with pytest.raises(RunError, match=r"not a run folder: it has no recipe\.json"):
         fedbb.read_run(tmp_path)
     with pytest.raises(RunError, match="holds no runs"):
         fedbb.read_runs(tmp_path / "data")

@@ -152,7 +152,7 @@ def test_unfinished_and_damaged_runs_of_a_group_are_left_out_and_named(tmp_path)
     [
         ("nowhere", "nowhere does not exist; give a run folder"),
         ("no*where", "holds no finished run; give a run folder"),
-        ("**x", "is no pattern"),
+        ("**x", "is not a pattern"),
         ("empty", "holds no finished run"),
         ("half", "is unfinished; continue with: fedbb run --resume half"),
         ("half*", "left out: half: is unfinished"),
@@ -235,7 +235,7 @@ def test_a_run_on_data_that_changed_is_left_out(tmp_path):
 
 def test_a_folder_without_runs_is_named_and_a_missing_one_refused(tmp_path):
     assert reasons(gather([tmp_path])) == {tmp_path.name: "holds no run"}
-    with pytest.raises(RunError, match="is no folder; give run folders"):
+    with pytest.raises(RunError, match="is not a folder; give run folders"):
         gather([tmp_path / "missing"])
 
 

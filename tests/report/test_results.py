@@ -82,7 +82,7 @@ def test_a_folder_that_is_no_run_is_refused_by_name(tmp_path, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "letters.txt").write_text("private")
-    with pytest.raises(RunError, match=f"{name} is no run folder: it has no recipe.json"):
+    with pytest.raises(RunError, match=f"{name} is not a run folder: it has no recipe.json"):
         read_run(tmp_path / name)
 
 

@@ -98,7 +98,7 @@ def test_clients_without_class_counts_are_hidden_and_class_counts_undefined():
 
 
 def test_a_folder_without_a_recipe_is_no_run_folder(tmp_path):
-    with pytest.raises(RunError, match="is no run folder: it has no recipe"):
+    with pytest.raises(RunError, match="is not a run folder: it has no recipe"):
         read_run_recipe(RunFolder(tmp_path))
 
 

@@ -114,7 +114,7 @@ def test_a_private_run_and_one_without_clients_are_refused(finished, tmp_path):
 
 def test_an_unfinished_run_and_no_run_are_refused(finished, tmp_path):
     recipe, place = finished
-    with pytest.raises(RunError, match="is no run folder"):
+    with pytest.raises(RunError, match="is not a run folder"):
         personalize(tmp_path)
     finish(recipe, tmp_path / "half")
     (tmp_path / "half" / "final.safetensors").unlink()

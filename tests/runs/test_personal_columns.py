@@ -109,7 +109,7 @@ def test_other_metrics_need_test_data_of_the_clients(runs, place):
     sites = {site.client: site for site in read_scores(RunFolder(runs["fedavg"]))["final"].sites}
     for row in rows:
         assert row.shared == pytest.approx(sites[row.client].macro["auroc"], nan_ok=True)
-    with pytest.raises(RecipeError, match="metric 'recall' is unknown; allowed are accuracy"):
+    with pytest.raises(RecipeError, match="metric 'recall' is unknown; allowed: accuracy"):
         personalize(runs["fedavg"], metric="recall")
     finish(small_recipe(place, rounds={"number": 1}), place / "mixture")
     with pytest.raises(RecipeError, match=r"f1 needs data\.own_test"):

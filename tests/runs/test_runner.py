@@ -267,7 +267,7 @@ SET_UPS = {
                 "partition": {"kind": "even", "clients": 99},
             },
         ),
-        "allowed are 1 to 60",
+        "allowed: 1 to 60",
     ),
 }
 

@@ -116,7 +116,8 @@ def tiny(recipe):
     """Return the recipe with a round on embedded data in place of its own."""
     small = {"path": None, "validation_by": None, "train_images": None}
     if recipe.data.name == "nih-cxr14" or "label_columns" in recipe.data.options:
-        small |= {"name": "digit-mosaic", "options": {"train": 120, "test": 30}}
+        clients = recipe.data.partition.clients or 1
+        small |= {"name": "digit-mosaic", "options": {"train": max(120, 15 * clients), "test": 30}}
     else:
         small |= {"name": "digits", "options": {}}
     if recipe.engine != "central":

@@ -73,7 +73,7 @@ def test_what_a_tracker_cannot_take_is_an_error_that_names_the_run(tmp_path):
 
 
 def test_a_folder_that_holds_no_run_is_refused(tmp_path):
-    with pytest.raises(RunError, match=r"is no run folder"):
+    with pytest.raises(RunError, match=r"is not a run folder"):
         export(Memory(), tmp_path)
 
 

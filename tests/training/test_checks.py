@@ -92,7 +92,7 @@ def test_the_cpu_is_a_device_everywhere():
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "cpu:", "meta", "hpu", "privateuseone"])
 def test_a_device_that_cannot_compute_is_refused_with_those_that_can(name):
-    with pytest.raises(RecipeError, match=f"local.device '{name}' .*allowed are cpu, cuda"):
+    with pytest.raises(RecipeError, match=f"local.device '{name}' .*allowed: cpu, cuda"):
         check_device(name)
 
 

@@ -128,7 +128,7 @@ def test_a_cosine_of_unknown_length_asks_for_it():
         ({"kind": "step", "step_size": 1, "milestones": (2,)}, "needs either step_size or"),
         ({"kind": "cosine", "gamma": 0.5}, "gamma belongs to the kind 'step', not 'cosine'"),
         ({"final": 0.5}, "final belongs to the kind 'cosine', not 'constant'"),
-        ({"kind": "linear"}, "'linear' is unknown; allowed are constant, cosine, step"),
+        ({"kind": "linear"}, "'linear' is unknown; allowed: constant, cosine, step"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(settings, message):
@@ -143,8 +143,8 @@ def test_settings_without_a_meaning_are_refused(settings, message):
         ({"optimizer": "adamw", "momentum": 0.5}, "momentum has no meaning"),
         ({"betas": (0.8, 0.9)}, 'betas has no meaning for optimizer = "sgd"'),
         ({"eps": 1e-3}, "eps has no meaning"),
-        ({"optimizer": "Adam"}, "optimizer is 'Adam'; allowed are sgd, adam, adamw"),
-        ({"precision": "fp16"}, "precision is 'fp16'; allowed are float32, bf16"),
+        ({"optimizer": "Adam"}, "optimizer is 'Adam'; allowed: sgd, adam, adamw"),
+        ({"precision": "fp16"}, "precision is 'fp16'; allowed: float32, bf16"),
     ],
 )
 def test_settings_of_another_optimizer_are_refused(settings, message):

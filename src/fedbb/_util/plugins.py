@@ -65,7 +65,7 @@ def check_code(key: str, name: str, allowed: AllowedCode) -> None:
 
     Args:
         key: the key of the recipe that holds the name.
-        name: any name; one that is no code passes.
+        name: any name; one that is not code passes.
         allowed: what the user allows.
 
     Raises:

@@ -73,7 +73,7 @@ class Inspection:
         return int(self.statistics.samples.sum())
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as values JSON can hold; what is no finite number is None."""
+        """Return everything as values JSON can hold; what is not a finite number is None."""
         # Files of before call the statistics by client and class the tally.
         keys = {"statistics": "tally"}
         names = [field.name for field in fields(self)]
@@ -108,7 +108,7 @@ class Inspection:
             columns = ("positive", "negative", "effective_positive", "alpha_positive")
             figures = {name: getattr(cases, name) for name in columns}
         elif level != "clients":
-            raise ValueError(f"level is {level!r}; allowed are clients, classes and counts")
+            raise ValueError(f"level is {level!r}; allowed: clients, classes and counts")
         names, what = (held.classes, "class") if level == "classes" else (held.clients, "client")
         values = [array.tolist() for array in figures.values()]
         rows = [dict(zip(figures, row, strict=True)) for row in zip(*values, strict=True)]

@@ -63,7 +63,7 @@ def from_array(
     except ValueError as error:
         raise DataError(str(error)) from error
     if array.ndim not in (1, 2) or array.size == 0:
-        raise DataError(f"labels have shape {array.shape}; allowed are (N,) and (N, C), not empty")
+        raise DataError(f"labels have shape {array.shape}; allowed: (N,) and (N, C), not empty")
     natural = Task.MULTICLASS if array.ndim == 1 else Task.MULTILABEL
     if task is not None and Task(task) is not natural:
         raise DataError(f"labels of shape {array.shape} are {natural}, not {Task(task)}")
@@ -115,7 +115,7 @@ def no_patterns(classes: int) -> Marks:
 
 def _whole_numbers(array: npt.NDArray[Any]) -> IntArray:
     if array.dtype.kind not in "iufb":
-        raise DataError(f"labels are {array.dtype}; allowed are whole numbers and names")
+        raise DataError(f"labels are {array.dtype}; allowed: whole numbers and names")
     wrong = ~np.isfinite(array) | (array < 0) | (array > 2**31 - 2)
     with np.errstate(invalid="ignore"):
         whole = array.astype(np.int64)
@@ -134,7 +134,7 @@ def _of_marks(array: npt.NDArray[Any], classes: Sequence[str] | None) -> Labels:
     if wrong.any():
         row, column = (int(place) for place in np.argwhere(wrong)[0])
         raise DataError(
-            f"label {row}, class {column} is {array[row, column]}; allowed are 0, 1 and NaN or −1"
+            f"label {row}, class {column} is {array[row, column]}; allowed: 0, 1 and NaN or −1"
         )
     names = _names(array.shape[1]) if classes is None else tuple(classes)
     if len(names) != array.shape[1]:

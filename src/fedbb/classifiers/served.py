@@ -88,7 +88,7 @@ class SummedEmbeddings(Statistic):
         ).tensors()
 
     def fault(self, values: Tensors) -> str | None:
-        """Refuse counts that are no counts, and products that no embeddings have."""
+        """Refuse counts that are not counts, and products that no embeddings have."""
         sums = EmbeddingSums.from_tensors(values)
         counts, samples = sums.counts, sums.samples
         if (fault := case_fault(counts, sums.sums)) is not None:

@@ -100,7 +100,7 @@ def case_fault(counts: Tensor, *sums: Tensor) -> str | None:
         sums: what was added up over these cases, with the axes of `counts` first.
     """
     if (counts < 0).any() or not torch.equal(counts, counts.round()):
-        return "its class counts are no whole numbers of at least 0"
+        return "its class counts are not whole numbers of at least 0"
     if any((part[counts == 0] != 0).any() for part in sums):
         return "it sums embeddings of a class of which it counts none"
     return None

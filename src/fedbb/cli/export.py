@@ -37,7 +37,7 @@ def export(
     if path.exists() and not force:
         raise RunError(f"{path} exists; --force overwrites it, --out names another file")
     if not path.parent.is_dir():
-        raise RunError(f"{path} cannot be written: {path.parent} is no folder")
+        raise RunError(f"{path} cannot be written: {path.parent} is not a folder")
     model = load_model(run, best=best, client=client, allow_code=allow_code)
     difference = export_model(model, path, to)
     if as_json:

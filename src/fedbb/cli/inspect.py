@@ -179,7 +179,7 @@ def find(request: Request) -> Found:
         return _from_recipe(request, read_recipe(path, _dotted(request.values)))
     if request.source not in dataset_names():
         raise DataError(
-            f"{request.source!r} is no data set, nor a .csv, .parquet, .npz, recipe, partition or "
+            f"{request.source!r} is not a data set, a .csv, .parquet, .npz, recipe, partition or "
             "run folder" + nearest(request.source, dataset_names())
         )
     values = {"data": {"name": request.source}, "method": {"name": "fedbb"}}

@@ -30,7 +30,7 @@ from fedbb.runs.sweep import State, failures, statuses
 
 
 class TablesByName(TyperGroup):
-    """Takes a first word that is no verb for a table to run."""
+    """Takes a first word that is not a verb for a table to run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put `run` before anything that is neither a verb nor a call for help."""

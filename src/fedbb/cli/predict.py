@@ -61,7 +61,7 @@ def predict(
     external validation at a site that took no part in training.
     """
     if out is not None and not out.parent.is_dir():
-        raise RunError(f"{out} cannot be written: {out.parent} is no folder")
+        raise RunError(f"{out} cannot be written: {out.parent} is not a folder")
     model = load_model(run, best=best, client=client, allow_code=allow_code)
     options = ReadOptions(image_column, class_column, resize, allow_unknown)
     found = predict_samples(model, read_samples(data, model.info, options))

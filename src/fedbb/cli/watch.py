@@ -29,7 +29,7 @@ def watch(
     """
     for path in runs:
         if not path.is_dir():
-            raise RunError(f"{path} is no folder; give run folders, or folders that hold them")
+            raise RunError(f"{path} is not a folder; give run folders, or folders that hold them")
     try:
         with serve(LivePage(runs, title), port) as address, stoppable():
             if as_json:

@@ -113,7 +113,7 @@ def find_arrays(path: Path) -> dict[str, StoredArray]:
     if path.is_dir():
         files = sorted(path.glob("*.npy"))
         if not files:
-            raise DataError(f"{path} holds no .npy files; expected are images.npy, labels.npy, …")
+            raise DataError(f"{path} holds no .npy files; expected: images.npy, labels.npy, …")
         return {file.stem: _in_folder(file) for file in files}
     try:
         with path.open("rb") as file:
@@ -250,9 +250,9 @@ def read_texts(array: Array, length: int | None, where: str) -> list[str]:
     """Return an array as texts, or raise DataError; None allows any length."""
     if array.ndim != 1 or len(array) != (len(array) if length is None else length):
         needed = "one axis" if length is None else f"({length},)"
-        raise DataError(f"{where} has shape {array.shape}; needed is {needed}")
+        raise DataError(f"{where} has shape {array.shape}; needed: {needed}")
     if array.dtype.kind not in "biufUS":
-        raise DataError(f"{where} is {array.dtype}; needed is text")
+        raise DataError(f"{where} is {array.dtype}; needed: text")
     try:
         texts: list[str] = array.astype(np.str_).tolist()
     except UnicodeDecodeError as error:

@@ -71,8 +71,7 @@ def _check_augmentation(dataset: Dataset) -> None:
     train, augmentation = dataset.train.inputs, dataset.augmentation
     if augmentation.padding not in PADDINGS:
         raise DataError(
-            f"{dataset.name} has padding {augmentation.padding!r}; allowed are "
-            f"{', '.join(PADDINGS)}"
+            f"{dataset.name} has padding {augmentation.padding!r}; allowed: {', '.join(PADDINGS)}"
         )
     if augmentation.moves and (train.ndim != 4 or train.dtype.kind == "i"):
         raise DataError(
@@ -90,7 +89,7 @@ def _check_statistics(dataset: Dataset) -> None:
     for what, values in (("mean", dataset.mean), ("std", dataset.std)):
         if len(values) != dataset.channels or not np.isfinite(values).all():
             raise DataError(
-                f"{dataset.name} has {what} {values}; needed is one number for each of "
+                f"{dataset.name} has {what} {values}; needed: one number for each of "
                 f"{dataset.channels} channels"
             )
     if min(dataset.std) <= 0:
@@ -117,12 +116,12 @@ def _check_inputs(examples: Examples, where: str) -> None:
     inputs = examples.inputs
     if inputs.ndim < 2 or 0 in inputs.shape:
         raise DataError(
-            f"{where} inputs have shape {inputs.shape}; expected are examples of at least one "
+            f"{where} inputs have shape {inputs.shape}; expected: examples of at least one "
             "axis, such as (N, features) or (N, channels, height, width)"
         )
     if inputs.dtype not in TYPES:
         allowed = ", ".join(str(np.dtype(kind)) for kind in TYPES)
-        raise DataError(f"{where} inputs are {inputs.dtype}; allowed are {allowed}")
+        raise DataError(f"{where} inputs are {inputs.dtype}; allowed: {allowed}")
     if inputs.dtype == np.float32:
         finite = _finite_rows(inputs)
         if not finite.all():
@@ -151,7 +150,7 @@ def _check_class_numbers(examples: Examples, classes: int, where: str) -> None:
     if outside.any():
         place = int(np.argmax(outside))
         raise DataError(
-            f"{where} label {place} is {int(labels[place])}; allowed are 0 to {classes - 1} "
+            f"{where} label {place} is {int(labels[place])}; allowed: 0 to {classes - 1} "
             f"({int(outside.sum())} labels outside)"
         )
 
@@ -168,5 +167,5 @@ def _check_label_rows(examples: Examples, classes: int, where: str) -> None:
         row, column = (int(index) for index in np.argwhere(outside)[0])
         raise DataError(
             f"{where} label {row} of class {column} is {labels[row, column]:g}; "
-            "allowed are 0, 1 and NaN (unknown)"
+            "allowed: 0, 1 and NaN (unknown)"
         )

@@ -163,7 +163,7 @@ def read_class_column(
     for row, value in enumerate(values):
         if value not in number:
             raise DataError(
-                f"{table.place(row, column)}: {value!r} is no class" + nearest(value, known)
+                f"{table.place(row, column)}: {value!r} is not a class" + nearest(value, known)
             )
     return known, np.array([number[value] for value in values], dtype=np.int64)
 

@@ -30,4 +30,4 @@ def explain_label(text: str, option: str = "the option ") -> str:
     for shown, texts, name in ((text, UNCERTAIN, "uncertain"), ("blank", ("",), "blank")):
         if text in texts:
             return f"the label is {shown}; set {option}{name} to zeros, ones or ignore"
-    return f"the label is {text!r}; allowed are 0 and 1, and −1 or blank by option"
+    return f"the label is {text!r}; allowed: 0 and 1, and −1 or blank by option"

@@ -41,7 +41,7 @@ def read_parquet(
     for field in table.schema:
         if pyarrow.types.is_nested(field.type) and not nested:
             raise DataError(
-                f"{path}: column {field.name} holds {field.type}; needed are columns of numbers "
+                f"{path}: column {field.name} holds {field.type}; needed: columns of numbers "
                 "or texts"
             )
     values = {name: to_numpy(table.column(name)) for name in table.column_names}

@@ -77,7 +77,7 @@ def read_rows(part: MapStyle, form: RowFormat, where: str) -> Table:
     """
     if not hasattr(part, "__len__") or not hasattr(part, "__getitem__"):
         raise DataError(
-            f"{where} is {type(part).__name__}; needed is a map-style data set, with a length and "
+            f"{where} is {type(part).__name__}; needed: a map-style data set, with a length and "
             "numbered rows"
         )
     if len(part) == 0:
@@ -188,7 +188,7 @@ def _numbers(labels: Array, classes: tuple[str, ...], where: str) -> Array:
     places = {str(name): number for number, name in enumerate(classes)}
     for row, label in enumerate(labels.tolist()):
         if label not in places:
-            raise DataError(f"{where} row {row}: {label!r} is no class" + nearest(label, places))
+            raise DataError(f"{where} row {row}: {label!r} is not a class" + nearest(label, places))
     return np.array([places[label] for label in labels.tolist()], dtype=np.int64)
 
 
@@ -284,7 +284,7 @@ def _label(label: Any, place: str) -> Array:
     if array.ndim < 2 and array.dtype.kind in ("biuU", "biuf")[array.ndim]:
         return _plain_labels(array, array.ndim)
     raise DataError(
-        f"{place}: the label {label!r} is no class number, no class name and no row of 0 and 1"
+        f"{place}: the label {label!r} is neither a class number, a class name nor a row of 0 and 1"
     )
 
 

@@ -100,7 +100,7 @@ def split_by_values(
     for row, side in enumerate(sides):
         if side not in {"train", "test", "validation"} | out:
             raise DataError(
-                f"{place(row)}: the split is {values[row]!r}; allowed are train, test and val, "
+                f"{place(row)}: the split is {values[row]!r}; allowed: train, test and val, "
                 "and what leave_out names"
             )
     held = _where(sides, "validation")

@@ -20,7 +20,7 @@ from fedbb.errors import DataError
 from fedbb.records import FloatArray, IntArray
 
 Missing = Literal["refuse", "mean", "median", "zero"]
-"""What takes the place of a missing number; a missing category is no category."""
+"""What takes the place of a missing number; a missing category is not a category."""
 
 MISSING = ("", "na", "nan", "n/a", "null", "none", "?")
 """Texts that stand for a missing value, in capital letters too."""
@@ -238,7 +238,7 @@ class TableFormat:
         """Return the inputs of all rows, (N, features).
 
         Args:
-            table: the rows; columns that are no features are not read.
+            table: the rows; columns that are not features are not read.
             allow_unknown: whether a category that no training row had is encoded as zeros.
 
         Raises:
@@ -288,7 +288,7 @@ def read_numbers(table: ColumnTable, name: str) -> FloatArray:
         except ValueError as error:
             row = next(row for row, text in enumerate(texts.tolist()) if not _is_number(text))
             raise DataError(
-                f"{table.place(row, name)}: {str(texts[row])!r} is no number"
+                f"{table.place(row, name)}: {str(texts[row])!r} is not a number"
             ) from error
     if np.isinf(numbers).any():
         row = int(np.argmax(np.isinf(numbers)))

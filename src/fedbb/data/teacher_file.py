@@ -128,7 +128,7 @@ def _check_logits(arrays: dict[str, npt.NDArray[Any]], dataset: Dataset, where: 
 def _check_text(text: npt.NDArray[Any], classes: int, where: str) -> None:
     if text.ndim != 2 or len(text) != classes or text.dtype.kind != "f" or text.shape[1] < 1:
         raise DataError(
-            f"{where}: text is {text.dtype} of shape {text.shape}; needed are floats of shape "
+            f"{where}: text is {text.dtype} of shape {text.shape}; needed: floats of shape "
             f"({classes}, E): a prototype for each class"
         )
     with np.errstate(over="ignore"):

@@ -202,7 +202,7 @@ def as_images(array: npt.NDArray[Any], layout: Layout, where: str) -> npt.NDArra
         return as_pixels(array[:, None], where)
     if array.ndim != 4:
         raise DataError(
-            f"{where} has shape {array.shape}; allowed are (N, height, width), "
+            f"{where} has shape {array.shape}; allowed: (N, height, width), "
             "(N, channels, height, width) and (N, height, width, channels)"
         )
     if _is_channels_last(array.shape, layout, where):

@@ -247,7 +247,7 @@ def check_classes(labels: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArr
     outside = ~np.isin(labels, np.arange(shape[1]))
     if outside.any():
         wrong = labels[outside][0]
-        raise ValueError(f"label {wrong} is not a class; allowed are 0 to {shape[1] - 1}")
+        raise ValueError(f"label {wrong} is not a class; allowed: 0 to {shape[1] - 1}")
     return labels
 
 

@@ -484,7 +484,7 @@ def _numbers(targets: npt.NDArray[Any], classes: tuple[str, ...]) -> npt.NDArray
     for row, name in enumerate(targets.tolist()):
         if str(name) not in number:
             raise ValueError(
-                f"targets[{row}] is {name!r}, which is no class" + nearest(str(name), classes)
+                f"targets[{row}] is {name!r}, which is not a class" + nearest(str(name), classes)
             )
     return np.array([number[str(name)] for name in targets.tolist()], dtype=np.int64)
 

@@ -74,7 +74,7 @@ def export_model(
         if not difference <= TOLERANCE:
             raise RunError(
                 f"the model exported to {to} differs from the original by {difference:.3g}; "
-                f"allowed is {TOLERANCE:g}; nothing was written"
+                f"allowed: {TOLERANCE:g}; nothing was written"
             )
         written.replace(path)
     return difference

@@ -315,7 +315,7 @@ def _model_file(path: Path, best: bool) -> Path:
         raise RunError(f"{path} does not exist; give a run folder or a model file (.safetensors)")
     if not path.is_dir():
         if best:
-            raise RunError(f"best=True chooses a file of a run folder, and {path} is no folder")
+            raise RunError(f"best=True chooses a file of a run folder, and {path} is not a folder")
         return path
     if not RunFolder(path).is_run():
         raise RunError(f"{path} holds no run")

@@ -125,7 +125,7 @@ def read_samples(
         if path.suffix and not path.exists():
             raise DataError(f"{source} does not exist")
         raise DataError(
-            f"{source} is no folder, {tables} or image file, and no data set"
+            f"{source} is not a folder, a {tables} or image file, or the name of a data set"
             + nearest(str(source), dataset_names())
         )
     return replace(samples, inputs=check_inputs(samples.inputs, info))
@@ -239,7 +239,7 @@ def _labels_of_array(
         if named is not None and named != info.classes:
             raise DataError(f"{where}: the classes are {_some(named)}, not {_some(info.classes)}")
         if labels.dtype.kind not in "biuf":
-            raise DataError(f"{where} are {labels.dtype}; needed are numbers")
+            raise DataError(f"{where} are {labels.dtype}; needed: numbers")
         return labels.astype(np.float32)
     if labels.ndim != 1:
         raise DataError(f"{where} have shape {labels.shape}; the model has one class for a sample")
@@ -248,7 +248,7 @@ def _labels_of_array(
         outside = (labels < 0) | (labels >= len(known))
         if outside.any():
             row = int(np.argmax(outside))
-            raise DataError(f"{where}[{row}] is {labels[row]}; allowed are 0 to {len(known) - 1}")
+            raise DataError(f"{where}[{row}] is {labels[row]}; allowed: 0 to {len(known) - 1}")
         labels = np.array(known)[labels]
     texts = read_texts(labels, None, where)
     return class_numbers(texts, info.classes, lambda row: f"{where}[{row}]")
@@ -322,7 +322,7 @@ def _from_folder(path: Path, info: ModelInfo, options: ReadOptions) -> Samples:
         sorted(name for name in Folder(path).names() if Path(name).suffix.lower() in IMAGE_FILES)
     )
     if not names:
-        raise DataError(f"{path} holds no images; known are {', '.join(IMAGE_FILES)}")
+        raise DataError(f"{path} holds no images; known: {', '.join(IMAGE_FILES)}")
     labels = None
     folders = [Path(name).parts[0] for name in names if len(Path(name).parts) > 1]
     if Task(info.task) is Task.MULTICLASS and len(folders) == len(names):
@@ -336,7 +336,7 @@ def _decode(
     shape = info.input_shape
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise DataError(
-            f"the model takes inputs of shape {shape}, which are no images; give an .npz file"
+            f"the model takes inputs of shape {shape}, which are not images; give an .npz file"
         )
     wanted = ImageFormat(shape[0], (shape[1], shape[2]) if options.resize else None)
     images = decode_all(Request(ImageSource(Folder(folder), wanted), names)).images

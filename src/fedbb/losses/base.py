@@ -99,7 +99,7 @@ def as_loss(loss: LossLike) -> Loss:
     if hasattr(loss, "bind") or callable(loss):
         return OwnLoss(loss)
     raise RecipeError(
-        f"the loss is {loss!r}; allowed are an nn.Module, a function of label counts that returns "
+        f"the loss is {loss!r}; allowed: an nn.Module, a function of label counts that returns "
         "one, and a spec with the method bind(counts, task)"
     )
 
@@ -212,7 +212,9 @@ class OwnLoss(Loss):
                 f"{type(error).__name__}: {error}"
             ) from error
         if not isinstance(made, nn.Module):
-            raise RecipeError(f"the loss {self.source!r} returns {made!r}, which is no nn.Module")
+            raise RecipeError(
+                f"the loss {self.source!r} returns {made!r}, which is not an nn.Module"
+            )
         return made
 
     def supports(self, task: Task) -> bool:

@@ -30,7 +30,7 @@ Classes = int | Sequence[str] | None
 class DropInLoss(nn.Module):
     """A loss that is called as torch's are; a subclass scores the entries.
 
-    Annotations of this package's losses are no strings, since `torch.jit.script` reads them.
+    Annotations of this package's losses are not strings, since `torch.jit.script` reads them.
 
     Attributes:
         task: multi-class or multi-label.
@@ -237,7 +237,7 @@ def _count_rows(targets: npt.NDArray[Any], task: TaskName, classes: int) -> Labe
 
 
 def _highest(targets: npt.NDArray[Any]) -> int:
-    """Return the highest class number; `count_labels` refuses what is no number."""
+    """Return the highest class number; `count_labels` refuses what is not a number."""
     return int(np.max(targets, where=np.isfinite(targets), initial=0))
 
 

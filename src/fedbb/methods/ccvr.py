@@ -58,7 +58,7 @@ class FeatureMoments(Statistic):
         return total
 
     def fault(self, values: Tensors) -> str | None:
-        """Refuse counts that are no counts, and sums of classes that have none."""
+        """Refuse counts that are not counts, and sums of classes that have none."""
         return case_fault(values["counts"], values["sums"], values["products"])
 
 

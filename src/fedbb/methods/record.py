@@ -198,7 +198,7 @@ def _check_names(method: str, parts: Sequence[tuple[str, object]]) -> None:
     for name, _ in parts:
         if not re.fullmatch("[a-z][a-z0-9-]*", name):
             raise RecipeError(
-                f"{method}: a part is named {name!r}; allowed are small letters, digits and hyphens"
+                f"{method}: a part is named {name!r}; allowed: small letters, digits and hyphens"
             )
         kinds = [type(part).__name__ for other, part in parts if other == name]
         if len(kinds) > 1:

@@ -63,7 +63,7 @@ class Reliability(Statistic):
         return {"belief": total / max(number, 1)}
 
     def fault(self, values: Tensors) -> str | None:
-        """Refuse what is no mean of beliefs."""
+        """Refuse what is not a mean of beliefs."""
         belief = float(values["belief"])
         return None if 0 <= belief < 1 else f"its belief is {belief:g}, not from 0 to below 1"
 

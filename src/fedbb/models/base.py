@@ -108,7 +108,7 @@ def as_outputs(returned: Any, network: nn.Module) -> Outputs:
     if not isinstance(logits, Tensor):
         kind = type(returned).__name__
         raise RecipeError(
-            f"model {name_of(network)} returns a {kind}; allowed are a tensor of logits (N, C), "
+            f"model {name_of(network)} returns a {kind}; allowed: a tensor of logits (N, C), "
             "fedbb.models.Outputs, and an object or mapping with a tensor `logits`"
         )
     return Outputs(logits.unsqueeze(1) if logits.ndim == 1 else logits)
@@ -141,7 +141,7 @@ def set_classifier(network: nn.Module, name: str) -> None:
     names = [found for found, _ in network.named_modules() if found]
     if name not in names:
         raise RecipeError(
-            f"model.classifier {name!r} is no module of {name_of(network)}{nearest(name, names)}"
+            f"model.classifier {name!r} is not a module of {name_of(network)}{nearest(name, names)}"
         )
     setattr(network, _CLASSIFIER, name)
 

@@ -203,7 +203,7 @@ def _own(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
         return copy.deepcopy(model)
     if not callable(model):
         raise RecipeError(
-            f"model is a {type(model).__name__}; allowed are an nn.Module, a function without "
+            f"model is a {type(model).__name__}; allowed: an nn.Module, a function without "
             "arguments that returns one, and the name of a network"
         )
     network = model()

@@ -47,9 +47,9 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         if not all(isinstance(units, int) and units > 0 for units in hidden):
-            raise RecipeError(f"model.options.hidden is {list(hidden)}; allowed are units above 0")
+            raise RecipeError(f"model.options.hidden is {list(hidden)}; allowed: units above 0")
         if not 0 <= dropout < 1:
-            raise RecipeError(f"model.options.dropout is {dropout}; allowed is 0 to below 1")
+            raise RecipeError(f"model.options.dropout is {dropout}; allowed: 0 to below 1")
         widths = [math.prod(shape), *hidden]
         self.hidden = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
         self.dropout = nn.Dropout(dropout)

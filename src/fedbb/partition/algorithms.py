@@ -156,7 +156,7 @@ def _check(samples: int, clients: int, concentration: float, min_samples: int, s
     if not (concentration > 0 and math.isfinite(concentration)):
         raise DataError(f"concentration is {concentration}; it must be above 0 and finite")
     if not 0 <= seed < 2**32:
-        raise DataError(f"the partition's seed is {seed}; allowed are 0 to {2**32 - 1}")
+        raise DataError(f"the partition's seed is {seed}; allowed: 0 to {2**32 - 1}")
     if clients * min_samples > samples:
         raise DataError(
             f"{clients} clients of at least {min_samples} samples need "
@@ -217,7 +217,7 @@ def _check_limits(clients: int, classes_per_client: int, classes: int) -> None:
         raise DataError(f"clients is {clients}; it must be at least 1")
     if not 1 <= classes_per_client <= classes:
         raise DataError(
-            f"classes_per_client is {classes_per_client}; allowed are 1 to {classes}, the number "
+            f"classes_per_client is {classes_per_client}; allowed: 1 to {classes}, the number "
             "of classes in the data"
         )
     if clients * classes_per_client < classes:
@@ -260,7 +260,7 @@ def iid_parts(samples: int, clients: int, seed: int) -> IntArray:
     """Return the client of each sample; sizes differ by one at most."""
     if not 1 <= clients <= samples:
         raise DataError(
-            f"clients is {clients}; allowed are 1 to {samples}, the number of samples, since no "
+            f"clients is {clients}; allowed: 1 to {samples}, the number of samples, since no "
             "client may be empty"
         )
     order = stream(seed, "partition", "even").permutation(samples)

@@ -165,7 +165,7 @@ def from_owners(data: Dataset, owners: npt.ArrayLike) -> Partition:
     array = np.asarray(owners)
     if array.shape != (len(data.train),):
         raise DataError(
-            f"owners has shape {array.shape}; needed is ({len(data.train)},), one for each example"
+            f"owners has shape {array.shape}; needed: ({len(data.train)},), one for each example"
         )
     if array.dtype.kind not in "iu":
         array = by_value(array.astype(np.str_))
@@ -197,8 +197,8 @@ def from_flwr(data: Dataset, partitioner: Any, row: str | None = None) -> Partit
         The partition.
 
     Raises:
-        DataError: the partitions are no division of the training examples, or the partitioner has
-            no data set and Hugging Face's library is not installed.
+        DataError: the partitions are not a division of the training examples, or the partitioner
+            has no data set and Hugging Face's library is not installed.
     """
     if row is None:
         row = "fedbb row"

@@ -114,7 +114,7 @@ def skew(labels: npt.ArrayLike, owners: npt.ArrayLike | Sequence[IntArray]) -> S
     """
     array = np.asarray(labels)
     if array.ndim not in (1, 2) or len(array) == 0:
-        raise DataError(f"labels have shape {array.shape}; allowed are (N,) and (N, C)")
+        raise DataError(f"labels have shape {array.shape}; allowed: (N,) and (N, C)")
     if array.ndim == 1:
         array = np.unique(array, return_inverse=True)[1]
     names, numbers = np.unique(np.asarray(_owner_array(owners)), return_inverse=True)

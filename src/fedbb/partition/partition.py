@@ -186,7 +186,7 @@ def check_cover(clients: Sequence[IntArray], samples: int, where: str) -> None:
         if places.min() < 0 or places.max() >= samples:
             raise DataError(
                 f"{where}: client {client} holds samples {places.min()} to {places.max()}; "
-                f"allowed are 0 to {samples - 1}"
+                f"allowed: 0 to {samples - 1}"
             )
         _check_single(places, holder, client, where)
         holder[places] = client
@@ -211,7 +211,7 @@ def _check_single(places: IntArray, holder: IntArray, client: int, where: str) -
 def _parse(content: Any, path: str) -> Partition:
     """Return the record of parsed JSON, whatever it may hold."""
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise DataError(f"{path} is no partition: it must begin with the format {_FORMAT!r}")
+        raise DataError(f"{path} is not a partition: it must begin with the format {_FORMAT!r}")
     samples, labels, rule = (content.get(key) for key in ("samples", "fingerprint", "rule"))
     clients = content.get("clients")
     if type(samples) is not int or not isinstance(labels, str) or not isinstance(rule, dict):
@@ -227,7 +227,7 @@ def _parse(content: Any, path: str) -> Partition:
 
 def _places(client: Any, number: int, path: str) -> IntArray:
     if not isinstance(client, list) or not all(type(place) is int for place in client):
-        raise DataError(f"{path}: client {number} is no list of whole numbers")
+        raise DataError(f"{path}: client {number} is not a list of whole numbers")
     try:
         return np.array(client, dtype=np.int64)
     except OverflowError as error:

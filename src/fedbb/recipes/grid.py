@@ -186,7 +186,7 @@ def _read_toml(path: Path) -> Values:
     except OSError as error:
         raise RecipeError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise RecipeError(f"{path} is no valid TOML: {error}") from error
+        raise RecipeError(f"{path} is not valid TOML: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
         values = parse_json(text) if path.suffix == ".json" else parse_toml(text)
     except ValueError as error:
         kind = "JSON" if path.suffix == ".json" else "TOML"
-        raise RecipeError(f"recipe {path} is no valid {kind}: {error}") from error
+        raise RecipeError(f"recipe {path} is not valid {kind}: {error}") from error
     if isinstance(values, dict):
         values = read_values(settings, values)
     return make_recipe(values, where=f"recipe {path}")

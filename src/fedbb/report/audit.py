@@ -234,7 +234,7 @@ def _collusion(audit: Mapping[str, Any]) -> str:
     if "graph" in audit:
         graph = Neighbourhood(**audit["graph"])
         if not 0 < graph.needed <= graph.drawn < audit["least"] <= clients <= _MOST_CLIENTS:
-            raise ValueError(f"{graph} is no graph of {clients} clients")
+            raise ValueError(f"{graph} is not a graph of {clients} clients")
         most = tolerated_colluders(audit["least"], clients, graph)
         return (
             f"In its sparse graph each client draws {graph.drawn} neighbours. Up to {most} of the "

@@ -119,13 +119,13 @@ def gather(paths: Iterable[Path], *, unfinished: bool = False) -> Gathered:
         unfinished: Whether runs that are under way count too, as if they ended at their last round.
 
     Raises:
-        RunError: A path is no folder.
+        RunError: A path is not a folder.
     """
     runs: list[RunResult] = []
     left_out: list[LeftOut] = []
     for path in paths:
         if not path.is_dir():
-            raise RunError(f"{path} is no folder; give run folders, or folders that hold them")
+            raise RunError(f"{path} is not a folder; give run folders, or folders that hold them")
         folders = list(find_runs(path))
         if not folders:
             left_out.append(LeftOut(path, "holds no run"))
@@ -243,7 +243,7 @@ def _find(given: str) -> list[Path]:
     try:
         matches = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     except ValueError as error:
-        raise RunError(f"{given} is no pattern: {error}") from error
+        raise RunError(f"{given} is not a pattern: {error}") from error
     return [match for match in matches if RunFolder(match).is_run()]
 
 

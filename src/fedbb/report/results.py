@@ -93,7 +93,7 @@ def read_run(path: Path | str) -> RunResult:
     """Return the run in this folder; RunError names a folder that is none or is damaged."""
     folder = RunFolder(Path(path))
     if not folder.is_run():
-        raise RunError(f"{folder.path} is no run folder: it has no recipe.json")
+        raise RunError(f"{folder.path} is not a run folder: it has no recipe.json")
     try:
         result = _unpack(folder)
         _check(result)

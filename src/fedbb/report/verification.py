@@ -109,7 +109,7 @@ def stored_run(folder: Path) -> StoredResult:
         folder: The run folder.
 
     Raises:
-        RunError: It is no run folder, or its run is unfinished.
+        RunError: It is not a run folder, or its run is unfinished.
     """
     found = read_run(folder)
     if found.summary is None:

@@ -81,7 +81,7 @@ class Schedule:
             return None
         if self.target is not None and max(scores) >= self.target:
             return "target"
-        # The first of equal scores is the best: an equal one is no improvement.
+        # The first of equal scores is the best: an equal one is not an improvement.
         best = scores.index(max(scores)) + 1
         is_over = self.patience is not None and len(scores) - best >= self.patience
         return "patience" if is_over else None

@@ -476,7 +476,7 @@ def _report(
     reports: list[ClientReport],
     sent: int | None,
 ) -> Iterator[ClientUpdate]:
-    """Pass updates on to the merge, and keep of each what a record needs, which is no model."""
+    """Pass updates on to the merge, and keep of each what a record needs, which is not a model."""
     for update, weight in zip(updates, weights.tolist(), strict=True):
         facts = (update.steps, update.train_loss, update.seconds)
         size = sent if update.message_bytes is None else update.message_bytes

@@ -103,7 +103,7 @@ def fit_classifier(
         A copy of the network with the new classifier, in evaluation mode.
 
     Raises:
-        RecipeError: The classifier is no linear layer with a bias, or an option is not allowed.
+        RecipeError: The classifier is not a linear layer with a bias, or an option is not allowed.
     """
     form = find_form(rule, prior, shrinkage)
     network = deepcopy(model).eval()
@@ -133,7 +133,7 @@ def refit(
 
     Raises:
         RunError: The run is unfinished or private, or its data changed.
-        RecipeError: The classifier is no linear layer with a bias, or an option is not allowed.
+        RecipeError: The classifier is not a linear layer with a bias, or an option is not allowed.
     """
     folder = RunFolder(path)
     recipe = read_run_recipe(folder)

@@ -274,7 +274,7 @@ class RunFolder:
             raise RunError(f"{path} is damaged: {error}") from error
         for number, record in enumerate(records, start=1):
             if not isinstance(record, dict) or type(record.get("round")) is not int:
-                raise RunError(f"{path} is damaged: line {number} is no record of a round")
+                raise RunError(f"{path} is damaged: line {number} is not a record of a round")
         return records
 
     def rewind(self, rounds: int) -> list[Record]:

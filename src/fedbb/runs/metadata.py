@@ -325,7 +325,7 @@ def _read_clients(content: Any, classes: int, folder: RunFolder | None) -> Seque
     if isinstance(content, list):
         return tuple(ClientRecord.from_json(client) for client in content)
     if folder is None or not isinstance(content, dict) or content.get("file") != CLIENTS:
-        raise TypeError("clients is no list")
+        raise TypeError("clients is not a list")
     return ClientTable.load(folder, int(content["number"]), classes)
 
 
@@ -337,7 +337,7 @@ def read_run_recipe(folder: RunFolder) -> Recipe:
         RecipeError: The recipe is damaged.
     """
     if not folder.is_run():
-        raise RunError(f"{folder.path} is no run folder: it has no recipe.json")
+        raise RunError(f"{folder.path} is not a run folder: it has no recipe.json")
     return make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
 
 

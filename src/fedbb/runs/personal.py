@@ -277,7 +277,7 @@ class _Measure:
     def __init__(self, federation: Federation, metric: str = "accuracy") -> None:
         self.metric, self.task = metric, federation.dataset.task
         if metric not in SUMMED:
-            raise RecipeError(f"metric {metric!r} is unknown; allowed are {', '.join(SUMMED)}")
+            raise RecipeError(f"metric {metric!r} is unknown; allowed: {', '.join(SUMMED)}")
         if metric != "accuracy" and federation.own_test is None:
             raise RecipeError(
                 f"{metric} needs data.own_test: on a client's own mixture of labels only accuracy "

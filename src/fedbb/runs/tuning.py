@@ -120,7 +120,7 @@ def parse_search(text: str) -> Search:
     """Return the search of a text such as "local.lr=0.001:1" or "method.options.tau=1,3,10".
 
     Raises:
-        RecipeError: It is no search.
+        RecipeError: It is not a search.
     """
     key, equals, values = text.partition("=")
     if not equals or not key.strip() or not values.strip():

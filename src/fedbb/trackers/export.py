@@ -76,7 +76,7 @@ def export(tracker: Tracker, path: Path) -> int:
     """
     feed = Feed(tracker, path)
     if not feed.folder.is_run():
-        raise RunError(f"{path} is no run folder: it has no recipe.json")
+        raise RunError(f"{path} is not a run folder: it has no recipe.json")
     try:
         sent = feed.catch_up()
         feed.end(is_finished=feed.folder.file("summary.json").exists())

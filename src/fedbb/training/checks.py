@@ -43,7 +43,7 @@ def check_device(name: str) -> None:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise RecipeError(f"local.device {name!r} is unknown; allowed are {DEVICES}") from error
+        raise RecipeError(f"local.device {name!r} is unknown; allowed: {DEVICES}") from error
     if device.type == "cuda":
         # Without a tensor: its CUDA context would take memory of the card for the whole run.
         if not torch.cuda.is_available():
@@ -62,8 +62,7 @@ def check_device(name: str) -> None:
         torch.zeros(1, device=device).cpu()  # "meta" makes tensors that hold no numbers
     except (RuntimeError, AssertionError, ImportError) as error:
         raise RecipeError(
-            f"local.device {name!r} cannot be used here: {_first_line(error)}; "
-            f"allowed are {DEVICES}"
+            f"local.device {name!r} cannot be used here: {_first_line(error)}; allowed: {DEVICES}"
         ) from error
 
 

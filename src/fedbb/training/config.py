@@ -57,7 +57,7 @@ class LRSchedule:
     def __post_init__(self) -> None:
         if self.kind not in get_args(ScheduleKind):
             allowed = ", ".join(get_args(ScheduleKind))
-            raise ValueError(f"the kind {self.kind!r} is unknown; allowed are {allowed}")
+            raise ValueError(f"the kind {self.kind!r} is unknown; allowed: {allowed}")
         for kind, names in KIND_ONLY.items():
             for name in names if kind != self.kind else ():
                 if getattr(self, name) != getattr(LRSchedule, name):
@@ -187,7 +187,7 @@ class LocalConfig:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; allowed are {', '.join(allowed)}"
+                    f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}"
                 )
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")

@@ -187,7 +187,7 @@ def test_what_an_foundlacks_or_holds_damaged_is_refused_or_skipped(tmp_path) -> 
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     found = open_archive(tmp_path / "a.tar")
-    for bad, reason in (("bad.png", "it is no image"), ("lost.png", "not in"), ("cut.png", "")):
+    for bad, reason in (("bad.png", "it is not an image"), ("lost.png", "not in"), ("cut.png", "")):
         with pytest.raises(DataError, match=rf"image .*{bad} .*{reason}"):
             decode_all(request(found, ("good.png", bad), ImageFormat(1, None)))
     wanted = ("lost.png", "cut.png", "good.png", "bad.png")

@@ -169,7 +169,7 @@ def test_a_member_that_is_no_batch_is_named(tmp_path, content) -> None:
     [
         ("package/data_batch_2.png", b"no picture", r"data_batch_2\.png is not a PNG file"),
         ("package/data_batch_2.png", png(images(2))[:-30], r"data_batch_2\.png is not a PNG file"),
-        ("package/train_lables.json", b"[1, 2", "no list of whole numbers"),
+        ("package/train_lables.json", b"[1, 2", "not a list of whole numbers"),
         ("package/test_lables.json", b"[1, 2]", "3 images but labels of shape"),
     ],
 )
@@ -295,7 +295,7 @@ def test_a_cache_that_was_cut_is_refused_when_loaded(archive, tmp_path, length) 
 def test_arrays_that_do_not_fit_are_refused_when_loaded(archive, tmp_path) -> None:
     decode(archive, tmp_path, cifar.ARCHIVES10)
     np.save(tmp_path / "train_labels.npy", np.arange(20))
-    with pytest.raises(DataError, match="train label 10 is 10; allowed are 0 to 9"):
+    with pytest.raises(DataError, match="train label 10 is 10; allowed: 0 to 9"):
         read_decoded(tmp_path, len(cifar.CLASSES))
 
 
@@ -411,7 +411,7 @@ def test_another_archive_is_not_read(known, tmp_path) -> None:
     [
         ("meta", {b"coarse_label_names": CLASSES}, "does not list class names"),
         ("meta", {b"fine_label_names": [*CLASSES, b"bear"]}, "train has 0 images of class 3"),
-        ("meta", {b"fine_label_names": CLASSES[:2]}, "allowed are 0 to 1"),
+        ("meta", {b"fine_label_names": CLASSES[:2]}, "allowed: 0 to 1"),
         ("test", member(3, 9), "test has 3 images of class 0; expected 2"),
     ],
 )

@@ -147,7 +147,7 @@ def spoil(folder, how):
     [
         ("frames", "line 6, column image: image .*it has 3 frames, and an image is one"),
         ("palette", "line 6, column image: .*its pixels are PALETTE COLOR"),
-        ("no dicom", "line 6, column image: .*4.dcm is no DICOM file"),
+        ("no dicom", "line 6, column image: .*4.dcm is not a DICOM file"),
         ("cut", "line 6, column image: .*cannot be read as DICOM"),
         ("missing", "line 6, column image: .*cannot be read as DICOM: .*No such file"),
         ("mixed sizes", "line 6, column image: .*4 × 8 pixels"),

@@ -164,8 +164,8 @@ def test_any_bytes_are_an_array_or_refused_by_name(content) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no idx file"),
-        (bytes([0, 0, 9, 1, 0, 0, 0, 1, 7]), "no idx file of unsigned bytes"),
+        (b"", "not an idx file"),
+        (bytes([0, 0, 9, 1, 0, 0, 0, 1, 7]), "not an idx file of unsigned bytes"),
         (bytes([0, 0, 8, 3, 0, 0, 0, 1]), "ends inside its header"),
         (idx(np.zeros(5, np.uint8))[:-1], r"says \(5,\) but holds 4 bytes"),
         (idx(np.zeros(5, np.uint8)) + b"x", r"says \(5,\) but holds 6 bytes"),

@@ -142,7 +142,7 @@ def test_a_recipe_makes_each_site_a_client(tmp_path, model) -> None:
 @pytest.mark.parametrize(
     ("column", "row", "value", "message"),
     [
-        ("age", 4, "old", "line 6, column age: 'old' is no number"),
+        ("age", 4, "old", "line 6, column age: 'old' is not a number"),
         ("age", 4, "", "line 6, column age: the value is missing; set missing to"),
         ("age", 4, "inf", "line 6, column age: the number is infinite"),
         ("stage", 4, "", "line 6, column stage: the value is missing"),

@@ -149,5 +149,5 @@ def test_an_unreadable_image_can_be_skipped_and_is_noted(tmp_path) -> None:
 def test_named_classes_have_their_order_and_no_others(tmp_path) -> None:
     draw(tmp_path, NAMES)
     assert fedbb.Dataset.from_folder(tmp_path, classes=["dog", "cat"]).classes == ("dog", "cat")
-    with pytest.raises(DataError, match=r"dog/0\.png is in the folder 'dog', which is no class"):
+    with pytest.raises(DataError, match=r"dog/0\.png is in the folder 'dog', which is not a class"):
         fedbb.Dataset.from_folder(tmp_path, classes=["cat", "cow"])

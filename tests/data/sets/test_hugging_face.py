@@ -122,8 +122,8 @@ def spoil(path, how):
 @pytest.mark.parametrize(
     ("how", "options", "message"),
     [
-        ("no state", [], "is no data set that save_to_disk made: cannot read state.json"),
-        ("outside", [], "state.json: '../data.arrow' is no file in this folder"),
+        ("no state", [], "is not a data set that save_to_disk made: cannot read state.json"),
+        ("outside", [], "state.json: '../data.arrow' is not a file in this folder"),
         ("cut", [], "as Arrow"),
         ("no image", [], "row 1, column image: the image cannot be read"),
         ("", ["label_key=kind"], "row 0 has no 'kind'"),

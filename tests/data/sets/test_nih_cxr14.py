@@ -74,7 +74,9 @@ def test_findings_become_fourteen_columns_and_no_finding_a_row_of_zeros(tmp_path
 @pytest.mark.parametrize("wrong", ["Hernai", "", "No Finding|Mass", "Mass|", "Mass | Nodule"])
 def test_an_unknown_finding_is_refused_with_its_line(tmp_path, wrong) -> None:
     path = table(tmp_path / "a.csv", ["Mass", wrong], NAMES[:2])
-    with pytest.raises(DataError, match=r"a\.csv: line 3, column Finding Labels: .*is no finding"):
+    with pytest.raises(
+        DataError, match=r"a\.csv: line 3, column Finding Labels: .*is not a finding"
+    ):
         read_findings(read_csv(path))
 
 
@@ -198,8 +200,8 @@ def test_arrays_without_a_table_are_divided_by_patients(arrays) -> None:
         ({"classes": np.array([*CLASSES[:-1], "Hernai"])}, "Hernai is missing or unknown"),
         ({"classes": np.array([*CLASSES[:-1], "Mass"])}, "Hernia is missing or unknown"),
         ({"labels": np.zeros((8, 13))}, r"labels have shape \(8, 13\)"),
-        ({"labels": np.full((8, 14), 2.0)}, "allowed are 0, 1 and NaN"),
-        ({"labels": np.full((8, 14), "x")}, "labels are <U1; needed are numbers"),
+        ({"labels": np.full((8, 14), 2.0)}, "allowed: 0, 1 and NaN"),
+        ({"labels": np.full((8, 14), "x")}, "labels are <U1; needed: numbers"),
         ({"classes": np.array([b"\xff"] * 14)}, "classes cannot be read as text"),
         ({"names": np.array([b"\xff"] * 8)}, "names cannot be read as text"),
         ({"patient": np.array([b"\xff"] * 8)}, "patient cannot be read as text"),

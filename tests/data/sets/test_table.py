@@ -133,7 +133,7 @@ def test_images_are_by_default_beside_the_csv(folder) -> None:
         ({"class_column": "animal", "split_column": "side"}, "no column 'side'"),
         (
             {"class_column": "animal", "classes": ["cat"]},
-            "line 2, column animal: 'dog' is no class",
+            "line 2, column animal: 'dog' is not a class",
         ),
         ({"class_column": "animal", "size": 0}, "size is 0"),
         ({"class_column": "animal", "channels": 2}, "option channels = 2"),

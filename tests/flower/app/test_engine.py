@@ -231,7 +231,7 @@ BAD = {
     "0-d": (set_entry(FIRST, np.array(1, np.float32)), f"{FIRST} has shape \\(\\)"),
     "wrong dtype": (cast(FIRST, np.float64), f"{FIRST} has type <f8"),
     "half": (cast(FIRST, np.float16), f"{FIRST} has type <f2"),
-    "big-endian": (cast(FIRST, ">f4"), "'>f4' is no type of values"),
+    "big-endian": (cast(FIRST, ">f4"), "'>f4' is not a type of values"),
     "missing key": (omit(FIRST), f"misses '{FIRST}'"),
     "extra key": (set_entry("params.more", np.ones(1, np.float32)), "adds 'params.more'"),
     "renamed key": (rename(FIRST, "params.other"), "misses"),

@@ -193,7 +193,7 @@ def test_a_server_cannot_add_neighbours_of_its_own(announced) -> None:  # type: 
     attempt_id, found, victim, drawn, owners = announced
     strangers = set(range(CLIENTS)) - drawn - owners
     assert strangers
-    with pytest.raises(RefusedError, match="is no neighbour of client 0"):
+    with pytest.raises(RefusedError, match="is not a neighbour of client 0"):
         show(ROSTER, attempt_id, victim, {k: found[k] for k in drawn | strangers})
 
 

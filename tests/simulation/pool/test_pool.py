@@ -19,6 +19,7 @@ from fedbb.simulation.pool.pool import Pool, worker_count
 from fedbb.state import digest, snapshot
 from fedbb.training.config import LocalConfig, TrainJob
 from helpers.cover import few
+from helpers.teachers import taught
 from helpers.toy import federate, toy_dataset, toy_network, toy_rounds, toy_shares
 
 PLAN = LocalConfig(batch_size=8, lr=0.1)
@@ -48,7 +49,7 @@ def marks(folder, number):
 
 def pool_rounds(method, folder, task=Task.MULTICLASS, workers=2, plan=PLAN, **network):
     """Return the rounds of the toy federation by a pool."""
-    dataset = toy_dataset(task)
+    dataset = taught(toy_dataset(task), method)
     model = toy_network(**network)
     torch.set_num_threads(1)
     engine = Inline(model, toy_shares(dataset), method, plan, ClientStateFiles(folder))
@@ -79,7 +80,7 @@ SUITED = [
 def test_every_method_gives_the_inline_engines_bits(name, task, tmp_path):
     method = build_method(name, {})
     projection = method.needs.projection
-    inline = list(toy_rounds(method, toy_dataset(task), projection=projection))
+    inline = list(toy_rounds(method, taught(toy_dataset(task), method), projection=projection))
     pooled = list(pool_rounds(method, tmp_path, task, projection=projection))
     for ours, theirs in zip(pooled, inline, strict=True):
         assert digest(ours.state) == digest(theirs.state)

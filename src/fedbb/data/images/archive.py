@@ -60,7 +60,7 @@ def open_archive(path: Path) -> Archive:
             return ZipArchive(path)
         if tarfile.is_tarfile(path):
             return TarArchive(path)
-    raise DataError(f"{path} is no folder, no .zip and no .tar or .tar.gz archive")
+    raise DataError(f"{path} is neither a folder nor a .zip, .tar or .tar.gz archive")
 
 
 def read_text(archive: Archive, name: str) -> str:

@@ -224,7 +224,7 @@ def decode_image(content: Path | bytes, name: Path, wanted: ImageFormat) -> Pixe
     except FAULTS as error:
         # Pillow would name a buffer in memory, which helps nobody.
         is_buffer = isinstance(content, bytes) and isinstance(error, UnidentifiedImageError)
-        reason = "it is no image" if is_buffer else error
+        reason = "it is not an image" if is_buffer else error
         raise DataError(f"image {name} cannot be read: {reason}") from error
 
 

@@ -120,7 +120,7 @@ def _rows(views: list[str], wanted: str, table: CsvTable) -> IntArray:
     for row, view in enumerate(views):
         if view not in ("frontal", "lateral"):
             raise DataError(
-                f"{table.place(row, _VIEW)}: the view is {view!r}; allowed are Frontal and Lateral"
+                f"{table.place(row, _VIEW)}: the view is {view!r}; allowed: Frontal and Lateral"
             )
     rows = [row for row, view in enumerate(views) if wanted in (view, "all")]
     if not rows:

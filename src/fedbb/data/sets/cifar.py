@@ -176,7 +176,7 @@ def _labels(content: bytes, expected: int, where: str) -> IntArray:
     try:
         labels = np.asarray(parse_json(content), dtype=np.int64)
     except (ValueError, TypeError) as error:
-        raise DataError(f"{where}: the labels are no list of whole numbers: {error}") from error
+        raise DataError(f"{where}: the labels are not a list of whole numbers: {error}") from error
     if labels.shape != (expected,):
         raise DataError(f"{where}: there are {expected} images but labels of shape {labels.shape}")
     return labels

@@ -62,7 +62,7 @@ class DicomFormat:
             file = _parse(pydicom, content)
             image = Image.fromarray(read_pixels(file, self.window))
         except pydicom.errors.InvalidDicomError as error:
-            raise DataError(f"image {name} is no DICOM file") from error
+            raise DataError(f"image {name} is not a DICOM file") from error
         except _faults(pydicom) as error:
             raise DataError(f"image {name} cannot be read as DICOM: {error}") from error
         return convert_image(image, ImageFormat(self.channels, self.size))
@@ -83,7 +83,7 @@ def read_pixels(file: Any, window: Window) -> Pixels:
         )
     number = int(file.Rows) * int(file.Columns)
     if number > (Image.MAX_IMAGE_PIXELS or number):
-        raise ValueError(f"it has {number:,} pixels; allowed are {Image.MAX_IMAGE_PIXELS:,}")
+        raise ValueError(f"it has {number:,} pixels; allowed: {Image.MAX_IMAGE_PIXELS:,}")
     kind = str(file.PhotometricInterpretation)
     if kind in _COLOR:
         pixels = np.asarray(pixel_array(file))

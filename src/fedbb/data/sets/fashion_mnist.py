@@ -140,7 +140,7 @@ def parse_idx(content: bytes, where: str) -> npt.NDArray[np.uint8]:
     """Return the array of a decompressed idx file; its length must match the header."""
     if len(content) < 4 or content[:3] != bytes([0, 0, _UNSIGNED_BYTE]):
         raise DataError(
-            f"{where} is no idx file of unsigned bytes: it begins {content[:4].hex()!r}"
+            f"{where} is not an idx file of unsigned bytes: it begins {content[:4].hex()!r}"
         )
     dimensions = content[3]
     start = 4 + 4 * dimensions

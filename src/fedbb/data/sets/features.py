@@ -42,7 +42,7 @@ class FeatureOptions:
         numeric: columns of numbers; by default all other columns that hold numbers.
         categorical: columns of categories; by default all other columns of text.
         ignore: columns that are not used.
-        columns: further columns to keep, such as the site; they are no features.
+        columns: further columns to keep, such as the site; they are not features.
         id_column: column that names each row; a name that occurs twice is refused.
         split_column: column with train, test or val for each row.
         leave_out: values of `split_column` whose rows are not used.
@@ -79,7 +79,7 @@ class FeatureOptions:
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """Columns that are no features."""
+        """Columns that are not features."""
         others = (self.class_column, self.split_column)
         named = (*self.kept, *self.label_columns, *self.ignore, *others)
         return tuple(name for name in named if name is not None)
@@ -126,7 +126,7 @@ def _read_arrays(path: Path) -> ColumnTable:
     matrix = arrays.pop("features")
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise DataError(
-            f"{path}: features is {matrix.dtype} of shape {matrix.shape}; needed are numbers "
+            f"{path}: features is {matrix.dtype} of shape {matrix.shape}; needed: numbers "
             "(N, features)"
         )
     given = arrays.pop("feature_names", np.arange(matrix.shape[1])).astype(np.str_)

@@ -70,7 +70,7 @@ def load(source: Source) -> Dataset:
     for file in files:
         if file.label not in number:
             raise DataError(
-                f"{source.path}: {file.name} is in the folder {file.label!r}, which is no class"
+                f"{source.path}: {file.name} is in the folder {file.label!r}, which is not a class"
                 + nearest(file.label, classes)
             )
     format_ = ImageFormat(options.channels, as_size(options.size, source.name))

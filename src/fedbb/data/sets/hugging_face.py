@@ -83,7 +83,7 @@ def make_dataset(
     """
     parts = {_part(split): rows for split, rows in splits.items()}
     if "train" not in parts:
-        raise DataError(f"{name} has the splits {', '.join(splits) or 'none'}; needed is train")
+        raise DataError(f"{name} has the splits {', '.join(splits) or 'none'}; needed: train")
     known = ("train", "test", "validation")
     wanted = {part: rows for part, rows in parts.items() if part in known}
     features = features_of(wanted["train"])
@@ -104,10 +104,10 @@ def features_of(rows: Any) -> Features:
     """Return what a data set says of its columns, as plain values."""
     held = getattr(rows, "features", None)
     if held is None:
-        raise DataError(f"{type(rows).__name__} has no features; needed is a Hugging Face Dataset")
+        raise DataError(f"{type(rows).__name__} has no features; needed: a Hugging Face Dataset")
     plain = held.to_dict() if hasattr(held, "to_dict") else held
     if not isinstance(plain, Mapping):
-        raise DataError(f"the features of {type(rows).__name__} are no mapping")
+        raise DataError(f"the features of {type(rows).__name__} are not a mapping")
     return plain
 
 
@@ -198,7 +198,7 @@ class SavedSplit:
         except FAULTS as error:
             # Pillow would name a buffer in memory, which helps nobody.
             is_buffer = isinstance(error, UnidentifiedImageError)
-            reason = "it is no image" if is_buffer else error
+            reason = "it is not an image" if is_buffer else error
             raise DataError(f"{where}: the image cannot be read: {reason}") from error
         return image
 
@@ -230,7 +230,7 @@ def _read_split(folder: Path) -> SavedSplit:
     for item in files:
         name = item.get("filename") if isinstance(item, Mapping) else None
         if not _is_plain(name):
-            raise DataError(f"{folder / 'state.json'}: {name!r} is no file in this folder")
+            raise DataError(f"{folder / 'state.json'}: {name!r} is not a file in this folder")
         try:
             tables.append(_read_arrow(folder / str(name)))
         except (OSError, pyarrow.ArrowException) as error:
@@ -258,7 +258,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         content = parse_json(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{path.parent} is no data set that save_to_disk made: cannot read {path.name}: {error}"
+            f"{path.parent} is not a data set that save_to_disk made: cannot read {path.name}: "
+            f"{error}"
         ) from error
     if not isinstance(content, dict):
         raise DataError(f"{path} is no JSON object")

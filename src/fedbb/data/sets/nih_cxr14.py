@@ -129,7 +129,7 @@ def _in_order(labels: npt.NDArray[Any], classes: list[str], path: Path) -> npt.N
     if labels.ndim != 2 or labels.shape[1] != len(CLASSES):
         raise DataError(f"{path}: labels have shape {labels.shape}; expected (N, {len(CLASSES)})")
     if labels.dtype.kind not in "biuf":
-        raise DataError(f"{path}: labels are {labels.dtype}; needed are numbers")
+        raise DataError(f"{path}: labels are {labels.dtype}; needed: numbers")
     return labels[:, [classes.index(name) for name in CLASSES]].astype(np.float32)
 
 
@@ -185,7 +185,7 @@ def read_findings(table: CsvTable) -> npt.NDArray[np.float32]:
                 labels[row, numbers[finding]] = 1
             elif finding != _NONE or findings != _NONE:
                 raise DataError(
-                    f"{table.place(row, _FINDINGS)}: {finding!r} in {findings!r} is no finding"
+                    f"{table.place(row, _FINDINGS)}: {finding!r} in {findings!r} is not a finding"
                     + nearest(finding, CLASSES)
                 )
     return labels
@@ -267,7 +267,7 @@ def _table_sides(path: Path, names: Sequence[str], leave_out: Sequence[str]) -> 
     for row, side in enumerate(table.column("split")):
         if side not in allowed:
             raise DataError(
-                f"{table.place(row, 'split')}: the split is {side!r}; allowed are train and test, "
+                f"{table.place(row, 'split')}: the split is {side!r}; allowed: train and test, "
                 "and what leave_out names"
             )
     missing = [name for name in names if name not in sides]

@@ -143,7 +143,7 @@ def _describe(arrays: Mapping[str, Array], path: Path) -> tuple[Task, tuple[str,
     """Return the task, by the shape of the labels, and the names of the classes."""
     labels = arrays["labels"]
     if labels.ndim not in (1, 2):
-        raise DataError(f"{path}: labels have shape {labels.shape}; allowed are (N,) and (N, C)")
+        raise DataError(f"{path}: labels have shape {labels.shape}; allowed: (N,) and (N, C)")
     task = Task.MULTICLASS if labels.ndim == 1 else Task.MULTILABEL
     if "classes" in arrays:
         return task, read_class_names(arrays["classes"], path)
@@ -155,7 +155,7 @@ def _describe(arrays: Mapping[str, Array], path: Path) -> tuple[Task, tuple[str,
 
 
 def read_class_names(array: npt.NDArray[Any], path: Path) -> tuple[str, ...]:
-    """Return the names in the array `classes` of a file; DataError if it is no list of names."""
+    """Return the names in the array `classes` of a file; DataError if it is not a list of names."""
     return tuple(read_texts(array, None, f"{path}: classes"))
 
 

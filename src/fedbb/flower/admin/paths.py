@@ -94,7 +94,7 @@ class SiteFolder:
             # A comma separates names in the node config.
             if not isinstance(code, str) or not is_code(code) or "," in code:
                 raise RunError(
-                    f"{self.settings_file}: {ALLOWED_CODE} holds {code!r}; allowed are names of "
+                    f"{self.settings_file}: {ALLOWED_CODE} holds {code!r}; allowed: names of "
                     "the form package.module:function"
                 )
         return {"name": self.path.resolve().name, **values}

@@ -111,7 +111,7 @@ class Outline:
         # Older runs say only whether inputs are token ids.
         dtype = str(form.get("dtype", "int64" if form.get("tokens") is True else ""))
         if dtype not in ("", *INPUT_DTYPES):
-            raise ValueError(f"{quote(dtype)} is no type of inputs")
+            raise ValueError(f"{quote(dtype)} is not a type of inputs")
         mean, std = (_statistics(form.get(name), channels) for name in ("mean", "std"))
         if (mean is None, mean == ()) != (std is None, std == ()) or min(std or (1.0,)) <= 0:
             raise ValueError("mean and std do not fit together")
@@ -440,7 +440,7 @@ def _record(content: RecordDict, key: str, kind: type[Kind]) -> Kind:
 def _read(name: str, array: Array) -> npt.NDArray[Any]:
     """Return the array in these bytes, if their number is exactly what the header says."""
     if array.stype != NUMPY:
-        raise ReplyError(f"{shorten(name, 60)} is no numpy array")
+        raise ReplyError(f"{shorten(name, 60)} is not a numpy array")
     stream = BytesIO(array.data)
     try:
         version = npy.read_magic(stream)
@@ -460,7 +460,7 @@ def _read(name: str, array: Array) -> npt.NDArray[Any]:
 def _shape(value: object) -> tuple[int, ...]:
     lengths = tuple(_integer(length) for length in value) if isinstance(value, list) else None
     if lengths is None or len(lengths) > 8 or not all(0 < length < 2**31 for length in lengths):
-        raise ValueError(f"{quote(value)} is no shape")
+        raise ValueError(f"{quote(value)} is not a shape")
     return lengths
 
 
@@ -469,7 +469,7 @@ def _statistics(value: object, channels: int) -> tuple[float, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(type(number) is float for number in value):
-        raise TypeError(f"{quote(value)} is no list of numbers")
+        raise TypeError(f"{quote(value)} is not a list of numbers")
     if len(value) not in (0, channels) or not all(math.isfinite(number) for number in value):
         raise ValueError(f"{quote(value)} is not one number for each channel")
     return tuple(value)
@@ -477,7 +477,7 @@ def _statistics(value: object, channels: int) -> tuple[float, ...] | None:
 
 def _integer(value: object) -> int:
     if type(value) is not int:
-        raise TypeError(f"{quote(value)} is no integer")
+        raise TypeError(f"{quote(value)} is not an integer")
     return value
 
 

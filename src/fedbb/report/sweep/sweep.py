@@ -95,7 +95,7 @@ def sweep(
     """
     source = _source(grid)
     if out is None and not isinstance(source, Path):
-        raise RecipeError("a grid that is no file has no name: give the folder (out) as well")
+        raise RecipeError("a grid that is not a file has no name: give the folder (out) as well")
     read = read_grid(source, [_source(each) for each in overlays], seeds=seeds, settings=settings)
     chosen = select(read, only)
     folder = Path("sweeps", source.stem) if out is None else Path(out)  # type: ignore[union-attr]

@@ -126,7 +126,7 @@ def verify_neighbours(
     owners = tuple(sender for sender, found in announced.items() if client in found.drawn)
     strangers = set(senders) - {client, *drawn, *owners}
     if strangers:
-        raise RefusedError(f"client {min(strangers)} is no neighbour of client {client}")
+        raise RefusedError(f"client {min(strangers)} is not a neighbour of client {client}")
     return Neighbours(peers, drawn, owners)
 
 

@@ -90,7 +90,7 @@ def _subsets(holders: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
         yield from combinations(holders, size)
         return
     yield tuple(holders[:size])
-    # Which subsets are tried is no secret, and equal messages give equal results.
+    # Which subsets are tried is not a secret, and equal messages give equal results.
     rng = np.random.default_rng(len(holders))
     for _ in range(MOST_SUBSETS):
         yield tuple(sorted(rng.choice(holders, size, replace=False).tolist()))
