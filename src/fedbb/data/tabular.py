@@ -251,8 +251,8 @@ class TableFormat:
             row, known = int(rows[0]), self.encoder.categories[name]
             shown = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
             raise DataError(
-                f"{table.place(row, name)}: no training row had {table.column(name)[row]!r}; known "
-                f"are {shown}; --allow-unknown (allow_unknown=True) encodes others as zeros"
+                f"{table.place(row, name)}: no training row had {table.column(name)[row]!r}; "
+                f"known: {shown}; --allow-unknown (allow_unknown=True) encodes others as zeros"
             )
         return inputs
 
