@@ -17,6 +17,9 @@ REFUSED = Path(__file__).parent / "refused"
 MOST_LOAD = 0.25
 """Cores that other programs may use before and after a measurement."""
 
+SETTLING = 8
+"""Seconds after a measurement of which one must be quiet."""
+
 
 def expect_quiet(folder: Path) -> None:
     """End the program if the machine is busy and the result is meant for the repository.
@@ -39,7 +42,7 @@ def write(name: str, values: dict[str, Any], folder: Path = FOLDER) -> Path:
 
     A result for the repository is refused if the machine is busy by now; it goes to `REFUSED`.
     """
-    if folder.resolve() == FOLDER and machine.foreign_load() > MOST_LOAD:
+    if folder.resolve() == FOLDER and _stays_busy():
         folder = REFUSED
         print("this machine became busy: the result is not kept")
     path = folder / f"{name}.json"
@@ -47,6 +50,15 @@ def write(name: str, values: dict[str, Any], folder: Path = FOLDER) -> Path:
     text = json.dumps({"machine": machine.facts(), **values}, indent=1, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
     return path
+
+
+def _stays_busy() -> bool:
+    """Return whether no second of the next few is quiet.
+
+    Ending processes and the kernel, which takes back their memory, are busy for some seconds
+    after a measurement; a program that disturbed it is busy for longer.
+    """
+    return all(machine.foreign_load() > MOST_LOAD for _ in range(SETTLING))
 
 
 def read(name: str, folder: Path = FOLDER) -> dict[str, Any] | None:
