@@ -323,6 +323,15 @@ def test_a_text_that_is_a_label_chooses_no_longer_one(path):
     assert select(widened, ["FedBB"]).cells == (grid.cells[4],)
 
 
+def test_the_digest_of_a_name_chooses_as_a_whole_only(path):
+    grid = read(path)
+    digest = grid.cells[2].name.rpartition("_")[2]
+    assert select(grid, [digest]).cells == (grid.cells[2],)
+    assert select(grid, [grid.cells[2].name]).cells == (grid.cells[2],)
+    with pytest.raises(RecipeError, match="no cell matches"):
+        select(grid, [digest[1:]])
+
+
 def test_a_text_that_chooses_nothing_is_refused(path):
     with pytest.raises(RecipeError, match=r"no cell matches 'FedBC'; did you mean FedBB\?"):
         select(read(path), ["FedBC"])

@@ -17,7 +17,7 @@ from fedbb._util.table import Column, Table, make_table, to_rich
 from fedbb._util.text import counted
 from fedbb.cli.common import echo, format_duration, print_json, progress_bar, say, stoppable
 from fedbb.cli.screens import open_sweep_screen
-from fedbb.errors import RecipeError
+from fedbb.errors import RecipeError, RunError
 from fedbb.paper.tables import Printed
 from fedbb.recipes.grid import Cell, Grid, select
 from fedbb.runs.cost_estimate import Estimate, RemainingTime, estimate
@@ -72,6 +72,8 @@ def run_sweep(folder: GridFolder, options: SweepOptions) -> None:
     Exits with 1 if cells failed, with 130 if it was stopped.
     """
     chosen = select(folder.grid, options.only)
+    if folder.out.exists() and not folder.out.is_dir():
+        raise RunError(f"{folder.out} cannot be written: it is a file, and a sweep needs a folder")
     console = Console(quiet=options.quiet or options.json)
     try:
         with stoppable():

@@ -515,7 +515,8 @@ def select(grid: Grid, only: Sequence[str]) -> Grid:
     """Return the grid with the cells that any of these texts chooses; without texts, all.
 
     A text that is a label chooses that label alone; any other, what contains it in labels, seed or
-    name; with * or ?, the names of that pattern. "FedBB & seed 0" chooses what both parts choose.
+    name, of whose digest no part counts; with * or ?, the names of that pattern. "FedBB & seed 0"
+    chooses what both parts choose.
 
     Raises:
         RecipeError: A text chooses nothing, or the grid has no cells.
@@ -544,4 +545,6 @@ def _chooses(text: str, cell: Cell, grid: Grid) -> bool:
         return text in {label.casefold() for label in cell.at.values()}
     if "*" in text or "?" in text:
         return fnmatch(cell.name.casefold(), text)
-    return text in f"{cell.title} {cell.name}".casefold()
+    name, _, digest = cell.name.casefold().rpartition("_")
+    # A part of the digest would choose a cell by chance: many short words are hexadecimal numbers.
+    return text in f"{cell.title.casefold()} {name}" or text in (digest, cell.name.casefold())
