@@ -270,7 +270,7 @@ def test_bodies_in_work_from_one_node_are_bounded_and_others_are_served():
         waiting += await server.hold(8)
         assert not any(task.done() for task in waiting)
         server.may_answer.set()
-        assert await server.post(7, bytes(SHORT_BODY)) == [200]  # a short one, whoever sends it
+        assert await server.post(7, bytes(SHORT_BODY)) == [200]  # a short one needs no key
         assert await asyncio.gather(*waiting) == [[200]] * len(waiting)
         assert await server.post(7, LONGEST) == [200]
         assert not server.gate._in_work
