@@ -32,8 +32,8 @@ TITLES = {
 }
 MEASURES = tuple(TITLES)
 NAME = "Balanced classifier"
-ALONE = "the same, not blended with the trained one (not chosen)"
-SEEDS = 5
+SEEDS = range(5, 10)
+"""Seeds of the tables: no test score of theirs was known when the classifiers were chosen."""
 
 
 @dataclass(frozen=True)
@@ -61,26 +61,26 @@ SETTINGS = (
 )
 
 
-BASE = "FedAvg"
-FASHION, CIFAR, FILMS = "Fashion-MNIST", "CIFAR-10 features", "X-ray features"
-CHOICES = {
-    FASHION: (
-        Setting("Fashion-MNIST, δ = 0.1", "head-candidates", ("data", "δ = 0.1")),
-        Setting("Fashion-MNIST LT, δ = 0.5", "head-candidates", ("data", "LT, δ = 0.5")),
+CLASSES = (
+    Setting("Fashion-MNIST, δ = 0.1", "head-candidates", ("data", "δ = 0.1")),
+    Setting("Fashion-MNIST LT, δ = 0.5", "head-candidates", ("data", "LT, δ = 0.5")),
+    Setting("CIFAR-10 features, δ = 0.1", "cifar-candidates", ("data", "δ = 0.1")),
+    Setting("CIFAR-10 features LT, δ = 0.5", "cifar-candidates", ("data", "LT, δ = 0.5")),
+)
+FILMS = (
+    Setting(
+        "X-ray features, sizes", "chest-candidates", ("skew", "sizes, δ = 0.5"), "auroc", "auroc"
     ),
-    CIFAR: (Setting("CIFAR-10 features, δ = 0.1", "rates-cifar-features", ("rate", "0.003")),),
-    FILMS: (
-        Setting(
-            "X-ray features, sizes",
-            "rates-chest-features",
-            ("rate", "0.003, decay 0.1"),
-            "auroc",
-            "auroc",
-        ),
+    Setting(
+        "X-ray features, labels", "chest-candidates", ("skew", "labels, δ = 0.5"), "auroc", "auroc"
     ),
-}
-"""Where a classifier is chosen for each data set, by validation scores of seeds that no other table
-has, on FedAvg at its own rate."""
+)
+TASKS = (CLASSES, FILMS)
+"""Where method and classifiers are chosen, with one class a sample and with several labels: the
+settings of the tables, by validation scores of seeds that no other table has."""
+
+BASES = ("FedAvg", "FedLC", "FedBB")
+"""Methods that may be chosen: those that every setting of a task has."""
 
 Combination = tuple[str, str]
 """A method and the classifier on top of it."""
@@ -91,26 +91,16 @@ Scores = Mapping[Combination, Mapping[int, float]]
 
 @dataclass(frozen=True)
 class Winner:
-    """The balanced classifier as chosen: a base for Fashion-MNIST, a closed form for each data set.
+    """The balanced classifier as chosen: a method and a closed form for the title of a setting."""
 
-    On frozen features a closed form depends on no base, so there it is that of FedAvg.
-    """
-
-    base: str
-    heads: Mapping[str, str]
+    combinations: Mapping[str, Combination]
 
     def at(self, setting: Setting) -> Combination:
         """Return the method and the classifier in a setting; without a choice nothing matches."""
-        (data,) = (name for name in CHOICES if setting.title.startswith(name))
-        return self.base if data == FASHION else BASE, self.heads.get(data, "")
-
-    def unblended(self) -> Winner:
-        """Return the same closed forms without a share of the trained classifier."""
-        return Winner(self.base, {d: head.split(", blend")[0] for d, head in self.heads.items()})
+        return self.combinations.get(setting.title, ("", ""))
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{head} on {data}" for data, head in self.heads.items())
-        return f"{self.base} with {shown}"
+        return "; ".join(f"{title}: {name_of(row)}" for title, row in self.combinations.items())
 
 
 def validation_scores(
@@ -127,48 +117,45 @@ def validation_scores(
 
 
 def choose(results: Path = RESULTS) -> Winner | None:
-    """Return the combination of the highest validation scores, None without any.
+    """Return the method and the classifiers of the highest validation scores, None without any.
 
-    First the classifier of each data set, on FedAvg; then the base, with this classifier on
-    Fashion-MNIST. The mean of both measures, all columns and seeds decides.
+    One method for each kind of labels, and a classifier for each setting: the mean of both measures
+    over all seeds decides, for the method with its best classifiers over all settings.
     """
-    heads = {}
-    for data, settings in CHOICES.items():
-        every = [validation_scores(setting, results) for setting in settings]
-        means = {h: _mean([scores.get((BASE, h), []) for scores in every]) for h in CLOSED}
-        known = {head: mean for head, mean in means.items() if not np.isnan(mean)}
+    combinations = {}
+    for of_task in TASKS:
+        every = {setting: _best_heads(setting, results) for setting in of_task}
+        heads = {setting: found for setting, found in every.items() if found}
+        shared = [base for base in BASES if heads and all(base in h for h in heads.values())]
+        if shared:
+            means = {base: np.mean([h[base][1] for h in heads.values()]) for base in shared}
+            base = max(means, key=lambda name: means[name])
+            combinations |= {setting.title: (base, h[base][0]) for setting, h in heads.items()}
+    return Winner(combinations) if combinations else None
+
+
+def _best_heads(setting: Setting, results: Path) -> dict[str, tuple[str, float]]:
+    """Return each base's best closed form in a setting, with its mean score."""
+    scores = validation_scores(setting, results)
+    found = {}
+    for base in BASES:
+        known = {h: float(np.mean(scores[base, h])) for h in CLOSED if (base, h) in scores}
         if known:
-            heads[data] = max(known, key=lambda name: known[name])
-    if not heads:
-        return None
-    every = [validation_scores(setting, results) for setting in CHOICES[FASHION]]
-    bases = {method for scores in every for method, _ in scores}
-    by_base = {
-        base: _mean([scores.get((base, heads.get(FASHION, "")), []) for scores in every])
-        for base in bases
-    }
-    known = {base: mean for base, mean in by_base.items() if not np.isnan(mean)}
-    return Winner(max(known, key=lambda name: known[name]) if known else BASE, heads)
+            found[base] = max(known.items(), key=lambda item: item[1])
+    return found
 
 
 def candidates(number: str, results: Path = RESULTS) -> str:
     """Return the validation scores that the choice rests on: all classes; the worst class."""
-    settings = [setting for of_data in CHOICES.values() for setting in of_data]
+    settings = [setting for of_task in TASKS for setting in of_task]
     every = [validation_scores(setting, results) for setting in settings]
-    bases = list(dict.fromkeys([BASE, *(method for scores in every[:2] for method, _ in scores)]))
-    lines = []
-    for row in ((base, head) for base in bases for head in (TRAINED, *CLOSED)):
-        cells = [_pair_text(scores.get(row, [])) for scores in every]
-        lines.append([f"{number}.{len(lines) + 1}", name_of(row), *cells])
+    rows = [(method, head) for method in BASES for head in (TRAINED, *CLOSED)]
+    lines = [
+        [f"{number}.{place}", name_of(row), *(_pair_text(scores.get(row, [])) for scores in every)]
+        for place, row in enumerate(rows, start=1)
+    ]
     titles = [setting.title for setting in settings]
     return markdown(["row", "candidate", *titles], lines, words=2)
-
-
-def _mean(found: Sequence[Sequence[FloatArray]]) -> float:
-    """Return the mean over columns, measures and seeds, NaN if a column has none."""
-    if not all(found):
-        return float("nan")
-    return float(np.mean([np.mean(values) for values in found]))
 
 
 def _pair_text(values: Sequence[FloatArray]) -> str:
@@ -179,17 +166,17 @@ def _pair_text(values: Sequence[FloatArray]) -> str:
 
 
 def read_scores(setting: Setting, measure: str, results: Path = RESULTS) -> Scores:
-    """Return the test scores of a setting, of all classes or of the worst one."""
+    """Return the test scores of a setting's seeds, of all classes or of the worst one."""
     found: dict[Combination, dict[int, float]] = {}
     axis, label = setting.at
     stored = read_stored(setting.grid, results)
     for row in [] if stored is None else stored.cells:
-        if row[axis] == label:
+        if row[axis] == label and int(row["seed"]) in SEEDS:
             score = _trained_score(stored, row, setting, measure)
             found.setdefault((row["method"], TRAINED), {})[int(row["seed"])] = score
     column = f"test {setting.whole if measure == 'whole' else 'worst class'}"
     for row in read_rows(results / setting.grid / FILE):
-        if row[axis] == label and row["head"] != TRAINED:
+        if row[axis] == label and row["head"] != TRAINED and int(row["seed"]) in SEEDS:
             by_seed = found.setdefault((row["method"], row["head"]), {})
             by_seed[int(row["seed"])] = float(row[column])
     return found
@@ -223,27 +210,20 @@ def tables(chosen: Winner, number: str, results: Path = RESULTS) -> str:
     """Return scores, differences to the rivals, and the settings that are won.
 
     Args:
-        chosen: the base and the classifiers that were chosen on validation data.
+        chosen: the methods and classifiers that were chosen on validation data.
         number: number of the table, which begins the numbers of its rows.
         results: folder of the stored results.
     """
     blocks = []
     settings = [setting for setting in SETTINGS if read_scores(setting, "whole", results)]
-    unblended = chosen.unblended()
     titles = [setting.title for setting in settings]
     for letter, measure in zip("ab", MEASURES, strict=True):
         every = [read_scores(setting, measure, results) for setting in settings]
-        own, alone = (
-            [scores.get(of.at(s), {}) for s, scores in zip(settings, every, strict=True)]
-            for of in (chosen, unblended)
-        )
+        own = [scores.get(chosen.at(s), {}) for s, scores in zip(settings, every, strict=True)]
         trained = {r: [scores.get((r, TRAINED), {}) for scores in every] for r in RIVALS}
-        shown = [*trained.items(), (NAME, own)]
-        if unblended != chosen:
-            shown.append((ALONE, alone))
         rows = [
             [f"{number}{letter}.{place}", name, *map(_text, scores)]
-            for place, (name, scores) in enumerate(shown, start=1)
+            for place, (name, scores) in enumerate([*trained.items(), (NAME, own)], start=1)
         ]
         blocks += [f"**{TITLES[measure]}**", markdown(["row", "method", *titles], rows, words=2)]
         gaps = [
@@ -252,10 +232,11 @@ def tables(chosen: Winner, number: str, results: Path = RESULTS) -> str:
         ]
         blocks.append(markdown(["difference", *titles], gaps))
     won = [setting.title for setting in SETTINGS if is_won(chosen, setting, results)]
+    rivals = f"{', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}"
     blocks.append(
-        f"The {NAME.lower()} ({chosen}) is ahead of {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]} "
-        f"in both measures in {len(won)} of {len(SETTINGS)} settings"
-        f"{': ' if won else ''}{'; '.join(won)}."
+        f"The {NAME.lower()} is ahead of {rivals} on seeds {SEEDS[0]} to {SEEDS[-1]} in "
+        f"both measures in {len(won)} of {len(SETTINGS)} settings"
+        f"{': ' if won else ''}{'; '.join(won)}.\n\nChosen: {chosen}."
     )
     left = [setting.title for setting in SETTINGS if setting not in settings]
     if left:
@@ -270,4 +251,4 @@ def name_of(row: Combination) -> str:
 
 
 def _text(values: Mapping[int, float]) -> str:
-    return score_text(values, SEEDS)
+    return score_text(values, len(SEEDS))
