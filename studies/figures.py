@@ -27,7 +27,7 @@ from fedbb.report.plots.canvas import (
     themed,
 )
 from fedbb.report.statistics import spread_of
-from studies import winner
+from studies import published, winner
 from studies.convergence import curves_by_seed, read_curves
 from studies.stored import RESULTS, ROOT, StoredGrid, read_stored
 from studies.tables import measure_title
@@ -53,6 +53,7 @@ WINNER = "study-winner.png"
 BY_ROUND = {
     "natural-images": ("test accuracy", "CIFAR-10: accuracy by round"),
     "chest-xrays": ("test auroc", "Chest X-rays: AUROC by round"),
+    "niid-bench": ("test accuracy", "NIID-Bench's setting: accuracy by round"),
 }
 LINES = {
     "FedAvg": ("-", BLUE),
@@ -61,6 +62,13 @@ LINES = {
     "FedBB": ("-", GREEN),
     "FedBB-plus": ("-.", VERMILION),
 }
+PUBLISHED_LINES = {
+    "FedProx, μ = 0.001": (":", PURPLE),
+    "SCAFFOLD": ("-", MUTED),
+    "FedNova": ("--", BLUE),
+}
+"""Further methods where published figures are the measure."""
+
 BY_RATE = {
     "rates-small-cnn": ("validation accuracy", "Rates, small CNN, CIFAR-10"),
     "rates-resnet11": ("validation accuracy", "Rates, ResNet-11, CIFAR-10"),
@@ -211,26 +219,31 @@ def by_rate(stored: StoredGrid, measure: str, title: str) -> Figure:
 
 @themed
 def by_round(stored: StoredGrid, measure: str, title: str) -> Figure:
-    """Draw a measure over the rounds, a line for each method: mean over seeds, and range."""
+    """Draw a measure over the rounds, a line for each method: mean over seeds, and range.
+
+    Methods and columns without results are left out.
+    """
     curves = read_curves(stored, measure.split()[1])
-    labels = [label for label in LINES if label in stored.grid.axes[stored.grid.rows]]
+    rows = stored.grid.rows
+    places = [at for at in stored.places() if curves_by_seed(stored, curves, at)]
+    lines = {**LINES, **PUBLISHED_LINES} if stored.name == published.GRID else LINES
+    labels = [label for label in lines if curves_by_seed(stored, curves, {rows: label})]
     keys = [
-        Line2D([], [], linestyle=LINES[label][0], color=LINES[label][1], label=label)
+        Line2D([], [], linestyle=lines[label][0], color=lines[label][1], label=label)
         for label in labels
     ]
-    places = stored.places()
-    width = WIDTH * (0.55 * len(places) + 0.35)
-    note = "lines: mean over seeds, shaded: from the lowest to the highest seed; own scales"
+    width = WIDTH * max(1.0, 0.55 * len(places) + 0.35)
+    note = "lines: mean over seeds; shaded: range of seeds" + "; own scales" * (len(places) > 1)
     titles = [", ".join(at.values()) for at in places]
     figure, panels = new_panels(Heading(title, note, keys), 2.4, titles, width)
     for axes, at in zip(panels, places, strict=True):
         for label in labels:
-            found = curves_by_seed(stored, curves, {stored.grid.rows: label, **at})
+            found = curves_by_seed(stored, curves, {rows: label, **at})
             if not found:
                 continue
             points = 100 * np.array(list(found.values()))
             rounds = np.arange(1, points.shape[1] + 1)
-            style, color = LINES[label]
+            style, color = lines[label]
             axes.fill_between(
                 rounds, points.min(0), points.max(0), color=color, alpha=0.12, linewidth=0
             )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from studies.convergence import rounds_to, unsteadiness
-from studies.figures import LINES, by_round
+from studies.figures import LINES, PUBLISHED_LINES, by_round
 from studies.stored import read_stored
 
 
@@ -24,3 +24,14 @@ def test_curves_of_stored_runs_are_drawn_for_every_column_and_method():
     methods = [label for label in LINES if label in stored.grid.axes["method"]]
     assert [len(axes.lines) for axes in figure.axes] == [len(methods)] * 4
     assert all(len(line.get_xdata()) == 30 for axes in figure.axes for line in axes.lines)
+
+
+def test_methods_and_columns_without_results_are_not_drawn():
+    stored = read_stored("niid-bench")
+    assert stored is not None
+    figure = by_round(stored, "test accuracy", "accuracy by round")
+    finished = {(row["partition"], row["method"]) for row in stored.cells}
+    by_column = {at["partition"]: 0 for at in stored.places()}
+    for column, method in finished:
+        by_column[column] += method in {**LINES, **PUBLISHED_LINES}
+    assert [len(axes.lines) for axes in figure.axes] == [n for n in by_column.values() if n]
