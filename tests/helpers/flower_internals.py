@@ -33,7 +33,12 @@ MODULES = {
         "def acknowledge_task_heartbeat(",
     ],
     "flwr.supercore.dependencies.task": ["get_task_by_token("],
-    "flwr.superlink.grid.http_grid": ["pull_objects("],
+    "flwr.superlink.grid.http_grid": [
+        "pull_objects(",
+        "def _runtime_client(",
+        "_runtime_client.PullMessages(",
+        "res.messages_list",
+    ],
     "flwr.superlink.extensions": ["def get_middleware("],
     "flwr.superlink.main": ["def _get_middleware(", "_get_middleware()"],
     "flwr.superlink.dependencies.linkstate": ["def get_linkstate(", "app.state"],

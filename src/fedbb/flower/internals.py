@@ -242,6 +242,46 @@ def adjust_server_pulls(longest: Callable[[], int]) -> None:
     module.pull_objects = pull_bounded
 
 
+class Arrivals:
+    """The replies that have arrived for the server app of this process.
+
+    The grid itself is asked for one reply at a time, because one that cannot be decoded fails the
+    whole request. This asks the SuperLink about all, and keeps what it says until the grid has
+    received the replies: the SuperLink says it only once.
+
+    Args:
+        client: the grid's connection to the SuperLink.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._ask = client.PullMessages
+        self._found: dict[str, Any] = {}
+        client.PullMessages = self._answer
+
+    @classmethod
+    def of(cls, grid: Any) -> Self:
+        """Return the arrivals of Flower's grid."""
+        check_version()
+        return cls(grid._runtime_client)
+
+    def __call__(self, numbers: list[str]) -> list[str]:
+        """Return those of these messages whose replies have arrived, and forget all others."""
+        self._found = {number: self._found[number] for number in numbers if number in self._found}
+        asked = __getattr__("PullAppMessagesRequest")(message_ids=numbers)
+        found = self._ask(asked)
+        for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+            number = message.metadata.reply_to_message_id
+            kept = self._found.setdefault(number, type(found)())
+            kept.messages_list.append(message)
+            kept.message_object_trees.append(tree)
+        return [number for number in numbers if number in self._found]
+
+    def _answer(self, request: Any) -> Any:
+        """Return what the SuperLink returns, or has returned, to the grid's own request."""
+        (number,) = request.message_ids
+        return self._found.get(number) or self._ask(request)
+
+
 def _bounded(pull: Callable[[str], bytes], longest: int) -> Callable[[str], bytes]:
     """Return `pull`, which several threads call, until it has returned too many bytes."""
     length, lock = 0, Lock()
