@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 import httpx
 from flwr.app import Error, Message, RecordDict
@@ -153,11 +152,13 @@ class GridTransport:
 
     def _pull_all(self, numbers: Iterable[str]) -> Iterator[tuple[str, RecordDict | Failure]]:
         """Yield the replies to these messages that have arrived, each with its message."""
-        asked = list(numbers)
+        ready = list(numbers)
         try:
-            ready = self.arrivals(asked) if self.arrivals and asked else asked
+            if self.arrivals is not None and ready:
+                ready = self.arrivals(ready)
         except httpx.HTTPError as error:
-            ready = _ask_again(error)
+            _excuse(error)
+            return
         for number in ready:
             for outcome in self._pull(number):
                 yield number, outcome
@@ -170,7 +171,8 @@ class GridTransport:
         try:
             found = list(self.grid.pull_messages([number]))
         except httpx.HTTPError as error:
-            return _ask_again(error)
+            _excuse(error)
+            return []
         except Exception as error:
             return [Failure(f"its reply cannot be read: {shorten(error)}")]
         outcomes: list[RecordDict | Failure] = []
@@ -215,12 +217,11 @@ def _count_bytes(content: RecordDict) -> int:
     return arrays + sum(len(value) for value in values if isinstance(value, bytes))
 
 
-def _ask_again(error: httpx.HTTPError) -> list[NoReturn]:
-    """Return no replies if the SuperLink itself failed, as with a locked database; else raise."""
+def _excuse(error: httpx.HTTPError) -> None:
+    """Raise an error, unless the SuperLink itself failed, for example on a locked database."""
     if not (isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500):
         raise error
     log.warning("the SuperLink failed and is asked again: %s", shorten(error))
-    return []
 
 
 def _reason(error: Error) -> str:
