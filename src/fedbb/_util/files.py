@@ -116,17 +116,22 @@ PROBE = 64 * 2**10
 """Bytes that are written to find out whether a folder can be written to."""
 
 
-def check_space(path: Path, least: int) -> None:
-    """Raise RunError if a folder's disk has less than `least` bytes left, or takes no file.
-
-    A small file is really written: a quota and a missing right show in no other way.
-    """
+def check_free(path: Path, least: int) -> None:
+    """Raise RunError that names a folder if its disk has less than this number of bytes left."""
     free = shutil.disk_usage(path).free
     if free < least:
         raise RunError(
             f"the disk of {path} is full: {free / 1e6:.1f} MB are free, and at least "
             f"{least / 1e6:.1f} MB are needed"
         )
+
+
+def check_space(path: Path, least: int) -> None:
+    """Raise RunError if a folder's disk has less than this number of bytes left, or takes no file.
+
+    A small file is really written: a quota and a missing right show in no other way.
+    """
+    check_free(path, least)
     with writing(path), TemporaryFile(dir=path) as file:
         file.write(bytes(PROBE))
         file.flush()

@@ -50,10 +50,17 @@ def test_the_disk_of_a_site_counts_too(tmp_path, monkeypatch):
     federation = LocalFederation(tmp_path / "federation", 1)
     make_federation(federation.folder, 1)
     asked = []
-    monkeypatch.setattr(local, "check_space", lambda path, least: asked.append((path, least)))
-    federation._check_space(5)
+    monkeypatch.setattr(local, "check_space", lambda path, least: asked.append(path))
+    monkeypatch.setattr(local, "check_port", lambda host, port: None)
+    monkeypatch.setattr(local, "check_server", stop)
+    with pytest.raises(RunError, match="no further"):
+        federation.__enter__()
     folder = federation.folder
-    assert asked == [(folder.server, 5), (folder.site(0).path, 5)]
+    assert asked == [folder.path, folder.server, folder.site(0).path]
+
+
+def stop(*_):
+    raise RunError("no further")
 
 
 @pytest.mark.flower
