@@ -32,15 +32,6 @@ MODULES = {
         "def get_task_by_token(",
         "def acknowledge_task_heartbeat(",
     ],
-    "flwr.supercore.dependencies.runtime": [
-        "def get_runtime_state(",
-        "def get_runtime_handlers(",
-        "factory.state()",
-    ],
-    "flwr.supercore.dependencies.version": ["def __call__(", "check_compatibility("],
-    "flwr.supercore.protobuf.translation": ["def get_protobuf_request(", '"protobuf_request"'],
-    "flwr.superlink.routers.fleet.router": ["def get_enable_supernode_auth(", "app.state"],
-    "flwr.server.superlink.linkstate.linkstate_factory": ["return self.state_instance"],
     "flwr.supercore.dependencies.task": ["get_task_by_token("],
     "flwr.superlink.grid.http_grid": [
         "pull_objects(",

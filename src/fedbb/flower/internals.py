@@ -173,38 +173,6 @@ def wrap_middleware(wrap: Callable[[Any, Any, tuple[str, ...]], Any]) -> None:
     main._get_middleware = wrapped
 
 
-def call_lookups_directly() -> None:
-    """Let the SuperLink of this process look its own objects up without asking another thread.
-
-    FastAPI calls each of these functions in a thread of its own, several for every request, and all
-    that they do is to read an attribute or a header. With another FastAPI it goes on to do so.
-    """
-    check_version()
-    from flwr.supercore.dependencies import runtime, version
-    from flwr.supercore.protobuf import translation
-    from flwr.superlink.dependencies import linkstate
-    from flwr.superlink.routers.fleet import router
-
-    lookups = {
-        linkstate.get_linkstate,
-        router.get_enable_supernode_auth,
-        runtime.get_runtime_handlers,
-        runtime.get_runtime_state,
-        translation.get_protobuf_request,
-    }
-    fastapi: Any = import_module("fastapi.dependencies.utils")
-    in_thread = getattr(fastapi, "run_in_threadpool", None)
-    if in_thread is None:
-        return
-
-    async def run(function: Any, *values: Any, **options: Any) -> Any:
-        if isinstance(function, version.VersionDependency) or function in lookups:
-            return function(*values, **options)
-        return await in_thread(function, *values, **options)
-
-    fastapi.run_in_threadpool = run
-
-
 def unary_paths() -> frozenset[str]:
     """Return the paths of nodes and apps whose requests are answered as a whole, by no stream."""
     paths = {path for _, path in __getattr__("PROTOBUF_REQUEST_TYPES")}

@@ -10,13 +10,10 @@ from base64 import b64encode
 from contextlib import closing
 from functools import partial
 from importlib.metadata import version
-from threading import current_thread, main_thread
-from types import SimpleNamespace
 from typing import get_type_hints
 
 import httpx
 import pytest
-from fastapi.dependencies import utils
 from fastapi.routing import iter_route_contexts
 from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.proto.fleet_pb2 import PullMessagesRequest
@@ -30,7 +27,6 @@ from flwr.supercore.primitives.asymmetric import (
     sign_message,
 )
 from flwr.superlink import extensions, main
-from flwr.superlink.dependencies.linkstate import get_linkstate
 from google.protobuf.message import Message as ProtoMessage
 from starlette.requests import Request
 from starlette.responses import Response
@@ -438,7 +434,7 @@ def signed(keys):
     ],
 )
 def test_a_shorter_way_through_flowers_middleware_gives_the_same_answers(
-    applications, monkeypatch, path, keys, content, status
+    applications, path, keys, content, status
 ):
     (long, short), question = applications
     headers = {"content-type": "application/protobuf", **(signed(keys) if keys else {})}
@@ -452,31 +448,8 @@ def test_a_shorter_way_through_flowers_middleware_gives_the_same_answers(
         return answer.status_code, sorted(answer.headers.multi_items()), answer.content
 
     found = asyncio.run(ask(long))
-    monkeypatch.setattr(utils, "run_in_threadpool", utils.run_in_threadpool)
-    internals.call_lookups_directly()
     assert asyncio.run(ask(short)) == found
     assert found[0] == status
-
-
-def test_only_lookups_stay_in_the_thread_that_asks(applications, monkeypatch):
-    monkeypatch.setattr(utils, "run_in_threadpool", utils.run_in_threadpool)
-    internals.call_lookups_directly()
-    threads = []
-
-    class Noting:
-        """The state of an application, whose reader is noted."""
-
-        def __getattr__(self, name):
-            threads.append(current_thread())
-            return SimpleNamespace(state=lambda: name)
-
-    async def ask(function):
-        request = SimpleNamespace(app=SimpleNamespace(state=Noting()))
-        return await utils.run_in_threadpool(function, request)
-
-    assert asyncio.run(ask(get_linkstate)) == "linkstate_factory"
-    assert asyncio.run(ask(lambda request: get_linkstate(request))) == "linkstate_factory"
-    assert [thread is main_thread() for thread in threads] == [True, False]
 
 
 def parts_of_flower():

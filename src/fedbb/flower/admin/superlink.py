@@ -334,7 +334,6 @@ def main() -> None:
 
     os.environ["FORWARDED_ALLOW_IPS"] = ""  # uvicorn is to believe no proxy about its peers
     internals.set_middleware(Middleware(LocalOnly, internals.find_node))
-    internals.call_lookups_directly()
     unary = internals.unary_paths()
     internals.wrap_middleware(partial(Shortcut, unary=unary))
     internals.wait_for_database()
