@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import stat
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from fedbb._util.files import (
+    check_space,
     finite_or_none,
     remove_leftovers,
     replacing,
@@ -121,3 +123,21 @@ def test_a_folder_that_cannot_be_copied_is_named_with_the_first_reason(tmp_path)
         shutil.copytree(tmp_path / "from", tmp_path / "to")
     message = str(refused.value)
     assert message.startswith(f"{tmp_path / 'to'} cannot be written: [Errno {errno.EFBIG}]")
+
+
+def test_a_disk_without_enough_space_is_named_with_what_is_left_and_leaves_nothing(tmp_path):
+    check_space(tmp_path, 1)
+    with pytest.raises(RunError) as refused:
+        check_space(tmp_path, 10**18)
+    assert re.fullmatch(
+        rf"the disk of {tmp_path} is full: \d+\.\d MB are free, and at least 10{{12}}\.0 MB are "
+        "needed",
+        str(refused.value),
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_takes_no_file_is_named_however_much_its_disk_holds(tmp_path):
+    with disk_limit(), pytest.raises(RunError, match=f"{tmp_path} cannot be written: "):
+        check_space(tmp_path, 1)
+    assert not list(tmp_path.iterdir())

@@ -178,6 +178,14 @@ def test_a_run_that_ends_before_its_first_round_is_not_said_to_be_saved(tmp_path
     assert told == "stopped before the first round; nothing is kept, start the run again"
 
 
+def test_a_run_that_was_set_up_and_has_no_round_is_continued(tmp_path):
+    federation, folder = FederationFolder(tmp_path / "hospitals"), RunFolder(tmp_path)
+    folder.write_json("recipe.json", {})
+    told = flower._stopped(folder, small_recipe(tmp_path), federation)
+    assert told.startswith("stopped before the first round; continue with: ")
+    assert told.endswith(f"--resume {tmp_path} {federation.path}")
+
+
 def wait_for_line(process, words, seconds=240):
     limit = time.monotonic() + seconds
     while words not in (line := process.stdout.readline()):

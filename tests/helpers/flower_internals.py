@@ -7,28 +7,40 @@ import inspect
 import json
 
 from fedbb.flower import internals
+from fedbb.flower.internals import unary_paths
 
 METHODS = {
     "ControlHttpClient": ["from_server_address", "close"],
     "FleetHttpClient": ["from_server_address", "close", "DeactivateNode"],
-    "RuntimeHttpClient": [
-        "from_server_address",
-        "AcquireTask",
-        "PullTaskInput",
-        "PullMessages",
-        "PullObject",
-        "ConfirmMessageReceived",
-        "PushMessages",
-        "PushObject",
-        "PushTaskOutput",
-        "SendTaskHeartbeat",
-    ],
     "HeartbeatSender": ["__init__", "start", "stop"],
+    "runtime_handlers": [
+        "acquire_task",
+        "pull_task_input",
+        "pull_messages",
+        "pull_object",
+        "confirm_message_received",
+        "push_messages",
+        "push_object",
+        "push_task_output",
+    ],
 }
 MODULES = {
     "flwr.supernode.start_client_internal": ["time.sleep(", "pull_objects("],
-    "flwr.superlink.grid.http_grid": ["pull_objects("],
+    "flwr.supernode.cli.flower_supernode": ["start_client_internal(", "state_factory="],
+    "flwr.supernode.nodestate.nodestate_factory": ["def state("],
+    "flwr.supercore.corestate.corestate": [
+        "def get_task_by_token(",
+        "def acknowledge_task_heartbeat(",
+    ],
+    "flwr.supercore.dependencies.task": ["get_task_by_token("],
+    "flwr.superlink.grid.http_grid": [
+        "pull_objects(",
+        "def _runtime_client(",
+        "_runtime_client.PullMessages(",
+        "res.messages_list",
+    ],
     "flwr.superlink.extensions": ["def get_middleware("],
+    "flwr.superlink.main": ["def _get_middleware(", "_get_middleware()"],
     "flwr.superlink.dependencies.linkstate": ["def get_linkstate(", "app.state"],
     "flwr.superlink.routers.fleet.node_auth": [
         "def authenticate_node(",
@@ -48,6 +60,8 @@ def form_of(name):
         return sorted(field.name for field in thing.DESCRIPTOR.fields)
     if name in METHODS:
         return {method: str(inspect.signature(getattr(thing, method))) for method in METHODS[name]}
+    if name == "PROTOBUF_REQUEST_TYPES":
+        return {path: kind.__name__ for (_, path), kind in thing.items() if path in unary_paths()}
     if name in ("ErrorCode", "SubStatus"):
         return {key: value for key, value in vars(thing).items() if key.isupper()}
     return str(inspect.signature(thing))

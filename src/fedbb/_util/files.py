@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -109,6 +110,31 @@ def write_text(path: Path, text: str) -> Path:
             # Names from JSON may hold half a surrogate pair, which UTF-8 cannot encode.
             file.write(text.encode("utf-8", "replace"))
     return path
+
+
+PROBE = 64 * 2**10
+"""Bytes that are written to find out whether a folder can be written to."""
+
+
+def check_free(path: Path, least: int) -> None:
+    """Raise RunError that names a folder if its disk has less than this number of bytes left."""
+    free = shutil.disk_usage(path).free
+    if free < least:
+        raise RunError(
+            f"the disk of {path} is full: {free / 1e6:.1f} MB are free, and at least "
+            f"{least / 1e6:.1f} MB are needed"
+        )
+
+
+def check_space(path: Path, least: int) -> None:
+    """Raise RunError if a folder's disk has less than this number of bytes left, or takes no file.
+
+    A small file is really written: a quota and a missing right show in no other way.
+    """
+    check_free(path, least)
+    with writing(path), TemporaryFile(dir=path) as file:
+        file.write(bytes(PROBE))
+        file.flush()
 
 
 @contextmanager

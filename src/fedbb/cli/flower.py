@@ -386,10 +386,11 @@ def _stopped(folder: RunFolder, recipe: Recipe, federation: FederationFolder) ->
     """Return what an interrupted run left, and how to continue it."""
     if not folder.is_run():
         return "stopped before the first round; nothing is kept, start the run again"
-    return (
-        f"stopped after round {len(folder.records())} of {recipe.rounds.number}, which is saved; "
-        f"continue with: fedbb flower run --resume {folder.path} {federation.path}"
-    )
+    reached = "stopped before the first round"
+    if folder.has_rounds():
+        done = len(folder.records())
+        reached = f"stopped after round {done} of {recipe.rounds.number}, which is saved"
+    return f"{reached}; continue with: fedbb flower run --resume {folder.path} {federation.path}"
 
 
 def need_flower() -> None:

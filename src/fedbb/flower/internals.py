@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from fedbb.errors import ReplyError, RunError
 
@@ -57,11 +57,8 @@ PRIVATE = {
     "PullTaskInputRequest": "flwr.proto.runtime_pb2",
     "PushAppMessagesRequest": "flwr.proto.runtime_pb2",
     "PushTaskOutputRequest": "flwr.proto.runtime_pb2",
-    "RuntimeHttpClient": "flwr.supercore.runtime",
-    "RuntimeTokenHttpInterceptor": "flwr.supercore.interceptors",
-    "SendTaskHeartbeatRequest": "flwr.proto.runtime_pb2",
     "SubStatus": "flwr.common.constant",
-    "SuperExecAuthHttpInterceptor": "flwr.supercore.interceptors",
+    "runtime_handlers": "flwr.supernode.main",
     "iterate_object_tree": "flwr.supercore.inflatable.inflatable_object",
     "make_confirm_message_received_fn_protobuf": (
         "flwr.supercore.inflatable.inflatable_protobuf_utils"
@@ -70,6 +67,8 @@ PRIVATE = {
     "make_push_object_fn_protobuf": "flwr.supercore.inflatable.inflatable_protobuf_utils",
     "pull_objects": "flwr.supercore.inflatable.inflatable_utils",
     "push_object_contents_from_iterable": "flwr.supercore.inflatable.inflatable_utils",
+    # The requests of the SuperLink's interfaces.
+    "PROTOBUF_REQUEST_TYPES": "flwr.supercore.protobuf.translation",
     # What a program that runs client apps does with a task.
     "MessageProto": "flwr.proto.message_pb2:Message",
     "ObjectTree": "flwr.proto.message_pb2",
@@ -132,6 +131,52 @@ def set_middleware(*outermost: Any) -> None:
         return (*outermost, *others())
 
     extensions.get_middleware = all_middleware
+
+
+CONCERNED = {
+    "ControlSensitiveResponseMiddleware": ("/v1/control/",),
+    "ControlAuthenticationMiddleware": ("/v1/control/",),
+    "ControlLicenseMiddleware": ("/v1/control/",),
+    "ControlEventLogMiddleware": ("/v1/control/",),
+    "NodeAuthMiddleware": ("/v1/fleet/",),
+    "FleetEventLogMiddleware": ("/v1/fleet/",),
+    "RuntimeTracingMiddleware": ("/v1/runtime/acquire-task", "/v1/runtime/pull-task-input"),
+}
+"""Parts of Flower's middleware by name, with the beginnings of the only paths on which they do
+anything."""
+
+
+def wrap_middleware(wrap: Callable[[Any, Any, tuple[str, ...]], Any]) -> None:
+    """Let the SuperLink of this process use `wrap` in place of each part of Flower's middleware.
+
+    `wrap` gets the application, a function that makes the part, and the beginnings of the paths
+    that concern the part.
+    """
+    check_version()
+    from starlette.middleware import Middleware
+
+    main: Any = import_module("flwr.superlink.main")
+    listed = main._get_middleware
+
+    def wrapped() -> list[Any]:
+        return [
+            Middleware(
+                wrap,
+                partial(part.cls, *part.args, **part.kwargs),
+                CONCERNED.get(part.cls.__name__, ("",)),
+            )
+            if hasattr(part.cls, "dispatch")
+            else part
+            for part in listed()
+        ]
+
+    main._get_middleware = wrapped
+
+
+def unary_paths() -> frozenset[str]:
+    """Return the paths of nodes and apps whose requests are answered as a whole, by no stream."""
+    paths = {path for _, path in __getattr__("PROTOBUF_REQUEST_TYPES")}
+    return frozenset(path for path in paths if path.startswith(("/v1/fleet/", "/v1/runtime/")))
 
 
 def find_node(scope: MutableMapping[str, Any]) -> int | None:
@@ -197,6 +242,46 @@ def adjust_server_pulls(longest: Callable[[], int]) -> None:
     module.pull_objects = pull_bounded
 
 
+class Arrivals:
+    """The replies that have arrived for the server app of this process.
+
+    The grid itself is asked for one reply at a time, because one that cannot be decoded fails the
+    whole request. This asks the SuperLink about all, and keeps what it says until the grid has
+    received the replies: the SuperLink says it only once.
+
+    Args:
+        client: the grid's connection to the SuperLink.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._ask = client.PullMessages
+        self._found: dict[str, Any] = {}
+        client.PullMessages = self._answer
+
+    @classmethod
+    def of(cls, grid: Any) -> Self:
+        """Return the arrivals of Flower's grid."""
+        check_version()
+        return cls(grid._runtime_client)
+
+    def __call__(self, numbers: list[str]) -> list[str]:
+        """Return those of these messages whose replies have arrived, and forget all others."""
+        self._found = {number: self._found[number] for number in numbers if number in self._found}
+        asked = __getattr__("PullAppMessagesRequest")(message_ids=numbers)
+        found = self._ask(asked)
+        for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+            number = message.metadata.reply_to_message_id
+            kept = self._found.setdefault(number, type(found)())
+            kept.messages_list.append(message)
+            kept.message_object_trees.append(tree)
+        return [number for number in numbers if number in self._found]
+
+    def _answer(self, request: Any) -> Any:
+        """Return what the SuperLink returns, or has returned, to the grid's own request."""
+        (number,) = request.message_ids
+        return self._found.get(number) or self._ask(request)
+
+
 def _bounded(pull: Callable[[str], bytes], longest: int) -> Callable[[str], bytes]:
     """Return `pull`, which several threads call, until it has returned too many bytes."""
     length, lock = 0, Lock()
@@ -222,3 +307,54 @@ def set_sleeper(sleeper: Sleeper) -> None:
     shorten_pulls("flwr.supernode.start_client_internal")
     module: Any = import_module("flwr.supernode.start_client_internal")
     module.time = sleeper
+
+
+def on_node_state(receive: Callable[[Any], None]) -> None:
+    """Let the SuperNode of this process hand over its state before it connects."""
+    check_version()
+    module: Any = import_module("flwr.supernode.cli.flower_supernode")
+    start = module.start_client_internal
+
+    def start_observed(**options: Any) -> None:
+        receive(options["state_factory"].state())
+        start(**options)
+
+    module.start_client_internal = start_observed
+
+
+class NodeTask:
+    """A task of this process's SuperNode, taken and done without its HTTP interface.
+
+    Args:
+        state: the SuperNode's state.
+        token: what the SuperNode gave out with the task.
+        number: the task's number.
+    """
+
+    def __init__(self, state: Any, token: str, number: int) -> None:
+        self._state, self._token, self._number = state, token, number
+        self._handlers = __getattr__("runtime_handlers")
+
+    @classmethod
+    def acquire(cls, state: Any, kind: str) -> Self | None:
+        """Return the next task of a kind, None if there is none."""
+        request = __getattr__("AcquireTaskRequest")(supported_task_types=[kind])
+        acquired = __getattr__("runtime_handlers").acquire_task(request, state)
+        if not (acquired.HasField("task") and acquired.token):
+            return None
+        return cls(state, acquired.token, acquired.task.task_id)
+
+    def call(self, name: str, request: Any) -> Any:
+        """Return what Flower's handler of this name returns for a request about the task.
+
+        Raises:
+            RunError: The SuperNode has given the task up, as the route of the handler checks too.
+        """
+        task = self._state.get_task_by_token(self._token)
+        if task is None:
+            raise RunError("the SuperNode has given up this task")
+        return getattr(self._handlers, name)(request, self._state, task)
+
+    def prolong(self) -> None:
+        """Report that the task goes on."""
+        self._state.acknowledge_task_heartbeat(self._number)

@@ -112,6 +112,18 @@ class RunFolder:
         """Return whether a run was set up here; its recipe is the last file of the set-up."""
         return self.file("recipe.json").exists()
 
+    def is_held(self) -> bool:
+        """Return whether a process, which may be this one, has the folder for itself."""
+        if not self.file(LOCK).exists():
+            return False
+        try:
+            with FileLock(self.file(LOCK), blocking=False):
+                return False
+        except Timeout:
+            return True
+        except OSError:  # it belongs to somebody else, who may be at work or not
+            return False
+
     def has_rounds(self) -> bool:
         """Return whether a round was finished here."""
         return bool(self._checkpoints())

@@ -4,17 +4,19 @@ import shutil
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fedbb.errors import RunError
-from fedbb.flower.admin import processes
+from fedbb.flower.admin import local, processes
 from fedbb.flower.admin.certificates import make_certificates
 from fedbb.flower.admin.control import Control, admit, dismiss, dismissed
 from fedbb.flower.admin.local import LocalFederation, free_port
 from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.run_monitor import describe
 from fedbb.flower.admin.templates import make_federation
+from helpers.commands import fedbb
 
 
 def wait_until(condition, seconds=90):
@@ -31,6 +33,42 @@ def test_a_port_that_is_taken_is_told_before_anything_is_started(tmp_path):
         with pytest.raises(RunError, match=f"127.0.0.1:{port} cannot be listened on.*--port"):
             federation.__enter__()
     assert not federation.folder.path.exists()
+
+
+def test_a_full_disk_is_told_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "SPACE", 10**18)
+    monkeypatch.chdir(tmp_path)
+    words = ("flower", "up", "above/federation", "--port", free_port("127.0.0.1"))
+    done = fedbb(*words, monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert done.err.startswith(f"fedbb: the disk of {tmp_path} is full: ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_disk_of_a_site_counts_too(tmp_path, monkeypatch):
+    federation = LocalFederation(tmp_path / "federation", 1)
+    make_federation(federation.folder, 1)
+    asked = []
+    monkeypatch.setattr(local, "check_space", lambda path, least: asked.append(path))
+    monkeypatch.setattr(local, "check_port", lambda host, port: None)
+    monkeypatch.setattr(local, "check_server", stop)
+    with pytest.raises(RunError, match="no further"):
+        federation.__enter__()
+    folder = federation.folder
+    assert asked == [folder.path, folder.server, folder.site(0).path]
+
+
+def stop(*_):
+    raise RunError("no further")
+
+
+@pytest.mark.flower
+def test_nodes_are_not_waited_for_on_a_disk_that_has_become_full(federation, monkeypatch):
+    monkeypatch.setattr(local, "RESERVE", 10**18)
+    never = SimpleNamespace(name="site-9", program=federation.superlink)
+    with pytest.raises(RunError, match=f"the disk of {federation.folder.server} is full"):
+        federation.wait_for_nodes([never], 5.0)
 
 
 def test_no_server_is_told_with_what_to_do(tmp_path):

@@ -1,16 +1,20 @@
 """Following a run from its folder, while its server may come and go."""
 
 import json
+import time
 from collections import deque
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
+from fedbb.cli.flower import _stopped
 from fedbb.errors import RunError
 from fedbb.flower.admin import run_monitor as following
 from fedbb.flower.admin.control import Run
+from fedbb.flower.admin.paths import FederationFolder
 from fedbb.flower.admin.run_monitor import RunMonitor, located, run_config
-from fedbb.runs.folder import RunFolder
+from fedbb.runs.folder import RunFolder, hold
 from helpers.small_run import small_recipe
 
 
@@ -100,6 +104,52 @@ def test_a_run_is_stopped(folder):
     server = Server("running")
     RunMonitor(server, 7, folder.path).stop()
     assert server.stopped == [7]
+
+
+def finish_round(place, held, seconds):
+    """Set up a run and finish a round, as a server app may that has just been stopped."""
+    with hold(place) as folder:
+        held.set()
+        time.sleep(seconds)
+        folder.write_json("recipe.json", {})
+        committing(folder, 1)()
+        folder.file("checkpoints/round-0001.safetensors").touch()
+
+
+def test_a_stopped_run_is_waited_for_until_its_server_app_writes_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.05)
+    place, held = tmp_path / "run", Event()
+    app = Thread(target=finish_round, args=(place, held, 0.5))
+    app.start()
+    held.wait()
+    folder = RunFolder(place)
+    assert folder.is_held()
+    assert not folder.is_run()
+    RunMonitor(Server("running"), 7, place).stop()
+    told = _stopped(folder, small_recipe(tmp_path), FederationFolder(tmp_path))
+    app.join()
+    assert told.startswith("stopped after round 1 of ")
+    assert not folder.is_held()
+
+
+def test_a_server_app_that_does_not_end_is_not_waited_for_for_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.05)
+    with hold(tmp_path / "run") as folder:
+        RunMonitor(Server("running"), 7, folder.path).stop(0.2)
+        assert folder.is_held()
+
+
+class Late(Server):
+    """A server whose run ends by itself just before it is stopped, unless it goes on."""
+
+    def stop(self, number):
+        raise RunError("rejected: the run is finished")
+
+
+def test_a_run_that_ended_while_it_was_to_be_stopped_is_no_error(folder):
+    RunMonitor(Late("finished:completed"), 7, folder.path).stop()
+    with pytest.raises(RunError, match="rejected"):
+        RunMonitor(Late("running"), 7, folder.path).stop()
 
 
 def test_paths_that_lead_somewhere_no_longer_depend_on_where_one_is(tmp_path, monkeypatch):

@@ -6,11 +6,30 @@ import sqlite3
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from contextlib import closing
+from functools import partial
+from importlib.metadata import version
+from typing import get_type_hints
 
 import httpx
 import pytest
+from fastapi.routing import iter_route_contexts
+from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.proto.fleet_pb2 import PullMessagesRequest
+from flwr.proto.node_pb2 import Node
 from flwr.supercore import sql_mixin
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import (
+    generate_key_pairs,
+    public_key_to_bytes,
+    sign_message,
+)
+from flwr.superlink import extensions, main
+from google.protobuf.message import Message as ProtoMessage
+from starlette.requests import Request
+from starlette.responses import Response
 
 from fedbb.flower import internals
 from fedbb.flower.admin import superlink
@@ -25,6 +44,7 @@ from fedbb.flower.admin.superlink import (
     PUSH_OBJECT,
     SHORT_BODY,
     LocalOnly,
+    Shortcut,
     is_allowed,
 )
 from helpers.cover import few
@@ -367,3 +387,160 @@ def test_who_waits_for_the_end_of_a_connection_waits_as_long_as_it_takes(monkeyp
 
     assert asyncio.run(scenario()) == [200]
     assert ended == [False]
+
+
+REGISTERED, STRANGER = generate_key_pairs(), generate_key_pairs()
+
+
+@pytest.fixture(scope="module")
+def applications():
+    """Flower's own application of a SuperLink, and the one with shorter ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "_get_middleware", main._get_middleware)
+        patch.setattr(extensions, "get_middleware", tuple)
+        found = [main.create_app()]
+        internals.wrap_middleware(partial(Shortcut, unary=internals.unary_paths()))
+        found.append(main.create_app())
+    found[1].state.linkstate_factory = found[0].state.linkstate_factory
+    state = found[0].state.linkstate_factory.state()
+    node = state.create_node("aid", "name", public_key_to_bytes(REGISTERED[1]), 0)
+    return found, PullMessagesRequest(node=Node(node_id=node)).SerializeToString()
+
+
+def signed(keys):
+    moment = now().isoformat()
+    return {
+        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public_key_to_bytes(keys[1])).decode(),
+        TIMESTAMP_HEADER: moment,
+        FLEET_HTTP_SIGNATURE_HEADER: b64encode(sign_message(keys[0], moment.encode())).decode(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "keys", "content", "status"),
+    [
+        ("/v1/fleet/pull-messages", REGISTERED, None, 200),
+        ("/v1/fleet/pull-messages", STRANGER, None, 401),
+        ("/v1/fleet/pull-messages", None, None, 401),
+        ("/v1/fleet/pull-messages", REGISTERED, b"", 401),
+        ("/v1/fleet/pull-messages", REGISTERED, b"\xff", 400),
+        ("/v1/fleet/push-messages", REGISTERED, None, 500),
+        ("/v1/fleet/unheard-of", REGISTERED, b"", 404),
+        ("/v1/runtime/get-nodes", None, b"", 401),
+        ("/v1/runtime/responses", None, b"{}", 401),
+        ("/v1/control/get-login-details", None, b"", 200),
+        ("/v1/control/stream-logs", None, b"", 404),
+        ("/docs", None, b"", 405),
+    ],
+)
+def test_a_shorter_way_through_flowers_middleware_gives_the_same_answers(
+    applications, path, keys, content, status
+):
+    (long, short), question = applications
+    headers = {"content-type": "application/protobuf", **(signed(keys) if keys else {})}
+
+    async def ask(application):
+        way = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=way, base_url="http://server") as client:
+            answer = await client.post(
+                path, headers=headers, content=question if content is None else content
+            )
+        return answer.status_code, sorted(answer.headers.multi_items()), answer.content
+
+    found = asyncio.run(ask(long))
+    assert asyncio.run(ask(short)) == found
+    assert found[0] == status
+
+
+def parts_of_flower():
+    return {part.cls.__name__: part for part in main._get_middleware()}
+
+
+@pytest.mark.parametrize("name", internals.CONCERNED)
+@pytest.mark.parametrize("path", ["/v1/fleet/pull-object", "/v1/runtime/pull-object", "/health"])
+def test_a_part_that_is_skipped_would_have_done_nothing(monkeypatch, name, path):
+    if name not in parts_of_flower():
+        assert (name, version("flwr")[:4]) == ("RuntimeTracingMiddleware", "1.42")
+        return
+    if path.startswith(internals.CONCERNED[name]):
+        return
+    monkeypatch.setenv("FLWR_TRACING_ENABLED", "1")
+    given, passed = Response(b"content"), []
+    request = Request({"type": "http", "method": "POST", "path": path, "headers": []})
+    request.state.protobuf_request = request.state.protobuf_response = PullMessagesRequest()
+
+    async def call_next(received):
+        passed.append(received)
+        return given
+
+    part = parts_of_flower()[name].cls(None)
+    headers = list(given.raw_headers)
+    assert asyncio.run(part.dispatch(request, call_next)) is given
+    assert passed == [request]
+    assert given.raw_headers == headers
+
+
+def test_no_answer_that_is_taken_as_a_whole_is_a_stream(applications):
+    unary = internals.unary_paths()
+    routes = [
+        context.route
+        for context in iter_route_contexts(applications[0][0].routes)
+        if context.path in unary
+    ]
+    assert len(routes) == len(unary) > 30
+    for route in routes:
+        assert issubclass(get_type_hints(route.endpoint)["return"], (ProtoMessage, Response))
+
+
+class Part:
+    """Middleware that notes what passes it."""
+
+    def __init__(self, app):
+        self.app, self.entered = app, []
+
+    async def __call__(self, scope, receive, send):
+        self.entered.append("stream")
+        await self.app(scope, receive, send)
+
+    async def dispatch_func(self, request, call_next):
+        self.entered.append("whole")
+        answer = await call_next(request)
+        answer.headers["seen"] = "yes"
+        return answer
+
+
+async def two_parts(scope, receive, send):
+    await send({"type": "http.response.start", "status": 201, "headers": [(b"a", b"b")]})
+    await send({"type": "http.response.body", "body": b"one", "more_body": True})
+    await send({"type": "http.response.body", "body": b"two"})
+
+
+async def no_answer(scope, receive, send):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("path", "entered"), [("/a/whole", ["whole"]), ("/a/other", ["stream"]), ("/b/whole", [])]
+)
+def test_only_what_concerns_a_part_passes_it(path, entered):
+    short = Shortcut(two_parts, Part, ("/a/",), frozenset({"/a/whole", "/b/whole"}))
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(short({"type": "http", "path": path, "headers": []}, None, send))
+    assert short.part.entered == entered
+    seen = [(b"seen", b"yes")] if entered == ["whole"] else []
+    assert sent[0] == {
+        "type": "http.response.start",
+        "status": 201,
+        "headers": [(b"a", b"b"), *seen],
+    }
+    assert b"".join(message["body"] for message in sent[1:]) == b"onetwo"
+
+
+def test_an_application_without_an_answer_is_an_error():
+    short = Shortcut(no_answer, Part, ("/",), frozenset({"/a"}))
+    with pytest.raises(RuntimeError, match="no answer"):
+        asyncio.run(short({"type": "http", "path": "/a", "headers": []}, None, None))

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 from flwr.app import Error, Message, RecordDict
+from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.nodestate import NodeStateFactory
 from httpx import HTTPStatusError
 
+from fedbb.errors import RunError
 from fedbb.flower import internals
 from fedbb.flower.admin import supernode
 from fedbb.flower.admin.local import node_command
@@ -132,6 +137,21 @@ def test_a_lost_worker_becomes_an_error_as_reply(monkeypatch):
     assert internals.ObjectTree.FromString(tree).object_id == objects[-2].decode()
 
 
+def test_a_task_is_taken_once_and_asks_nothing_after_its_end():
+    state = NodeStateFactory(ObjectStoreFactory()).state()
+    assert internals.NodeTask.acquire(state, supernode.CLIENT_APP) is None
+    state.create_task(task_type=supernode.CLIENT_APP, run_id=5, fab_hash="f")
+    assert internals.NodeTask.acquire(state, "another-app") is None
+    task = internals.NodeTask.acquire(state, supernode.CLIENT_APP)
+    assert internals.NodeTask.acquire(state, supernode.CLIENT_APP) is None
+    assert not task.call("pull_messages", internals.PullAppMessagesRequest()).messages_list
+    task.prolong()
+    output = internals.PushTaskOutputRequest(sub_status=internals.SubStatus.FAILED)
+    task.call("push_task_output", output)
+    with pytest.raises(RunError, match="given up this task"):
+        task.call("pull_messages", internals.PullAppMessagesRequest())
+
+
 def has_job(federation, site):
     """Tell whether a site has a job that it did not reply to for three seconds."""
     for _ in range(3):
@@ -172,13 +192,13 @@ def test_without_the_secret_nobody_on_the_machine_takes_a_sites_tasks(federation
     words = federation.nodes[0].program.command
     address = "127.0.0.1:" + words[words.index("--port") + 1]
     version = internals.RuntimeVersionHttpInterceptor(component_name="stranger")
-    wrong = internals.SuperExecAuthHttpInterceptor(
+    wrong = SuperExecAuthHttpInterceptor(
         master_secret=b"guessed",
         protected_methods=frozenset({"/flwr.proto.Runtime/AcquireTask"}),
     )
     request = internals.AcquireTaskRequest(supported_task_types=["flwr-clientapp"])
     for interceptors in ([version], [version, wrong]):
-        client = internals.RuntimeHttpClient.from_server_address(address, True, None, interceptors)
+        client = RuntimeHttpClient.from_server_address(address, True, None, interceptors)
         with pytest.raises(HTTPStatusError) as refusal:
             client.AcquireTask(request)
         client.close()

@@ -7,7 +7,11 @@ import httpx
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata, ObjectTree
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse
 
+from fedbb.flower import internals
 from fedbb.flower.app.transport import REPLY_BASE, Failure, GridTransport
 from helpers.flower_loopback import Loopback, Node, drop, take_identity
 
@@ -184,3 +188,97 @@ def test_bytes_beside_arrays_count_and_empty_values_do_no_harm():
         assert node == 1000
         assert isinstance(outcome, RecordDict)
     assert transport.longest_reply() == REPLY_BASE + 8000
+
+
+class Line:
+    """A connection to a SuperLink, which says of each reply once that it has arrived."""
+
+    def __init__(self, *replies):
+        self.replies = list(replies)
+        self.requests = []
+
+    def PullMessages(self, request):  # noqa: N802
+        self.requests.append(list(request.message_ids))
+        found = [r for r in self.replies if r.metadata.reply_to_message_id in request.message_ids]
+        self.replies = [reply for reply in self.replies if reply not in found]
+        return PullAppMessagesResponse(
+            messages_list=found, message_object_trees=[ObjectTree() for _ in found]
+        )
+
+
+def reply_to(number):
+    return ProtoMessage(
+        metadata=Metadata(message_id=f"reply to {number}", reply_to_message_id=number)
+    )
+
+
+def pull(line, number):
+    """Return the ids of the replies that a grid gets."""
+    response = line.PullMessages(PullAppMessagesRequest(message_ids=[number]))
+    assert len(response.messages_list) == len(response.message_object_trees)
+    return [message.metadata.message_id for message in response.messages_list]
+
+
+def test_all_replies_are_asked_for_at_once_and_taken_one_by_one():
+    line = Line(reply_to("a"), reply_to("c"), reply_to("c"))
+    arrivals = internals.Arrivals(line)
+    assert arrivals(["a", "b", "c"]) == ["a", "c"]
+    assert pull(line, "a") == ["reply to a"]
+    assert pull(line, "c") == ["reply to c"] * 2
+    assert line.requests == [["a", "b", "c"]]
+    assert pull(line, "b") == []
+    assert line.requests[1:] == [["b"]]
+
+
+def test_a_reply_that_was_announced_is_kept_until_it_is_asked_for_no_more():
+    line = Line(reply_to("a"))
+    arrivals = internals.Arrivals(line)
+    assert [arrivals(["a", "b"]) for _ in range(2)] == [["a"], ["a"]]
+    assert pull(line, "a") == ["reply to a"]
+    assert arrivals(["b"]) == arrivals(["a", "b"]) == []
+
+
+def announcing(*troubles):
+    """Return the arrivals of nodes that answer at once, and how many were asked for each time."""
+    asked, left = [], list(troubles)
+
+    def arrivals(numbers):
+        asked.append(len(numbers))
+        if left:
+            request = httpx.Request("POST", "https://server/pull-messages")
+            httpx.Response(left.pop(), request=request).raise_for_status()
+        return numbers
+
+    return arrivals, asked
+
+
+def test_one_request_finds_the_replies_of_all_nodes():
+    arrivals, asked = announcing()
+    assert len(exchange(echo(), arrivals=arrivals)) == 3
+    assert asked == [3]
+
+
+def test_only_what_has_arrived_is_pulled():
+    grid = echo()
+    pulled, pull_all = [], grid.pull_messages
+
+    def note(numbers):
+        pulled.extend(numbers)
+        return pull_all(numbers)
+
+    grid.pull_messages = note
+    answers = dict(exchange(grid, seconds=0.2, arrivals=lambda numbers: numbers[:1]))
+    assert len(set(pulled)) == len(pulled) == 3
+    assert not any(isinstance(answer, Failure) for answer in answers.values())
+    answers = dict(exchange(echo(), seconds=0.1, arrivals=lambda numbers: []))
+    assert set(answers.values()) == {Failure("no reply within 0.1 s")}
+
+
+def test_a_superlink_in_trouble_is_asked_again_for_all_replies(caplog):
+    arrivals, asked = announcing(503)
+    with caplog.at_level(logging.WARNING, "fedbb"):
+        assert len(exchange(echo(), arrivals=arrivals)) == 3
+    assert asked == [3, 3]
+    assert "is asked again" in caplog.text
+    with pytest.raises(httpx.HTTPStatusError):
+        exchange(echo(), arrivals=announcing(403)[0])

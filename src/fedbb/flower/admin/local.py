@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
+from fedbb._util.files import check_free, check_space, writing
 from fedbb.errors import RunError
 from fedbb.flower.admin.certificates import check_server, make_certificates
 from fedbb.flower.admin.control import NEW_KEY, Control, Run, admit, find_node, wait_until_healthy
@@ -18,6 +19,13 @@ from fedbb.flower.admin.processes import Group, Program, environment
 from fedbb.flower.admin.templates import make_federation
 
 START_SECONDS = 120.0
+
+SPACE = 16 * 2**20
+"""Bytes that a federation needs at least when it starts: for databases and logs, without models."""
+
+RESERVE = 2**20
+"""Bytes without which there is no use in waiting for its programs."""
+
 LOOPBACK = "127.0.0.1"
 SUPERNODE = "fedbb.flower.admin.supernode"
 SUPERLINK = "fedbb.flower.admin.superlink"
@@ -78,19 +86,17 @@ class LocalFederation:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             check_port(self.host, self.port)
-            make_federation(self.folder, self._sites)
-            make_certificates(self.folder, self._names(), keys=self._sites)
+            check_space(_existing(self.folder.path), SPACE)
+            with writing(self.folder.path):
+                make_federation(self.folder, self._sites)
+                make_certificates(self.folder, self._names(), keys=self._sites)
+            for path in self._folders():
+                check_space(path, SPACE)
             check_server(self.folder, self._names())
             stack.enter_context(self._group)
             stack.callback(self._stop)
-            self.superlink = self._group.start(
-                "superlink", self._command(), self.environment, self.folder.log
-            )
-            self._wait_for_superlink()
-            self.control = stack.enter_context(Control(self.address, self.folder.ca))
-            admit(self.folder, self.control)
-            self.nodes = [self._start_node(number) for number in range(self._sites)]
-            self.wait_for_nodes(self.nodes)
+            with self._naming_full_disk():
+                self._start(stack)
             self._stack = stack.pop_all()
         return self
 
@@ -130,6 +136,7 @@ class LocalFederation:
         limit = time.monotonic() + seconds
         names = {node.name for node in nodes}
         while missing := names - self.online():
+            self._check_free()
             for node in nodes:
                 if not node.program.is_running():
                     raise RunError(f"the node of {node.name} ended: {_ending(node.program)}")
@@ -140,6 +147,36 @@ class LocalFederation:
     def online(self) -> set[str]:
         """Return the names of the nodes that are online."""
         return {node.name for node in self.control.nodes() if node.status == "online"}
+
+    def _start(self, stack: ExitStack) -> None:
+        self.superlink = self._group.start(
+            "superlink", self._command(), self.environment, self.folder.log
+        )
+        self._wait_for_superlink()
+        self.control = stack.enter_context(Control(self.address, self.folder.ca))
+        admit(self.folder, self.control)
+        self.nodes = [self._start_node(number) for number in range(self._sites)]
+        self.wait_for_nodes(self.nodes)
+
+    @contextmanager
+    def _naming_full_disk(self) -> Iterator[None]:
+        """Say in place of any other error that a disk is full, if one is."""
+        try:
+            yield
+        except RunError:
+            self._check_free()
+            raise
+
+    def _folders(self) -> list[Path]:
+        """Return the folders that Flower's programs write to.
+
+        On a full disk they wait, or end with a trace that does not name it.
+        """
+        return [self.folder.server, *(self.folder.site(k).path for k in range(self._sites))]
+
+    def _check_free(self) -> None:
+        for path in self._folders():
+            check_free(path, RESERVE)
 
     def _names(self) -> list[str]:
         """Return the address to listen on, unless it stands for all addresses."""
@@ -168,6 +205,7 @@ class LocalFederation:
     def _wait_for_superlink(self) -> None:
         limit = time.monotonic() + START_SECONDS
         while not wait_until_healthy(self._reachable, self.port, self.folder.ca, 1):
+            self._check_free()
             if not self.superlink.is_running() or time.monotonic() > limit:
                 raise RunError(f"the SuperLink did not start: {_ending(self.superlink)}")
         self.folder.note_address(self.address)
@@ -260,6 +298,11 @@ def node_command(
         "--superexec-auth-secret-file",
         str(site.state / "runtime.secret"),
     ]
+
+
+def _existing(path: Path) -> Path:
+    """Return the folder, or the one above in which it will be made."""
+    return next(place for place in (path, *path.parents) if place.is_dir())
 
 
 def free_port(host: str) -> int:

@@ -84,11 +84,22 @@ class RunMonitor:
                 time.sleep(POLL_SECONDS)
 
     def stop(self, seconds: float = 10.0) -> None:
-        """Stop the run and wait until the server reports its end."""
-        self.control.stop(self.run)
+        """Stop the run, and wait until its server app has let go of the run folder.
+
+        Flower reports the end of a run at once, while the app may still be setting up the folder
+        or saving a round.
+        """
+        try:
+            self.control.stop(self.run)
+        except RunError:
+            if not self.control.run(self.run).is_over:  # a moment ago it may not have been
+                raise
         limit = time.monotonic() + seconds
-        while not self.control.run(self.run).is_over and time.monotonic() < limit:
+        while self._goes_on() and time.monotonic() < limit:
             time.sleep(POLL_SECONDS)
+
+    def _goes_on(self) -> bool:
+        return self.folder.is_held() or not self.control.run(self.run).is_over
 
     def _status(self, silence: _Silence) -> Run | None:
         """Return the status of the run, None while the server does not respond."""

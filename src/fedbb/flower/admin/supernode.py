@@ -2,10 +2,10 @@
 
 By default Flower starts a Python process for every message, which imports torch and opens the data
 anew. Here the SuperNode runs with `--isolation process`, which starts nothing, and a thread of its
-process takes the tasks through Flower's runtime interface, by a secret that only this process and
-its owner can read. It hands them to the worker, see `fedbb.flower.app.worker`, and replies with an
-error at once if the worker ends or takes too long. The file is run as a module by
-`fedbb flower join` and `up`.
+process takes the tasks, by the functions behind Flower's local interface for them. The interface
+itself gives out tasks by a secret that nobody but the owner of the process can read. The thread
+hands the tasks to the worker, see `fedbb.flower.app.worker`, and replies with an error at once if
+the worker ends or takes too long. The file is run as a module by `fedbb flower join` and `up`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import httpx
 from flwr.app import Error, Message
 
 from fedbb.flower import internals
@@ -157,76 +157,60 @@ class Worker:
 
 
 class TaskLoop:
-    """Takes the tasks of a SuperNode, has the worker do them, and returns its replies.
+    """Takes the tasks of the SuperNode of this process, and returns the worker's replies.
 
     Args:
-        address: of the SuperNode's runtime interface.
-        secret: that the interface asks for.
         pauses: how the SuperNode waits.
     """
 
-    def __init__(self, address: str, secret: bytes, pauses: Pauses) -> None:
-        self.address = address
+    def __init__(self, pauses: Pauses) -> None:
         self.pauses = pauses
-        methods = frozenset({"/flwr.proto.Runtime/AcquireTask"})
-        self._auth = internals.SuperExecAuthHttpInterceptor(
-            master_secret=secret, protected_methods=methods
-        )
+        self._state: Any = None
+
+    def receive(self, state: Any) -> None:
+        """Take the SuperNode's state, in which its tasks are."""
+        self._state = state
 
     def run(self) -> None:
         """Do tasks for as long as the process lives, from when the server accepts the site."""
         self.pauses.connected.wait()
         worker = Worker()
-        with self._client(self._auth) as client:
-            while True:
-                self.pauses.message.wait()
-                self.pauses.message.clear()
-                try:
-                    request = internals.AcquireTaskRequest(supported_task_types=[CLIENT_APP])
-                    acquired = client.AcquireTask(request)
-                    if acquired.HasField("task") and acquired.token:
-                        self._do(acquired.token, worker)
-                except Exception:
-                    # Without a reply Flower reports the client app as crashed after a minute.
-                    log.exception("a message could not be handled")
+        while True:
+            self.pauses.message.wait()
+            self.pauses.message.clear()
+            try:
+                if (task := internals.NodeTask.acquire(self._state, CLIENT_APP)) is not None:
+                    self._do(task, worker)
+            except Exception:
+                # Without a reply Flower reports the client app as crashed after a minute.
+                log.exception("a message could not be handled")
 
-    def _do(self, token: str, worker: Worker) -> None:
+    def _do(self, task: internals.NodeTask, worker: Worker) -> None:
         """Have the worker do one task."""
-        with self._client(internals.RuntimeTokenHttpInterceptor(token)) as client, _alive(client):
-            given = client.PullTaskInput(internals.PullTaskInputRequest())
-            pulled = client.PullMessages(internals.PullAppMessagesRequest())
+        with _alive(task):
+            given = task.call("pull_task_input", internals.PullTaskInputRequest())
+            pulled = task.call("pull_messages", internals.PullAppMessagesRequest())
             if not pulled.messages_list:
                 raise RuntimeError("there is no message for the task")
             message = internals.message_from_proto(pulled.messages_list[0])
-            task = [given.SerializeToString(), *_pull(client, given, pulled)]
+            parts = [given.SerializeToString(), *_pull(task, given, pulled)]
             metadata = message.metadata
             seconds = time_limit(metadata.message_type, metadata.ttl, given.run.fab_id)
             status, details, context = internals.SubStatus.COMPLETED, "", given.context
             try:
-                kept, *reply = worker.ask(given.fab.hash_str, task, seconds)
+                kept, *reply = worker.ask(given.fab.hash_str, parts, seconds)
                 context = type(given.context).FromString(kept)
             except WorkerLostError as error:
                 status, details = internals.SubStatus.FAILED, str(error)
                 log.warning("the worker was lost and is started again: %s", error)
                 code = internals.ErrorCode.CLIENT_APP_CRASHED
                 reply = pack_reply(Message(Error(code, details), reply_to=message))
-            _push(client, given, reply)
+            _push(task, given, reply)
             self.pauses.reply.set()
-            client.PushTaskOutput(
-                internals.PushTaskOutputRequest(context=context, sub_status=status, details=details)
+            output = internals.PushTaskOutputRequest(
+                context=context, sub_status=status, details=details
             )
-
-    @contextmanager
-    def _client(self, *interceptors: Any) -> Iterator[Any]:
-        version = internals.RuntimeVersionHttpInterceptor(component_name=CLIENT_APP)
-        # Flower's own retries end the process if a token is refused.
-        client = internals.RuntimeHttpClient.from_server_address(
-            self.address, True, None, [version, *interceptors]
-        )
-        try:
-            yield client
-        finally:
-            client.close()
+            task.call("push_task_output", output)
 
 
 def time_limit(kind: str, ttl: float, app: str) -> float:
@@ -242,12 +226,11 @@ def time_limit(kind: str, ttl: float, app: str) -> float:
 
 
 @contextmanager
-def _alive(client: Any) -> Iterator[None]:
+def _alive(task: internals.NodeTask) -> Iterator[None]:
     """Report to the SuperNode that a task goes on."""
 
     def report() -> bool:
-        with suppress(httpx.HTTPError):
-            client.SendTaskHeartbeat(internals.SendTaskHeartbeatRequest())
+        task.prolong()
         return True
 
     sender = internals.HeartbeatSender(report)
@@ -258,42 +241,40 @@ def _alive(client: Any) -> Iterator[None]:
         sender.stop()
 
 
-def _pull(client: Any, given: Any, pulled: Any) -> list[bytes]:
+def _pull(task: internals.NodeTask, given: Any, pulled: Any) -> list[bytes]:
     """Return the id of a task's message, and id and content in turn of each of its objects."""
     node, run = internals.NodeProto(node_id=given.context.node_id), given.run.run_id
     tree = pulled.message_object_trees[0]
     contents = internals.pull_objects(
         [part.object_id for part in internals.iterate_object_tree(tree)],
-        internals.make_pull_object_fn_protobuf(client.PullObject, node, run),
+        internals.make_pull_object_fn_protobuf(partial(task.call, "pull_object"), node, run),
         initial_backoff=internals.BACKOFF_SECONDS,
         max_time=PULL_SECONDS,
     )
-    internals.make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run)(
-        tree.object_id
-    )
+    internals.make_confirm_message_received_fn_protobuf(
+        partial(task.call, "confirm_message_received"), node, run
+    )(tree.object_id)
     parts = [part for key, content in contents.items() for part in (key.encode(), content)]
     return [tree.object_id.encode(), *parts]
 
 
-def _push(client: Any, given: Any, reply: list[bytes]) -> None:
-    """Send a reply, as `pack_reply` gives it, to the SuperNode."""
-    pushed = client.PushMessages(
-        internals.PushAppMessagesRequest(
-            messages_list=[internals.MessageProto.FromString(reply[0])],
-            message_object_trees=[internals.ObjectTree.FromString(reply[1])],
-        )
+def _push(task: internals.NodeTask, given: Any, reply: list[bytes]) -> None:
+    """Give a reply, as `pack_reply` gives it, to the SuperNode."""
+    request = internals.PushAppMessagesRequest(
+        messages_list=[internals.MessageProto.FromString(reply[0])],
+        message_object_trees=[internals.ObjectTree.FromString(reply[1])],
     )
+    pushed = task.call("push_messages", request)
     wanted = set(pushed.objects_to_push)
-    pairs = [(key.decode(), content) for key, content in zip(reply[2::2], reply[3::2], strict=True)]
-    internals.push_object_contents_from_iterable(
-        [pair for pair in pairs if pair[0] in wanted],
-        internals.make_push_object_fn_protobuf(
-            client.PushObject,
-            internals.NodeProto(node_id=given.context.node_id),
-            run_id=given.run.run_id,
-            session_id=pushed.session_id,
-        ),
+    push = internals.make_push_object_fn_protobuf(
+        partial(task.call, "push_object"),
+        internals.NodeProto(node_id=given.context.node_id),
+        run_id=given.run.run_id,
+        session_id=pushed.session_id,
     )
+    for key, content in zip(reply[2::2], reply[3::2], strict=True):
+        if key.decode() in wanted:
+            push(key.decode(), content)
 
 
 def write_secret(path: Path) -> bytes:
@@ -308,17 +289,13 @@ def write_secret(path: Path) -> bytes:
 def main() -> None:
     """Start the SuperNode with the arguments of `flower-supernode`, and the worker."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--host", required=True)
-    parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--superexec-auth-secret-file", type=Path, required=True)
     options, _ = parser.parse_known_args()
-    secret = write_secret(options.superexec_auth_secret_file)
-    # A proxy to the outside must not get requests to this process itself.
-    for name in ("no_proxy", "NO_PROXY"):
-        os.environ[name] = ",".join(filter(None, [os.environ.get(name), options.host]))
+    write_secret(options.superexec_auth_secret_file)
     pauses = Pauses()
     internals.set_sleeper(pauses)
-    loop = TaskLoop(f"{options.host}:{options.port}", secret, pauses)
+    loop = TaskLoop(pauses)
+    internals.on_node_state(loop.receive)
     threading.Thread(target=loop.run, daemon=True).start()
     internals.flower_supernode()
 

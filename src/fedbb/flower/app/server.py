@@ -70,7 +70,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the recipe of a run config."""
-    transport = GridTransport(grid)
+    transport = GridTransport(grid, arrivals=internals.Arrivals.of(grid))
     internals.adjust_server_pulls(transport.longest_reply)
     _open_log()
     settings = read_run_settings(context.run_config)

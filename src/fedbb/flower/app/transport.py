@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import httpx
@@ -60,12 +60,15 @@ class GridTransport:
         poll: seconds between two questions for replies, at first.
         names: the names of nodes in logs.
         statistics_numbers: the numbers in a client's statistics, which lengthen its reply.
+        arrivals: returns those of some messages whose replies have arrived, by one request for all;
+            without it the grid is asked for each reply.
     """
 
     grid: Grid
     poll: float = 0.05
     names: dict[int, str] = field(default_factory=dict)
     statistics_numbers: int = 0
+    arrivals: Callable[[list[str]], list[str]] | None = None
     _longest_message: int = 0
     _overdue: dict[str, _Overdue] = field(default_factory=dict)
 
@@ -109,18 +112,17 @@ class GridTransport:
                 yield node, Failure("the SuperLink rejected the message to it")
             else:
                 waiting[number] = node
+        contacted = dict(waiting)
         began = checked = time.monotonic()
         end = began + seconds
         while waiting:
-            asking = 0.0
-            for number, node in list(waiting.items()):
-                asked = time.monotonic()
-                found = self._pull(number)
-                asking += 0.0 if found else time.monotonic() - asked
-                for outcome in found:
-                    waiting.pop(number, None)
-                    yield node, outcome
+            asked, before = time.monotonic(), len(waiting)
+            for number, outcome in self._pull_all(waiting):
+                node = contacted[number]
+                waiting.pop(number, None)
+                yield node, outcome
             now = time.monotonic()
+            asking = now - asked if len(waiting) == before else 0.0
             if not waiting or now >= end:
                 break
             if now - checked >= NODE_CHECK_SECONDS:
@@ -148,6 +150,19 @@ class GridTransport:
         numbers = list(self.grid.push_messages([message]))
         return numbers[0] if numbers and numbers[0] else None
 
+    def _pull_all(self, numbers: Iterable[str]) -> Iterator[tuple[str, RecordDict | Failure]]:
+        """Yield the replies to these messages that have arrived, each with its message."""
+        ready = list(numbers)
+        try:
+            if self.arrivals is not None and ready:
+                ready = self.arrivals(ready)
+        except httpx.HTTPError as error:
+            _excuse(error)
+            return
+        for number in ready:
+            for outcome in self._pull(number):
+                yield number, outcome
+
     def _pull(self, number: str) -> list[RecordDict | Failure]:
         """Return the replies to a message; there are several if a reply was replayed.
 
@@ -156,9 +171,7 @@ class GridTransport:
         try:
             found = list(self.grid.pull_messages([number]))
         except httpx.HTTPError as error:
-            if not _is_temporary(error):
-                raise
-            log.warning("the SuperLink failed and is asked again: %s", shorten(error))
+            _excuse(error)
             return []
         except Exception as error:
             return [Failure(f"its reply cannot be read: {shorten(error)}")]
@@ -186,11 +199,12 @@ class GridTransport:
 
     def _discard_late_replies(self) -> None:
         """Remove replies that arrived after their deadline from the SuperLink, and log them."""
-        for number, overdue in list(self._overdue.items()):
-            for outcome in self._pull(number):
-                self._overdue.pop(number, None)
-                if not isinstance(outcome, Failure):
-                    log.warning("%s: dropped a late reply to %s", overdue.sender, overdue.subject)
+        overdue = dict(self._overdue)
+        for number, outcome in self._pull_all(overdue):
+            self._overdue.pop(number, None)
+            if not isinstance(outcome, Failure):
+                late = overdue[number]
+                log.warning("%s: dropped a late reply to %s", late.sender, late.subject)
 
 
 def _count_bytes(content: RecordDict) -> int:
@@ -203,9 +217,11 @@ def _count_bytes(content: RecordDict) -> int:
     return arrays + sum(len(value) for value in values if isinstance(value, bytes))
 
 
-def _is_temporary(error: httpx.HTTPError) -> bool:
-    """Tell whether the SuperLink itself failed, for example because its database was locked."""
-    return isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500
+def _excuse(error: httpx.HTTPError) -> None:
+    """Raise an error, unless the SuperLink itself failed, for example on a locked database."""
+    if not (isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500):
+        raise error
+    log.warning("the SuperLink failed and is asked again: %s", shorten(error))
 
 
 def _reason(error: Error) -> str:
