@@ -317,8 +317,7 @@ def _model_file(path: Path, best: bool) -> Path:
         if best:
             raise RunError(f"best=True chooses a file of a run folder, and {path} is not a folder")
         return path
-    if not RunFolder(path).is_run():
-        raise RunError(f"{path} holds no run")
+    RunFolder(path).check_run()
     file = path / ("best.safetensors" if best else "final.safetensors")
     if best and not file.exists() and (path / "final.safetensors").exists():
         info = read_info(path / "final.safetensors")

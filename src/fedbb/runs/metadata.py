@@ -336,8 +336,7 @@ def read_run_recipe(folder: RunFolder) -> Recipe:
         RunError: The folder holds no run.
         RecipeError: The recipe is damaged.
     """
-    if not folder.is_run():
-        raise RunError(f"{folder.path} is not a run folder: it has no recipe.json")
+    folder.check_run()
     return make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
 
 
