@@ -240,9 +240,7 @@ def test_a_folder_without_runs_is_named_and_a_missing_one_refused(tmp_path):
         gather([tmp_path / "missing"])
 
 
-UNREADABLE = (
-    "cannot be read: Permission denied; give your user the rights to read and to enter it"
-)
+UNREADABLE = "cannot be read: Permission denied; give your user the rights to read and to enter it"
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o111, 0o444])
@@ -271,7 +269,7 @@ def test_an_unreadable_run_among_those_of_a_pattern_is_named(tmp_path, mode):
     with denied(closed, mode=mode):
         found = read_group(f"{tmp_path}/*")
         assert found.seeds == (0,)
-        assert found.notes == (f"left out: {closed}: {closed} {UNREADABLE}",)
+        assert found.notes == (f"left out: {closed}: {UNREADABLE}",)
         with pytest.raises(RunError, match=UNREADABLE):
             read_group(str(closed))
 

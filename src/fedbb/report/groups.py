@@ -152,7 +152,7 @@ def read_finished(
         try:
             run = read_run(folder)
         except RunError as error:
-            left_out.append(LeftOut(folder, str(error)))
+            left_out.append(LeftOut(folder, str(error).removeprefix(f"{folder} ")))
             continue
         if run.summary is not None:
             runs.append(run)

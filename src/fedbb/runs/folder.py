@@ -488,7 +488,7 @@ def check_foreign(path: Path) -> None:
             raise RunError(f"{path} is a file; a run needs a folder")
         names = {entry.name for entry in path.iterdir()} if path.exists() else set()
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
+        raise RunError(f"{path} {why_unreadable(error)}") from error
     known = {name for name in names if name in (*FILES, *FURTHER) or name.endswith(TEMPORARY)}
     foreign = sorted(names - known)
     if foreign:
