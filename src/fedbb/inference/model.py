@@ -300,9 +300,9 @@ def read_info(path: Path) -> ModelInfo:
     held = read_model_metadata(path)
     if held is None:
         raise RunError(
-            f"{path} does not describe its network: it was written by an older fedbb, is a "
+            f"{path} does not describe its network: it was written by a fedbb before 0.2.0, is a "
             "checkpoint, or is of a run on Flower whose sites do not tell how they normalize "
-            "inputs; use final.safetensors of another run, or load_state_dict"
+            "inputs; in Python, fedbb.read_run(FOLDER).model loads the network of a run folder"
         )
     try:
         return ModelInfo.from_json(parse_json(held), str(path))
