@@ -79,14 +79,29 @@ def test_only_seeds_set_and_overlays_choose_and_change_cells(grid, monkeypatch):
         (["GRID", "--overlay", "no.toml"], "no.toml cannot be read"),
         (["GRID", "--set", "local.rl=1"], "local.rl is unknown; did you mean lr?"),
         (["GRID", "--out", "small.npz"], "cannot be written"),
+        (["mine.toml"], "mine.toml is a recipe, not a grid: `fedbb run mine.toml` trains it"),
+        (["GRID", "--overlay", "mine.toml"], "mine.toml is a recipe, not a grid"),
+        (["mine.json"], "a grid is a TOML file, only a recipe may be JSON"),
     ],
 )
 def test_bad_input_ends_with_one_message_and_exit_code_two(grid, monkeypatch, words, message):
+    write(grid.with_name("mine.toml"), 'data = { name = "digits" }\nmethod = { name = "fedbb" }')
+    write(grid.with_name("mine.json"), '{"data": {"name": "digits"}, "method": {"name": "fedbb"}}')
     words = [grid if word == "GRID" else word for word in words]
     done = fedbb("sweep", *words, monkeypatch=monkeypatch)
     assert done.code == 2
     assert message in done.err
     assert len(done.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("verb", ["run", "inspect"])
+def test_a_grid_in_place_of_a_recipe_is_one_message(grid, monkeypatch, verb):
+    done = fedbb(verb, grid.name, monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert done.err == (
+        f"fedbb: {grid.name} is a grid, not a recipe: `fedbb sweep {grid.name}` runs its cells; a "
+        "recipe has the sections data and method\n"
+    )
 
 
 def test_a_cell_that_fails_is_told_of_with_exit_code_one_and_the_others_have_their_table(

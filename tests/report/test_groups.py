@@ -152,6 +152,7 @@ def test_unfinished_and_damaged_runs_of_a_group_are_left_out_and_named(tmp_path)
     ("given", "message"),
     [
         ("nowhere", "nowhere does not exist; give a run folder"),
+        ("empty/a.toml", "empty/a.toml is not a folder; give a run folder"),
         ("no*where", "holds no finished run; give a run folder"),
         ("**x", "is not a pattern"),
         ("empty", "holds no finished run"),
@@ -162,6 +163,7 @@ def test_unfinished_and_damaged_runs_of_a_group_are_left_out_and_named(tmp_path)
 def test_what_is_no_group_is_an_error(tmp_path, monkeypatch, given, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "a.toml").touch()
     build(tmp_path / "half", Sketch(rounds=1, finished=False))
     with pytest.raises(RunError) as caught:
         read_group(given)

@@ -252,7 +252,8 @@ def _find(given: str) -> tuple[list[Path], list[LeftOut]]:
     if path.is_dir():
         return _find_below(path)
     if not WILDCARDS & set(given):
-        raise RunError(f"{given} does not exist; {EXPECTED}")
+        why = "is not a folder" if path.exists() else "does not exist"
+        raise RunError(f"{given} {why}; {EXPECTED}")
     try:
         matches = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     except ValueError as error:
