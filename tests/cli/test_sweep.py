@@ -94,16 +94,6 @@ def test_bad_input_ends_with_one_message_and_exit_code_two(grid, monkeypatch, wo
     assert len(done.err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("verb", ["run", "inspect"])
-def test_a_grid_in_place_of_a_recipe_is_one_message(grid, monkeypatch, verb):
-    done = fedbb(verb, grid.name, monkeypatch=monkeypatch)
-    assert done.code == 2
-    assert done.err == (
-        f"fedbb: {grid.name} is a grid, not a recipe: `fedbb sweep {grid.name}` runs its cells; a "
-        "recipe has the sections data and method\n"
-    )
-
-
 def test_a_cell_that_fails_is_told_of_with_exit_code_one_and_the_others_have_their_table(
     grid, monkeypatch
 ):
