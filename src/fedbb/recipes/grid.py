@@ -185,7 +185,9 @@ def _refuse_recipe(values: Mapping[str, Any], source: Source) -> None:
     """Refuse a recipe in one message; otherwise each of its keys would be unknown."""
     if {"data", "method"} & values.keys() and not {"axis", "recipe"} & values.keys():
         name = str(source) if isinstance(source, Path) else "this"
-        way = f"`fedbb run {source}` trains it" if isinstance(source, Path) else "fedbb.run takes it"
+        way = (
+            f"`fedbb run {source}` trains it" if isinstance(source, Path) else "fedbb.run takes it"
+        )
         raise RecipeError(
             f"{name} is a recipe, not a grid: {way}; a grid has its settings in [recipe] and what "
             "differs in [[axis]]"

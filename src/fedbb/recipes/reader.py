@@ -49,8 +49,8 @@ def _refuse_grid(values: Mapping[str, Any], path: Path) -> None:
     """Refuse the file of a grid in one message; otherwise each of its keys would be unknown."""
     if "data" not in values and {"axis", "recipe"} & values.keys():
         raise RecipeError(
-            f"{path} is a grid, not a recipe: `fedbb sweep {path}` runs its cells; a recipe has the "
-            "sections data and method"
+            f"{path} is a grid, not a recipe: `fedbb sweep {path}` runs its cells; a recipe has "
+            "the sections data and method"
         )
 
 
