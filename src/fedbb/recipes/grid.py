@@ -170,9 +170,8 @@ Source = Path | Mapping[str, Any]
 
 def read_spec(source: Source, kind: type[Spec]) -> Spec:
     """Return what a TOML file or a table holds, checked against this kind of specification."""
-    values, place = source, ""
-    if isinstance(source, Path):
-        values, place = _read_toml(source), f"{source}: "
+    values = _read_toml(source) if isinstance(source, Path) else source
+    place = f"{source}: " if isinstance(source, Path) else ""
     _refuse_recipe(values, source)
     try:
         return kind.model_validate(values)
