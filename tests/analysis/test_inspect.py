@@ -137,6 +137,8 @@ def test_columns_of_a_frame_are_named_and_keep_their_names():
         inspect(frame, labels="findings")
     with pytest.raises(DataError, match="list has no columns"):
         inspect([0, 1], labels="finding")
+    with pytest.raises(DataError, match=r"labels are the text 'labels\.csv'; give an array"):
+        inspect("labels.csv")
     with pytest.raises(DataError, match="first argument"):
         inspect(labels=[0, 1], clients="hospital")
     with pytest.raises(ValueError, match="level is 'rows'"):

@@ -1,6 +1,7 @@
 import errno
 import os
 import platform
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -97,13 +98,13 @@ def test_an_error_that_is_none_of_files_keeps_its_traceback(monkeypatch):
         fedbb("show", "run", monkeypatch=monkeypatch)
 
 
-def test_ctrl_c_before_the_verb_began_is_silent(monkeypatch):
+def test_ctrl_c_before_the_verb_began_ends_with_one_message(monkeypatch):
     def stop(words):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command_line, "_begin_workers", stop)
     done = fedbb("run", "recipe.toml", monkeypatch=monkeypatch)
-    assert (done.code, done.err) == (130, "")
+    assert (done.code, done.err) == (130, "stopped\n")
 
 
 def test_the_help_of_a_verb_has_no_line_breaks_inside_paragraphs():
@@ -138,3 +139,30 @@ def test_bash_completes_verbs_and_options(words, expected):
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == expected
+
+
+@pytest.mark.parametrize("module", ["typer", "fedbb.cli.common", "torch"])
+def test_ctrl_c_while_the_command_line_is_loaded_ends_with_one_message(module, tmp_path):
+    program = (
+        "import importlib.abc, os, signal, sys\n"
+        "class Interrupt(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "sys.argv = ['fedbb', 'predict', 'run', 'digits']\n"
+        "from fedbb.__main__ import main; main()"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
+
+
+def test_ctrl_c_in_a_verb_that_keeps_nothing_ends_with_one_message(tmp_path, monkeypatch):
+    def interrupt(path):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("fedbb.cli.audit.audit_run", interrupt)
+    done = fedbb("audit", tmp_path, monkeypatch=monkeypatch)
+    assert (done.code, done.out, done.err) == (130, "", "stopped\n")

@@ -85,6 +85,7 @@ def test_the_status_tells_how_far_each_cell_is(folder, monkeypatch):
     ("words", "message"),
     [
         (["rats"], "table 'rats' is unknown; did you mean rates?"),
+        (["mine.toml"], "a recipe of your own is for `fedbb run`, a grid for `fedbb sweep`"),
         (["rates", "--scale", "tiny"], "scale 'tiny' is unknown"),
         (["rates", "--only", "MOON"], "no cell matches 'MOON'"),
         (["table", "rats"], "table 'rats' is unknown"),

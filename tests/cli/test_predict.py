@@ -39,7 +39,7 @@ def test_what_cannot_be_read_is_one_message(folder, tmp_path, monkeypatch):
     assert done.err == f"fedbb: {tmp_path / 'nothing.npz'} does not exist\n"
     done = fedbb("predict", tmp_path, "digits", monkeypatch=monkeypatch)
     assert done.code == 2
-    assert "holds no run" in done.err
+    assert "is not a run folder: it has no recipe.json" in done.err
     missing = tmp_path / "no" / "p.csv"
     done = fedbb("predict", folder, "digits", "--out", missing, monkeypatch=monkeypatch)
     assert done.code == 2

@@ -1,6 +1,7 @@
 import json
 
 from helpers.commands import fedbb
+from helpers.rights import denied
 from helpers.run_builder import Sketch, build, build_all
 
 
@@ -40,6 +41,21 @@ def test_report_goes_into_the_working_folder_and_can_be_quiet(tmp_path, monkeypa
     done = fedbb("report", "runs", "--quiet", monkeypatch=monkeypatch)
     assert (done.code, done.out, done.err) == (0, "", "")
     assert (tmp_path / "report.html").exists()
+
+
+def test_a_folder_without_the_right_to_read_it_is_named(tmp_path, monkeypatch):
+    make(tmp_path / "runs")
+    closed = tmp_path / "runs" / "stopped"
+    out = tmp_path / "report.html"
+    with denied(tmp_path / "runs"):
+        done = fedbb("report", tmp_path, "--out", out, monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert f"{tmp_path / 'runs'} cannot be read: Permission denied; give your user" in done.err
+    assert "holds no run" not in done.err
+    with denied(closed):
+        done = fedbb("report", tmp_path, "--out", out, monkeypatch=monkeypatch)
+    assert done.code == 0, done.err
+    assert f"left out: {closed}: cannot be read: Permission denied" in done.out
 
 
 def test_a_missing_folder_and_one_without_finished_runs_are_refused(tmp_path, monkeypatch):

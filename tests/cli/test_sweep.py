@@ -79,9 +79,14 @@ def test_only_seeds_set_and_overlays_choose_and_change_cells(grid, monkeypatch):
         (["GRID", "--overlay", "no.toml"], "no.toml cannot be read"),
         (["GRID", "--set", "local.rl=1"], "local.rl is unknown; did you mean lr?"),
         (["GRID", "--out", "small.npz"], "cannot be written"),
+        (["mine.toml"], "mine.toml is a recipe, not a grid: `fedbb run mine.toml` trains it"),
+        (["GRID", "--overlay", "mine.toml"], "mine.toml is a recipe, not a grid"),
+        (["mine.json"], "a grid is a TOML file, only a recipe may be JSON"),
     ],
 )
 def test_bad_input_ends_with_one_message_and_exit_code_two(grid, monkeypatch, words, message):
+    write(grid.with_name("mine.toml"), 'data = { name = "digits" }\nmethod = { name = "fedbb" }')
+    write(grid.with_name("mine.json"), '{"data": {"name": "digits"}, "method": {"name": "fedbb"}}')
     words = [grid if word == "GRID" else word for word in words]
     done = fedbb("sweep", *words, monkeypatch=monkeypatch)
     assert done.code == 2

@@ -133,7 +133,7 @@ def test_an_unfinished_run_has_no_model(folder, tmp_path):
     (tmp_path / "half" / "final.safetensors").unlink()
     with pytest.raises(RunError, match="unfinished"):
         load_model(tmp_path / "half")
-    with pytest.raises(RunError, match="no run"):
+    with pytest.raises(RunError, match="is not a run folder"):
         load_model(tmp_path)
 
 

@@ -168,3 +168,14 @@ def test_partitioners_of_flower_datasets_divide_the_data() -> None:
 def toy(number):
     x = np.zeros((number, 2), np.float32)
     return fedbb.Dataset.from_arrays(x, np.arange(number) % 2, x, np.arange(number) % 2)
+
+
+@pytest.mark.parametrize("clients", ["3", 2.5, [3]])
+def test_a_number_of_clients_that_is_no_whole_number_is_refused(clients):
+    with pytest.raises(DataError, match="it must be a whole number"):
+        fedbb.partition.iid(load_dataset("digits"), clients=clients)
+
+
+def test_data_that_is_no_data_set_is_refused():
+    with pytest.raises(DataError, match=r"data is of type list; needed: a fedbb\.Dataset"):
+        fedbb.partition.dirichlet([0, 1], clients=2, concentration=0.5)

@@ -132,6 +132,18 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         read_recipe(tmp_path / "nowhere.toml")
 
 
+@pytest.mark.parametrize("text", ["[recipe]\nrounds = { number = 3 }", '[[axis]]\nname = "rate"'])
+def test_a_grid_is_refused_in_one_message(tmp_path, text):
+    path = tmp_path / "grid.toml"
+    path.write_text(f'title = "Rates"\n{text}\n')
+    with pytest.raises(RecipeError) as caught:
+        read_recipe(path)
+    assert str(caught.value) == (
+        f"{path} is a grid, not a recipe: `fedbb sweep {path}` runs its cells; a recipe has the "
+        "sections data and method"
+    )
+
+
 def test_json_that_is_no_table_is_refused(tmp_path):
     path = tmp_path / "list.json"
     path.write_text("[1, 2]")

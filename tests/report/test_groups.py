@@ -13,6 +13,7 @@ from fedbb.report.groups import gather, group, read_group
 from fedbb.report.results import find_runs, read_runs
 from fedbb.rng import torch_stream
 from fedbb.runs.sweep import note_failure
+from helpers.rights import denied
 from helpers.run_builder import Sketch, build, build_all
 
 
@@ -151,6 +152,7 @@ def test_unfinished_and_damaged_runs_of_a_group_are_left_out_and_named(tmp_path)
     ("given", "message"),
     [
         ("nowhere", "nowhere does not exist; give a run folder"),
+        ("empty/a.toml", "empty/a.toml is not a folder; give a run folder"),
         ("no*where", "holds no finished run; give a run folder"),
         ("**x", "is not a pattern"),
         ("empty", "holds no finished run"),
@@ -161,6 +163,7 @@ def test_unfinished_and_damaged_runs_of_a_group_are_left_out_and_named(tmp_path)
 def test_what_is_no_group_is_an_error(tmp_path, monkeypatch, given, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "a.toml").touch()
     build(tmp_path / "half", Sketch(rounds=1, finished=False))
     with pytest.raises(RunError) as caught:
         read_group(given)
@@ -237,6 +240,40 @@ def test_a_folder_without_runs_is_named_and_a_missing_one_refused(tmp_path):
     assert reasons(gather([tmp_path])) == {tmp_path.name: "holds no run"}
     with pytest.raises(RunError, match="is not a folder; give run folders"):
         gather([tmp_path / "missing"])
+
+
+UNREADABLE = "cannot be read: Permission denied; give your user the rights to read and to enter it"
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o111, 0o444])
+def test_an_unreadable_folder_is_named_and_the_others_are_used(tmp_path, mode):
+    build(tmp_path / "runs" / "a", Sketch(seed=0))
+    build(tmp_path / "runs" / "other" / "b", Sketch(seed=1))
+    closed = tmp_path / "runs" / "other"
+    with denied(closed, mode=mode):
+        for found in (gather([tmp_path]), gather([tmp_path / "runs"])):
+            assert [run.path.name for run in found.runs] == ["a"]
+            (left,) = found.left_out
+            assert left.path.parts[-2:] in (closed.parts[-2:], (closed / "b").parts[-2:])
+            assert UNREADABLE in left.reason
+        named = read_group(str(tmp_path / "runs"))
+        assert named.seeds == (0,)
+        (note,) = named.notes
+        assert note == f"left out: {left}"
+        with pytest.raises(RunError, match=UNREADABLE):
+            list(find_runs(tmp_path))
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o444])
+def test_an_unreadable_run_among_those_of_a_pattern_is_named(tmp_path, mode):
+    build(tmp_path / "a", Sketch(seed=0))
+    closed = build(tmp_path / "b", Sketch(seed=1))
+    with denied(closed, mode=mode):
+        found = read_group(f"{tmp_path}/*")
+        assert found.seeds == (0,)
+        assert found.notes == (f"left out: {closed}: {UNREADABLE}",)
+        with pytest.raises(RunError, match=UNREADABLE):
+            read_group(str(closed))
 
 
 def python_run(folder, *, hidden=8, seed=0, method="fedavg", examples=40):

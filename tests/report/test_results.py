@@ -77,12 +77,20 @@ def test_runs_keep_the_order_of_their_folders(tmp_path):
     assert [run.recipe.seed for run in read_runs(paths)] == [4, 1, 2]
 
 
-@pytest.mark.parametrize("name", ["nowhere", "empty", "foreign"])
-def test_a_folder_that_is_no_run_is_refused_by_name(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nowhere", "it does not exist"),
+        ("empty", "it has no recipe.json"),
+        ("foreign", "it has no recipe.json"),
+        ("foreign/letters.txt", "it is a file"),
+    ],
+)
+def test_a_folder_that_is_no_run_is_refused_by_name(tmp_path, name, why):
     (tmp_path / "empty").mkdir()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "letters.txt").write_text("private")
-    with pytest.raises(RunError, match=f"{name} is not a run folder: it has no recipe.json"):
+    with pytest.raises(RunError, match=f"{name} is not a run folder: {why}"):
         read_run(tmp_path / name)
 
 

@@ -8,6 +8,7 @@ import pytest
 from fedbb.report.page.report import make_report
 from fedbb.report.watch import LivePage, serve
 from fedbb.runs.runner import run
+from helpers.rights import denied
 from helpers.small_run import small_recipe
 
 
@@ -54,6 +55,13 @@ def test_the_page_follows_a_run_round_by_round_and_is_made_anew_only_then(
 def test_folders_without_a_round_are_no_error(tmp_path):
     assert "there is no finished run" in LivePage([tmp_path], "<b>").read()
     assert "&lt;b&gt;" in LivePage([tmp_path], "<b>").read()
+
+
+def test_a_folder_that_cannot_be_read_is_named_until_it_can(tmp_path, rounds):
+    page = LivePage([tmp_path], "Now")
+    with denied(tmp_path / "runs"):
+        assert f"{tmp_path / 'runs'} cannot be read: Permission denied" in page.read()
+    assert '"1 of 4 rounds"]' in page.read()
 
 
 def test_only_the_secret_address_is_answered_and_only_on_loopback(tmp_path, rounds):

@@ -15,6 +15,7 @@ import numpy
 import pytest
 import torch
 
+from fedbb import read_run, read_runs
 from fedbb.runs.folder import RunFolder
 from helpers.commands import fedbb
 from helpers.kernels import AVX2, PORTABLE, environment, is_amd
@@ -68,6 +69,17 @@ def test_a_finished_run_is_shown(folder, monkeypatch):
     shown = json.loads(fedbb("show", folder / "finished", "--json", monkeypatch=monkeypatch).out)
     assert shown["federation"] == RunFolder(folder / "finished").read_json("federation.json")
     assert shown["recipe"] == RunFolder(folder / "finished").read_json("recipe.json")
+
+
+def test_rounds_of_the_first_versions_are_read(folder):
+    path = folder / "finished" / "rounds.jsonl"
+    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for record in records:
+        del record["absent"]  # only later versions count the clients that did not answer
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    found = read_run(folder / "finished")
+    assert [one.absent for one in found.history] == [()] * 3
+    assert read_runs(folder)["finished"].tolist() == [True, False]
 
 
 def test_a_finished_run_is_reported(folder, monkeypatch):

@@ -69,6 +69,18 @@ def test_a_version_that_computes_other_bits_is_refused_with_the_difference(tmp_p
         next(run(recipe, tmp_path / "run", resume=True))
 
 
+@pytest.mark.parametrize("method", ["fedir", "moon+fedir"])
+def test_a_method_whose_bits_alone_have_changed_is_refused(tmp_path, method):
+    recipe = small_recipe(tmp_path, method={"name": method})
+    next(run(recipe, tmp_path / "run")).clear()
+    folder = RunFolder(tmp_path / "run")
+    before = folder.read_json("environment.json")
+    assert before["numerics"] == NUMERICS + 1
+    folder.write_json("environment.json", before | {"numerics": NUMERICS})  # as 0.2.0 wrote it
+    with pytest.raises(RunError, match="numerics: 1 before, 2 now"):
+        next(run(recipe, tmp_path / "run", resume=True))
+
+
 def test_a_release_that_computes_the_same_bits_resumes(tmp_path):
     recipe = small_recipe(tmp_path)
     next(run(recipe, tmp_path / "run")).clear()

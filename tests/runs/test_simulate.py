@@ -1,12 +1,14 @@
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -134,6 +136,32 @@ def test_arguments_that_do_not_suit_are_refused():
         toy(central=True)
     with pytest.raises(RecipeError, match="patience"):
         toy(rounds=fedbb.Schedule(3, patience=1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": np.zeros((4, 2))}, "data is of type ndarray; needed: a fedbb.Dataset, as"),
+        ({"clients": 3}, "clients is of type int; needed: a partition, as fedbb.partition"),
+        ({"clients": [[0], [1]]}, "clients is of type list; needed: a partition"),
+        ({"model": 3}, "model is of type int; needed: an nn.Module, a function"),
+        ({"method": None}, 'method is of type NoneType; needed: a name such as "fedbb"'),
+        ({"method": fedbb.methods.fedbb}, "method is of type function; needed: a name"),
+        ({"local": {"lr": 0.1}}, "local is of type dict; needed: a fedbb.LocalConfig"),
+        ({"rounds": 2.5}, "rounds is of type float; needed: a whole number"),
+        ({"validation": 1.0}, "validation = 1.0 is refused: input should be less than 1"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_by_name(changes, message):
+    data = toy_dataset()
+    given = {"data": data, "clients": fedbb.partition.iid(data, clients=2), "model": net}
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        fedbb.simulate(**(given | changes))
+
+
+def test_a_number_of_workers_below_zero_is_refused():
+    with pytest.raises(RunError, match="workers is -1; allowed: 0 for none"):
+        toy(workers=-1)
 
 
 @pytest.mark.parametrize("privacy", ["masked", "bfv"])

@@ -137,6 +137,16 @@ def check_space(path: Path, least: int) -> None:
         file.flush()
 
 
+def why_unreadable(error: OSError) -> str:
+    """Return why a folder cannot be read, and what to do where a right is missing.
+
+    >>> why_unreadable(PermissionError(13, "Permission denied"))
+    'cannot be read: Permission denied; give your user the rights to read and to enter it'
+    """
+    advice = "; give your user the rights to read and to enter it"
+    return f"cannot be read: {error.strerror}{advice * isinstance(error, PermissionError)}"
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Raise RunError that names this path where the block cannot write: no space, no right."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -174,6 +175,11 @@ def inspect(
         patients = _column(data, patients) if isinstance(patients, str) else patients
     if given is None or isinstance(clients, str) or isinstance(patients, str):
         raise DataError("name columns of a frame, which is the first argument; or give labels")
+    if isinstance(given, str | PathLike):
+        raise DataError(
+            f"labels are the text {str(given)!r}; give an array, a list or a frame, such as "
+            "pandas.read_csv reads; on the command line, `fedbb inspect` reads files"
+        )
     known = given if isinstance(given, Labels) else from_array(given, classes=classes)
     names, owners = _assign(known, clients)
     people = None if patients is None else _numbered(patients, len(known), "patients")[1]

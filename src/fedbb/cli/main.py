@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from fedbb._util.interrupt import STOPPED, end_at_once, on_interrupt
 from fedbb._util.text import visible
 from fedbb._version import __version__
 from fedbb.errors import FedbbError
@@ -83,13 +84,21 @@ class Verbs(TyperGroup):
         finally:
             self.listing = False
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb; one that says nothing of Ctrl-C itself ends with a message."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _stop()
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a verb, or None if there is none of this name."""
         if cmd_name not in VERBS:
             return None
         if self.listing:
             return TyperCommand(cmd_name, help=VERBS[cmd_name])
-        module = import_module(f"fedbb.cli.{cmd_name}")
+        with on_interrupt(end_at_once):
+            module = import_module(f"fedbb.cli.{cmd_name}")
         holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         if hasattr(module, "app"):
             holder.add_typer(module.app, name=cmd_name)
@@ -151,7 +160,7 @@ def main() -> None:
         _begin_workers(sys.argv[1:])
         app()
     except KeyboardInterrupt:
-        sys.exit(130)
+        _stop()
     except FedbbError as error:
         _fail(str(error))
     except OSError as error:
@@ -161,6 +170,11 @@ def main() -> None:
         if error.errno in DISK_ERRORS:
             _fail(f"a file cannot be written: {error.strerror}")
         raise
+
+
+def _stop() -> NoReturn:
+    print("stopped", file=sys.stderr)
+    sys.exit(STOPPED)
 
 
 def _fail(message: str) -> NoReturn:

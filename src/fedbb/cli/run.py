@@ -73,6 +73,8 @@ def _stopped(folder: RunFolder, recipe: Recipe) -> str:
     """Return what an interrupted run left, and how to continue it."""
     if not folder.is_run():
         return "stopped before the first round; nothing is kept, start the run again"
+    if not folder.records():
+        return f"stopped in the first round; start it again with: fedbb run --resume {folder.path}"
     return (
         f"stopped after round {len(folder.records())} of {recipe.rounds.number}, which is saved; "
         f"continue with: fedbb run --resume {folder.path}"

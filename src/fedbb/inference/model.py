@@ -300,9 +300,9 @@ def read_info(path: Path) -> ModelInfo:
     held = read_model_metadata(path)
     if held is None:
         raise RunError(
-            f"{path} does not describe its network: it was written by an older fedbb, is a "
+            f"{path} does not describe its network: it was written by a fedbb before 0.2.0, is a "
             "checkpoint, or is of a run on Flower whose sites do not tell how they normalize "
-            "inputs; use final.safetensors of another run, or load_state_dict"
+            "inputs; in Python, fedbb.read_run(FOLDER).model loads the network of a run folder"
         )
     try:
         return ModelInfo.from_json(parse_json(held), str(path))
@@ -317,8 +317,7 @@ def _model_file(path: Path, best: bool) -> Path:
         if best:
             raise RunError(f"best=True chooses a file of a run folder, and {path} is not a folder")
         return path
-    if not RunFolder(path).is_run():
-        raise RunError(f"{path} holds no run")
+    RunFolder(path).check_run()
     file = path / ("best.safetensors" if best else "final.safetensors")
     if best and not file.exists() and (path / "final.safetensors").exists():
         info = read_info(path / "final.safetensors")

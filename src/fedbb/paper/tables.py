@@ -69,7 +69,10 @@ def printed(table: str) -> list[Printed]:
 
 def _path(table: str) -> Path:
     if table not in paper_tables():
-        raise RecipeError(f"table {table!r} is unknown{nearest(table, paper_tables())}")
+        known = nearest(table, paper_tables())
+        if Path(table).suffix in (".toml", ".json"):
+            known += "; a recipe of your own is for `fedbb run`, a grid for `fedbb sweep`"
+        raise RecipeError(f"table {table!r} is unknown{known}")
     return _folder() / f"{table}.toml"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from os import PathLike, fspath
 from typing import Any
 
@@ -253,4 +254,11 @@ def from_file(data: Dataset, path: str | PathLike[str]) -> Partition:
 
 
 def _divide(data: Dataset, rule: Rule) -> Partition:
+    if not isinstance(data, Dataset):
+        raise DataError(
+            f"data is of type {type(data).__name__}; needed: a fedbb.Dataset, as "
+            "fedbb.Dataset.from_arrays or from_torch makes it"
+        )
+    if not isinstance(rule.clients, Integral | None):
+        raise DataError(f"clients is {rule.clients!r}; it must be a whole number")
     return divide(rule, data.train, data.task)

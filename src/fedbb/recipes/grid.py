@@ -170,14 +170,27 @@ Source = Path | Mapping[str, Any]
 
 def read_spec(source: Source, kind: type[Spec]) -> Spec:
     """Return what a TOML file or a table holds, checked against this kind of specification."""
-    values, place = source, ""
-    if isinstance(source, Path):
-        values, place = _read_toml(source), f"{source}: "
+    values = _read_toml(source) if isinstance(source, Path) else source
+    place = f"{source}: " if isinstance(source, Path) else ""
+    _refuse_recipe(values, source)
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         problems = explain_validation_error(error, kind, separator=" ")
         raise RecipeError(f"{place}{problems}") from error
+
+
+def _refuse_recipe(values: Mapping[str, Any], source: Source) -> None:
+    """Refuse a recipe in one message; otherwise each of its keys would be unknown."""
+    if {"data", "method"} & values.keys() and not {"axis", "recipe"} & values.keys():
+        name = str(source) if isinstance(source, Path) else "this"
+        way = (
+            f"`fedbb run {source}` trains it" if isinstance(source, Path) else "fedbb.run takes it"
+        )
+        raise RecipeError(
+            f"{name} is a recipe, not a grid: {way}; a grid has its settings in [recipe] and what "
+            "differs in [[axis]]"
+        )
 
 
 def _read_toml(path: Path) -> Values:
@@ -186,7 +199,8 @@ def _read_toml(path: Path) -> Values:
     except OSError as error:
         raise RecipeError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise RecipeError(f"{path} is not valid TOML: {error}") from error
+        kinds = "; a grid is a TOML file, only a recipe may be JSON" * (path.suffix == ".json")
+        raise RecipeError(f"{path} is not valid TOML: {error}{kinds}") from error
 
 
 @dataclass(frozen=True)

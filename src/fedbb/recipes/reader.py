@@ -40,8 +40,18 @@ def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
         kind = "JSON" if path.suffix == ".json" else "TOML"
         raise RecipeError(f"recipe {path} is not valid {kind}: {error}") from error
     if isinstance(values, dict):
+        _refuse_grid(values, path)
         values = read_values(settings, values)
     return make_recipe(values, where=f"recipe {path}")
+
+
+def _refuse_grid(values: Mapping[str, Any], path: Path) -> None:
+    """Refuse the file of a grid in one message; otherwise each of its keys would be unknown."""
+    if "data" not in values and {"axis", "recipe"} & values.keys():
+        raise RecipeError(
+            f"{path} is a grid, not a recipe: `fedbb sweep {path}` runs its cells; a recipe has "
+            "the sections data and method"
+        )
 
 
 def read_values(settings: Sequence[str], values: dict[str, Any] | None = None) -> dict[str, Any]:

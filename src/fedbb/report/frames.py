@@ -88,7 +88,7 @@ def read_runs(folder: str | PathLike[str]) -> pd.DataFrame:
         folder: A run folder, or one that holds run folders at any depth.
 
     Raises:
-        RunError: There is no run, or one is damaged.
+        RunError: There is no run, one is damaged, or a folder cannot be read.
         ImportError: pandas is not installed.
     """
     found = list(find_runs(Path(folder)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedbb._util.files import why_unreadable
 from fedbb.errors import RunError
 from fedbb.methods import METHODS
 from fedbb.recipes.reader import flatten
@@ -126,9 +127,10 @@ def gather(paths: Iterable[Path], *, unfinished: bool = False) -> Gathered:
     for path in paths:
         if not path.is_dir():
             raise RunError(f"{path} is not a folder; give run folders, or folders that hold them")
-        folders = list(find_runs(path))
-        if not folders:
+        folders, unreadable = _find_below(path)
+        if not folders and not unreadable:
             left_out.append(LeftOut(path, "holds no run"))
+        left_out += unreadable
         finished, others = read_finished(folders, unfinished=unfinished)
         runs += finished
         left_out += others
@@ -150,7 +152,7 @@ def read_finished(
         try:
             run = read_run(folder)
         except RunError as error:
-            left_out.append(LeftOut(folder, str(error)))
+            left_out.append(LeftOut(folder, str(error).removeprefix(f"{folder} ")))
             continue
         if run.summary is not None:
             runs.append(run)
@@ -181,8 +183,9 @@ def read_group(given: str) -> MethodRuns:
         if run.summary is None:
             raise RunError(f"{path} is unfinished; continue with: fedbb run --resume {path}")
         return MethodRuns(run.recipe.method.name, given, (run,))
-    runs, left_out = read_finished(_find(given))
-    notes = [f"left out: {item}" for item in left_out]
+    folders, unreadable = _find(given)
+    runs, left_out = read_finished(folders)
+    notes = [f"left out: {item}" for item in (*unreadable, *left_out)]
     if not runs:
         raise RunError(f"{given} holds no finished run; " + "; ".join(notes or [EXPECTED]))
     _check_settings(given, runs)
@@ -234,17 +237,36 @@ def _network(model: ModelSpec) -> str:
     return f"{model.name} ({options})" if options else model.name
 
 
-def _find(given: str) -> list[Path]:
+def _find_below(path: Path) -> tuple[list[Path], list[LeftOut]]:
+    """Return the run folders at or below a folder, and the folders that cannot be listed."""
+    unreadable: list[LeftOut] = []
+
+    def note(error: OSError) -> None:
+        unreadable.append(LeftOut(Path(error.filename), why_unreadable(error)))
+
+    return list(find_runs(path, note)), unreadable
+
+
+def _find(given: str) -> tuple[list[Path], list[LeftOut]]:
     path = Path(given)
     if path.is_dir():
-        return list(find_runs(path))
+        return _find_below(path)
     if not WILDCARDS & set(given):
-        raise RunError(f"{given} does not exist; {EXPECTED}")
+        why = "is not a folder" if path.exists() else "does not exist"
+        raise RunError(f"{given} {why}; {EXPECTED}")
     try:
         matches = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     except ValueError as error:
         raise RunError(f"{given} is not a pattern: {error}") from error
-    return [match for match in matches if RunFolder(match).is_run()]
+    return [match for match in matches if _may_be_run(match)], []
+
+
+def _may_be_run(path: Path) -> bool:
+    """Return whether a folder is a run or cannot be read; reading it then says why."""
+    try:
+        return RunFolder(path).is_run()
+    except RunError:
+        return True
 
 
 def _compare(title: str, members: Sequence[RunResult]) -> Comparison:

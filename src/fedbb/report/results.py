@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
+from fedbb._util.files import why_unreadable
 from fedbb.errors import FedbbError, RunError
 from fedbb.evaluation.metrics import Scores
 from fedbb.recipes.reader import make_recipe
@@ -77,12 +78,26 @@ class RunResult:
         return sum(known) if known else None
 
 
-def find_runs(path: Path) -> Iterator[Path]:
+def refuse_unreadable(error: OSError) -> None:
+    """Raise RunError that names a folder that cannot be listed."""
+    raise RunError(f"{error.filename} {why_unreadable(error)}") from error
+
+
+def find_runs(
+    path: Path, unreadable: Callable[[OSError], None] = refuse_unreadable
+) -> Iterator[Path]:
     """Yield the run folders at or below a folder, in the order of their names.
 
     Hidden folders, and folders inside a run, are skipped.
+
+    Args:
+        path: The folder.
+        unreadable: What is called for each folder that cannot be listed; refuses it by default.
+
+    Raises:
+        RunError: A folder cannot be listed.
     """
-    for place, folders, files in os.walk(path):
+    for place, folders, files in os.walk(path, onerror=unreadable):
         if RUN_FILES & set(files):
             folders.clear()
             yield Path(place)
@@ -92,8 +107,7 @@ def find_runs(path: Path) -> Iterator[Path]:
 def read_run(path: Path | str) -> RunResult:
     """Return the run in this folder; RunError names a folder that is none or is damaged."""
     folder = RunFolder(Path(path))
-    if not folder.is_run():
-        raise RunError(f"{folder.path} is not a run folder: it has no recipe.json")
+    folder.check_run()
     try:
         result = _unpack(folder)
         _check(result)

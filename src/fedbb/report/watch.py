@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +16,7 @@ from fedbb.errors import FedbbError
 from fedbb.report.groups import gather
 from fedbb.report.page.report import make_report
 from fedbb.report.page.shell import render_page
+from fedbb.report.results import find_runs
 
 SECONDS = 5
 """How often a browser asks for the page again."""
@@ -54,11 +55,16 @@ class LivePage:
 
     def _state(self) -> list[tuple[str, int, int]]:
         found = []
-        for path in sorted(path for run in self.runs for path in run.rglob("rounds.jsonl")):
-            for file in (path, path.with_name("summary.json")):
-                if file.exists():
-                    about = file.stat()
-                    found.append((str(file), about.st_mtime_ns, about.st_size))
+
+        def note(error: OSError) -> None:
+            found.append((str(error.filename), 0, 0))
+
+        for path in (path for run in self.runs for path in find_runs(run, note)):
+            for name in ("rounds.jsonl", "summary.json"):
+                # A run that is moved away while it is looked at counts as gone.
+                with suppress(OSError):
+                    about = (path / name).stat()
+                    found.append((str(path / name), about.st_mtime_ns, about.st_size))
         return found
 
     def _render(self) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
-from fedbb._util.files import TEMPORARY, parse_json, remove_leftovers, replacing
+from fedbb._util.files import TEMPORARY, parse_json, remove_leftovers, replacing, why_unreadable
 from fedbb._util.text import quote
 from fedbb.errors import DivergedError, QuorumError, RunError
 from fedbb.recipes.reader import make_recipe
@@ -109,8 +109,30 @@ class RunFolder:
             file.write((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
     def is_run(self) -> bool:
-        """Return whether a run was set up here; its recipe is the last file of the set-up."""
-        return self.file("recipe.json").exists()
+        """Return whether a run was set up here; its recipe is the last file of the set-up.
+
+        Raises:
+            RunError: The folder cannot be read.
+        """
+        try:
+            self.file("recipe.json").stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise RunError(f"{self.path} {why_unreadable(error)}") from error
+        return True
+
+    def check_run(self) -> None:
+        """Refuse a folder that holds no run.
+
+        Raises:
+            RunError: It holds none, or cannot be read.
+        """
+        if self.is_run():
+            return
+        why = "it has no recipe.json" if self.path.is_dir() else "it is a file"
+        why = why if self.path.exists() else "it does not exist"
+        raise RunError(f"{self.path} is not a run folder: {why}")
 
     def is_held(self) -> bool:
         """Return whether a process, which may be this one, has the folder for itself."""
@@ -478,7 +500,7 @@ def check_foreign(path: Path) -> None:
             raise RunError(f"{path} is a file; a run needs a folder")
         names = {entry.name for entry in path.iterdir()} if path.exists() else set()
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
+        raise RunError(f"{path} {why_unreadable(error)}") from error
     known = {name for name in names if name in (*FILES, *FURTHER) or name.endswith(TEMPORARY)}
     foreign = sorted(names - known)
     if foreign:

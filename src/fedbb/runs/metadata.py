@@ -43,6 +43,9 @@ NUMERICS = 1
 Runs of another number cannot be resumed. Folders without one are from before it was written: 1.
 """
 
+CHANGES = {"fedir": 1}
+"""How often the bits of a method alone have changed, which adds to the number of its runs."""
+
 DECISIVE = ("numerics", "torch", "numpy", "machine")
 """What must be the same for a run to be resumed; a release of fedbb may change without effect."""
 
@@ -336,8 +339,7 @@ def read_run_recipe(folder: RunFolder) -> Recipe:
         RunError: The folder holds no run.
         RecipeError: The recipe is damaged.
     """
-    if not folder.is_run():
-        raise RunError(f"{folder.path} is not a run folder: it has no recipe.json")
+    folder.check_run()
     return make_recipe(folder.read_json("recipe.json"), f"recipe of {folder.path}")
 
 
@@ -363,11 +365,16 @@ def describe_clients(infos: Sequence[ClientInfo], method: Method) -> ClientTable
     )
 
 
-def describe_environment() -> dict[str, Any]:
-    """Return versions and machine, as far as results may depend on them."""
+def describe_environment(method: str) -> dict[str, Any]:
+    """Return versions and machine, as far as results may depend on them.
+
+    Args:
+        method: The name of the method, such as "moon+fedbb".
+    """
+    parts = method.casefold().split("+")
     return {
         "fedbb": __version__,
-        "numerics": NUMERICS,
+        "numerics": NUMERICS + sum(CHANGES.get(part, 0) for part in parts),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
@@ -378,18 +385,19 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
-def check_environment(before: Mapping[str, Any]) -> None:
+def check_environment(before: Mapping[str, Any], method: str) -> None:
     """Refuse to resume with other software: the result would belong to neither.
 
     Args:
         before: What environment.json holds.
+        method: The name of the method.
 
     Raises:
         RunError: A version that results depend on is another one.
     """
     if not isinstance(before, Mapping):
         raise RunError(f"{ENVIRONMENT} is damaged: it holds no table")
-    before, now = {"numerics": 1, **before}, describe_environment()
+    before, now = {"numerics": 1, **before}, describe_environment(method)
     changed = [
         f"{name}: {before.get(name)} before, {now[name]} now"
         for name in DECISIVE
@@ -453,7 +461,7 @@ def set_up_folder(
         if (table := federation.client_arrays) is not None:
             table.save(folder)
         folder.write_json(FEDERATION, federation.to_json())
-        folder.write_json(ENVIRONMENT, describe_environment())
+        folder.write_json(ENVIRONMENT, describe_environment(recipe.method.name))
         folder.write_json("recipe.json", recipe.model_dump(mode="json"))
     except OSError as error:
         raise RunError(f"{folder.path} cannot be written: {error}") from error

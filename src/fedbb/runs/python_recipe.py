@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 from torch import nn
 
+from fedbb._util.validation import explain_validation_error
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.mapped import chunk_rows
 from fedbb.data.public import public_digest, with_public
@@ -42,6 +45,24 @@ from fedbb.state import at_rest, digest, snapshot
 from fedbb.training.config import LocalConfig
 
 Privacy = Literal["none", "masked", "bfv"]
+
+NEEDED: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "data": (Dataset, "a fedbb.Dataset, as fedbb.Dataset.from_arrays or from_torch makes it"),
+    "clients": (
+        (Partition, Rule),
+        "a partition, as fedbb.partition.dirichlet(data, clients=10, concentration=0.5) makes it",
+    ),
+    "method": (
+        (str, Method),
+        'a name such as "fedbb", or what a function of fedbb.methods returns',
+    ),
+    "local": (LocalConfig, "a fedbb.LocalConfig, such as fedbb.LocalConfig(lr=0.01)"),
+    "rounds": ((Integral, Schedule), "a whole number or a fedbb.Schedule"),
+    "defense": (RoundPolicy, "a fedbb.RoundPolicy"),
+    "dp": ((DifferentialPrivacy, type(None)), "a fedbb.DifferentialPrivacy"),
+    "secure": (SecureSums, "a fedbb.SecureSums"),
+}
+"""What an argument must be, for those whose other types would fail far from the call."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,13 +116,9 @@ class Arguments:
             RecipeError: Arguments contradict each other, or the network does not suit the data.
             DataError: The partition does not divide this data.
         """
+        self._check_kinds()
         method = build_method(self.method, {}) if isinstance(self.method, str) else self.method
-        spec = DataSpec(
-            name=self.data.name,
-            validation=self.validation,
-            validation_by=self.validation_by,
-            own_test=self.own_test,
-        )
+        spec = self._data_spec()
         teacher = method.needs.teacher
         data = with_teacher(self.data, teacher) if teacher else self.data
         if self.public is not None:
@@ -122,6 +139,28 @@ class Arguments:
             return RunParts(method, federation, first, by_client)
 
         return Experiment(recipe, load)
+
+    def _check_kinds(self) -> None:
+        for name, (kind, expected) in NEEDED.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise RecipeError(f"{name} is of type {type(value).__name__}; needed: {expected}")
+        if not (callable(self.model) or isinstance(self.model, str | nn.Module | Sequence)):
+            raise RecipeError(
+                f"model is of type {type(self.model).__name__}; needed: an nn.Module, a function "
+                "that returns one, or the name of a built-in network"
+            )
+
+    def _data_spec(self) -> DataSpec:
+        try:
+            return DataSpec(
+                name=self.data.name,
+                validation=self.validation,
+                validation_by=self.validation_by,
+                own_test=self.own_test,
+            )
+        except ValidationError as error:
+            raise RecipeError(f"simulate: {explain_validation_error(error, DataSpec)}") from error
 
     def _recipe(self, federation: Federation, networks: Sequence[nn.Module]) -> Recipe:
         """Return the recipe that records the run; it says what the arguments are."""
@@ -179,7 +218,7 @@ class Arguments:
 
     def _schedule(self) -> Schedule:
         rounds = self.rounds
-        schedule = Schedule(number=rounds) if isinstance(rounds, int) else rounds
+        schedule = rounds if isinstance(rounds, Schedule) else Schedule(number=int(rounds))
         if self.participation is None:
             return schedule
         return replace(schedule, participation=self.participation)

@@ -68,7 +68,7 @@ class RoundRecord:
                 for name, found in scores.items()
             },
             clients=tuple(record["clients"]),
-            absent=tuple(record["absent"]),
+            absent=tuple(record.get("absent", ())),  # the first runs of fedbb 0.1.0 lack it
             seconds=math.fsum(record["seconds"].values()),
             state=state,
         )

@@ -509,7 +509,7 @@ def _sum_sites(
 def check_resume(folder: RunFolder, recipe: Recipe) -> None:
     """Refuse to resume with another recipe, or with other versions of what results depend on."""
     check_same_recipe(folder, recipe)
-    check_environment(folder.read_json(ENVIRONMENT))
+    check_environment(folder.read_json(ENVIRONMENT), recipe.method.name)
     if folder.file(MODEL_INFO).exists():  # a run folder of an older version has none
         ModelInfo.from_json(folder.read_json(MODEL_INFO), str(folder.file(MODEL_INFO)))
 

@@ -99,6 +99,8 @@ def plain_round(recipe: Recipe, engine: Inline | Pool) -> FederatedRound:
 
 def choose_workers(recipe: Recipe, workers: int | None) -> int:
     """Return how many worker processes a recipe may use on this machine, 0 for none."""
+    if workers is not None and workers < 0:
+        raise RunError(f"workers is {workers}; allowed: 0 for none, or a number of processes")
     if recipe.engine in ("inline", "central"):
         if workers is not None and workers > 1:
             raise RunError(

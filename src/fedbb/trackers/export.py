@@ -75,8 +75,7 @@ def export(tracker: Tracker, path: Path) -> int:
         RunError: The folder holds no run, or the tracker failed.
     """
     feed = Feed(tracker, path)
-    if not feed.folder.is_run():
-        raise RunError(f"{path} is not a run folder: it has no recipe.json")
+    feed.folder.check_run()
     try:
         sent = feed.catch_up()
         feed.end(is_finished=feed.folder.file("summary.json").exists())

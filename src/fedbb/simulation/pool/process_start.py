@@ -8,12 +8,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
+
+from fedbb._util.interrupt import on_interrupt
 
 _preloaded = ["fedbb.simulation.pool.worker"]
 _starting = threading.Lock()
@@ -44,21 +45,9 @@ def prepare(*modules: str) -> None:
     """Have the server begin its imports, these among them, while this process goes on."""
     _preloaded.extend(name for name in modules if name not in _preloaded)
     if context().get_start_method() == "forkserver":
-        with _ignoring_sigint():
+        # For its processes too: Ctrl-C is for the parent.
+        with on_interrupt(signal.SIG_IGN):
             multiprocessing.forkserver.ensure_running()
-
-
-@contextmanager
-def _ignoring_sigint() -> Iterator[None]:
-    """Ignore SIGINT in the block, and so in whatever is begun in it: it is for the parent."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what becomes of signals
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def start(target: Callable[..., None], *arguments: Any) -> BaseProcess:
