@@ -105,14 +105,14 @@ def spread(gradients: torch.Tensor) -> tuple[float, float]:
 def table(rows: Sequence[Row], number: str = "10") -> str:
     """Return PNB's variance over the plain loss's: geometric means over clients, then seeds."""
     lines = []
-    for place, name in enumerate(list(LOSSES)[1:], start=1):
+    for name in list(LOSSES)[1:]:
         for measure, title in (("variance", "variance"), ("relative", "variance / squared mean")):
             cells = [
                 _ratio_text(rows, name, measure, delta, round_)
                 for delta in SKEWS
                 for round_ in LOOKED_AT
             ]
-            lines.append([f"{number}.{place}", name, title, *cells])
+            lines.append([f"{number}.{len(lines) + 1}", name, title, *cells])
     head = [f"δ = {delta}, round {round_}" for delta in SKEWS for round_ in LOOKED_AT]
     return markdown(["row", "loss", "ratio to cross-entropy of", *head], lines, words=3)
 
