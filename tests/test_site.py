@@ -68,6 +68,13 @@ def test_the_page_of_commands_has_their_whole_help_texts(site):
 
 
 @pytest.mark.slow
+def test_the_leaderboard_leads_back_to_the_site(site):
+    page = (site / "leaderboard.html").read_text("utf-8")
+    targets = re.findall(r'<a href="([a-z]+\.html)">', page)
+    assert targets == ["index.html", "results.html"]
+    assert all((site / target).exists() for target in targets)
+
+
 def test_every_block_of_code_is_shown_as_one(site):
     for path in site.rglob("*.html"):
         assert "<p>```" not in path.read_text("utf-8"), path.name

@@ -11,6 +11,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, file_page(source), content=text))
     if (demo := ROOT / "demo" / "index.html").exists():
         files.append(File.generated(config, "demo.html", abs_src_path=str(demo)))
-    board = render_page(make_page())
+    board = make_page()
+    back = '<p><a href="index.html">fedbb</a> · <a href="results.html">Results</a></p>\n'
+    board = render_page(replace(board, body=back + board.body))
     files.append(File.generated(config, "leaderboard.html", content=board))
     return files
 
