@@ -259,10 +259,11 @@ class Arrivals:
         client.PullMessages = self._answer
 
     @classmethod
-    def of(cls, grid: Any) -> Self:
-        """Return the arrivals of Flower's grid."""
+    def of(cls, grid: Any) -> Self | None:
+        """Return the arrivals of Flower's grid, None for one that asks no SuperLink."""
         check_version()
-        return cls(grid._runtime_client)
+        client = getattr(grid, "_runtime_client", None)
+        return None if client is None else cls(client)
 
     def __call__(self, numbers: list[str]) -> list[str]:
         """Return those of these messages whose replies have arrived, and forget all others."""
