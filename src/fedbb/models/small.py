@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from fedbb.errors import RecipeError
 from fedbb.models.base import NetworkModule, Outputs, head, run_slim
+from fedbb.models.pooling import max_pool
 
 HIDDEN = (200, 200)
 CONVOLUTIONS = (6, 16)
@@ -100,7 +101,7 @@ class LeNet(NetworkModule):
 
     def forward(self, images: Tensor) -> Outputs:
         """Return logits, the embedding (N, 84 or 256) and the outputs of both convolutions."""
-        first = F.max_pool2d(F.relu(self.conv1(images)), kernel_size=2)
+        first = F.relu(max_pool(self.conv1(images)))
         second = self.tail(first, width=1)
         embedding = F.relu(self.fc2(F.relu(self.fc1(second.flatten(1)))))
         embedding = self.projection(embedding)
@@ -108,7 +109,7 @@ class LeNet(NetworkModule):
 
     def tail(self, hidden: Tensor, width: float) -> Tensor:
         """Run the second convolution on the leading channels of the first one's output."""
-        return F.max_pool2d(F.relu(run_slim(hidden, width, self.conv2)), kernel_size=2)
+        return F.relu(max_pool(run_slim(hidden, width, self.conv2)))
 
 
 class SmallCNN(NetworkModule):
@@ -126,7 +127,7 @@ class SmallCNN(NetworkModule):
 
     def forward(self, images: Tensor) -> Outputs:
         """Return logits, the embedding (N, 128 or 256) and the outputs of both convolutions."""
-        first = F.max_pool2d(F.relu(self.conv1(images)), kernel_size=2)
+        first = F.relu(max_pool(self.conv1(images)))
         second = self.tail(first, width=1)
         grid = F.adaptive_avg_pool2d(second, GRID)
         embedding = self.projection(F.relu(self.hidden(grid.flatten(1))))
