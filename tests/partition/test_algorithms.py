@@ -300,17 +300,21 @@ def held_classes(labels, owners):
 
 def niid_bench(labels, clients, limit, seed):
     """The split "#C=k" of NIID-Bench as its code describes it: the owners, or None if it fails."""
-    draw, classes = random.Random(seed), int(labels.max()) + 1
+    draw, order = random.Random(seed), np.random.RandomState(seed)
+    classes = int(labels.max()) + 1
     contain = []
     for client in range(clients):
-        others = [label for label in range(classes) if label != client % classes]
-        contain.append({client % classes, *draw.sample(others, limit - 1)})
+        own = [client % classes]
+        while len(own) < limit:
+            own = list(dict.fromkeys([*own, draw.randint(0, classes - 1)]))
+        contain.append(own)
     owners = np.full(len(labels), -1)
     for label in range(classes):
         holders = [client for client in range(clients) if label in contain[client]]
         if not holders:
             return None
-        places = np.random.RandomState(seed).permutation(np.flatnonzero(labels == label))
+        places = np.flatnonzero(labels == label)
+        order.shuffle(places)
         for client, part in zip(holders, np.array_split(places, len(holders)), strict=True):
             owners[part] = client
     return owners
@@ -351,6 +355,29 @@ def test_the_laws_are_those_of_niid_bench() -> None:
     check_laws(labels, limit_classes(labels, 10, 2, seed=0), 10, 2)
     assert niid_bench(labels, 5, 2, seed=0) is None  # a class that nobody holds
     check_laws(labels, limit_classes(labels, 5, 2, seed=0), 5, 2)
+
+
+@given(clients=st.integers(10, 30), limit=st.integers(1, 9), seed=SEEDS)
+def test_random_holders_are_those_of_niid_bench(clients, limit, seed) -> None:
+    labels = np.arange(1000) % 10
+    owners = limit_classes(labels, clients, limit, seed, "random")
+    assert np.array_equal(owners, niid_bench(labels, clients, limit, seed))
+    check_laws(labels, owners, clients, limit)
+
+
+def test_random_holders_give_the_clients_that_niid_benchs_own_code_gives() -> None:
+    """The numbers are of its partition_data at 61b901a with seed 0, for labels 0 to 9 in turn."""
+    owners = limit_classes(np.arange(100) % 10, 10, 2, 0, "random")
+    assert np.flatnonzero(owners == 0).tolist() == [10, 16, 20, 26, 36, 40, 76, 80, 90]
+    assert np.flatnonzero(owners == 6).tolist() == [6, 34, 46, 84, 94, 96]
+    assert np.bincount(owners).tolist() == [9, 13, 15, 9, 8, 10, 6, 10, 10, 10]
+
+
+def test_random_holders_need_a_client_for_each_class() -> None:
+    with pytest.raises(DataError, match="a client for each of the 10 classes; there are 9"):
+        limit_classes(np.arange(100) % 10, 9, 2, 0, "random")
+    with pytest.raises(DataError, match="holders is 'odd'; allowed: even, random"):
+        limit_classes(np.arange(100) % 10, 10, 2, 0, "odd")
 
 
 def test_classes_that_do_not_occur_need_no_holder() -> None:

@@ -34,6 +34,10 @@ PAIRS = {
         lambda data: fedbb.partition.pathological(data, 6, 2, seed=3),
         Rule("pathological", clients=6, classes_per_client=2, seed=3),
     ),
+    "pathological with random holders": (
+        lambda data: fedbb.partition.pathological(data, 12, 2, seed=3, holders="random"),
+        Rule("pathological", clients=12, classes_per_client=2, seed=3, holders="random"),
+    ),
     "shards": (
         lambda data: fedbb.partition.shards(data, 6, seed=3),
         Rule("shards", clients=6, shards_per_client=2, seed=3),

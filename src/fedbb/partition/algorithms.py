@@ -1,15 +1,17 @@
 """Which client each sample goes to: Dirichlet shares, few classes per client, shards, groups.
 
 Label skew draws from numpy's legacy generator in the order of the public codes (FedML, FedAlign,
-MOON, NIID-Bench), so that the same seed gives the same splits. Quantity skew draws the sizes before
-the order of the samples; its splits differ from theirs.
+MOON, NIID-Bench), so that the same seed gives the same splits; so do few classes per client with
+random holders (NIID-Bench). Quantity skew draws the sizes before the order of the samples; its
+splits differ from theirs.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from typing import Any
+import random
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,9 @@ import numpy.typing as npt
 from fedbb.errors import DataError
 from fedbb.records import FloatArray, IntArray
 from fedbb.rng import stream
+
+Holders = Literal["even", "random"]
+HOLDERS: tuple[Holders, ...] = get_args(Holders)
 
 _LARGEST = 1e100
 _SIZE_DRAWS = 10_000
@@ -172,36 +177,40 @@ def _too_skewed(what: str, clients: int, min_samples: int, samples: int, draws: 
     )
 
 
-def limit_classes(labels: IntArray, clients: int, classes_per_client: int, seed: int) -> IntArray:
+def limit_classes(
+    labels: IntArray, clients: int, classes_per_client: int, seed: int, holders: Holders = "even"
+) -> IntArray:
     """Return the client of each sample; every client has samples of a fixed number of classes.
 
-    One client after another takes the classes with the fewest holders so far, equals at random.
-    All classes are thus held, and the numbers of their holders differ by one at most. The samples
-    of a class are shuffled and divided evenly among its holders. This is the split "#C=k" of
-    NIID-Bench, except that there the number of holders of a class is random and may be zero.
+    The samples of a class are shuffled and divided evenly among its holders.
 
     Args:
         labels: class numbers (N,).
         clients: number of clients.
         classes_per_client: number of classes of each client.
         seed: of the draw.
+        holders: "even": one client after another takes the classes with the fewest holders so far,
+            equals at random, so that the numbers of holders differ by one at most. "random": client
+            k takes class k, counted round, and draws the others; the split "#C=k" of NIID-Bench,
+            sample for sample with the same seed.
 
     Raises:
-        DataError: more classes per client than there are, fewer places than classes, or a class
-            with fewer samples than holders.
+        DataError: more classes per client than there are, fewer places than classes, with random
+            holders fewer clients than classes, or a class with fewer samples than holders.
     """
     present, numbers = np.unique(labels, return_inverse=True)
-    _check_limits(clients, classes_per_client, len(present))
-    rng = stream(seed, "partition", "pathological")
-    holders: list[list[int]] = [[] for _ in present]
-    for client in range(clients):
-        order = rng.permutation(len(present))
-        held = np.array([len(holders[label]) for label in order])
-        for label in order[np.argsort(held, kind="stable")[:classes_per_client]]:
-            holders[label].append(client)
+    _check_limits(clients, classes_per_client, len(present), holders)
+    members = [np.flatnonzero(numbers == label) for label in range(len(present))]
+    if holders == "even":
+        rng = stream(seed, "partition", "pathological")
+        held = _even_holders(clients, classes_per_client, len(present), rng)
+        shuffled = [rng.permutation(places) for places in members]
+    else:
+        held = _random_holders(clients, classes_per_client, len(present), seed)
+        legacy = np.random.RandomState(seed)
+        shuffled = [legacy.permutation(places) for places in members]
     owners = np.empty(len(labels), dtype=np.int64)
-    for label, owned_by in enumerate(holders):
-        places = rng.permutation(np.flatnonzero(numbers == label))
+    for label, (places, owned_by) in enumerate(zip(shuffled, held, strict=True)):
         if len(places) < len(owned_by):
             raise DataError(
                 f"class {present[label]} has {len(places)} samples for the {len(owned_by)} clients "
@@ -212,7 +221,35 @@ def limit_classes(labels: IntArray, clients: int, classes_per_client: int, seed:
     return owners
 
 
-def _check_limits(clients: int, classes_per_client: int, classes: int) -> None:
+def _even_holders(
+    clients: int, per_client: int, classes: int, rng: np.random.Generator
+) -> list[list[int]]:
+    """Return the clients of each class, in numbers that differ by one at most."""
+    holders: list[list[int]] = [[] for _ in range(classes)]
+    for client in range(clients):
+        order = rng.permutation(classes)
+        held = np.array([len(holders[label]) for label in order])
+        for label in order[np.argsort(held, kind="stable")[:per_client]]:
+            holders[label].append(client)
+    return holders
+
+
+def _random_holders(clients: int, per_client: int, classes: int, seed: int) -> list[list[int]]:
+    """Return the clients of each class, drawn in NIID-Bench's order by the generator it uses."""
+    rng = random.Random(seed)  # noqa: S311 - the splits of its seeds, not secrets
+    holders: list[list[int]] = [[] for _ in range(classes)]
+    for client in range(clients):
+        held = [client % classes]
+        while len(held) < per_client:
+            drawn = rng.randint(0, classes - 1)
+            if drawn not in held:
+                held.append(drawn)
+        for label in held:
+            holders[label].append(client)
+    return holders
+
+
+def _check_limits(clients: int, classes_per_client: int, classes: int, holders: Holders) -> None:
     if clients < 1:
         raise DataError(f"clients is {clients}; it must be at least 1")
     if not 1 <= classes_per_client <= classes:
@@ -224,6 +261,12 @@ def _check_limits(clients: int, classes_per_client: int, classes: int) -> None:
         raise DataError(
             f"{clients} clients of {classes_per_client} classes cannot hold all {classes} classes; "
             "take more clients or more classes per client"
+        )
+    if holders not in HOLDERS:
+        raise DataError(f"holders is {holders!r}; allowed: {', '.join(HOLDERS)}")
+    if holders == "random" and clients < classes:
+        raise DataError(
+            f"random holders need a client for each of the {classes} classes; there are {clients}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral
 from os import PathLike, fspath
 from typing import Any
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from fedbb.data.dataset import Dataset
 from fedbb.errors import DataError
-from fedbb.partition.algorithms import by_value
+from fedbb.partition.algorithms import Holders, by_value
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import MIN_SAMPLES, Rule, divide, measured
 
@@ -104,18 +105,25 @@ def by_column(data: Dataset, column: str, clients: int | None = None, seed: int 
     return _divide(data, Rule("column", clients, seed=seed, column=column))
 
 
-def pathological(data: Dataset, clients: int, classes_per_client: int, seed: int = 0) -> Partition:
+def pathological(
+    data: Dataset,
+    clients: int,
+    classes_per_client: int,
+    seed: int = 0,
+    holders: Holders | None = None,
+) -> Partition:
     """Give every client a fixed number of classes; in a recipe this is the kind "pathological".
 
-    Every class is held, by numbers of clients that differ by one at most, and its samples are
-    divided evenly among them: "#C=k" of NIID-Bench with balanced holders. In multi-label data one
-    of a sample's positive classes, drawn at random, stands for the sample.
+    The samples of a class are divided evenly among the clients that hold it. In multi-label data
+    one of a sample's positive classes, drawn at random, stands for the sample.
 
     Args:
         data: the data set, whose training examples are divided.
         clients: number of clients.
         classes_per_client: number of classes of each client.
         seed: of the draw.
+        holders: "even", the default: the numbers of holders of the classes differ by one at most.
+            "random": one class in turn and the others drawn, the split "#C=k" of NIID-Bench.
 
     Returns:
         The partition.
@@ -123,9 +131,8 @@ def pathological(data: Dataset, clients: int, classes_per_client: int, seed: int
     Raises:
         DataError: the clients cannot hold all classes, or a class has too few samples.
     """
-    return _divide(
-        data, Rule("pathological", clients, classes_per_client=classes_per_client, seed=seed)
-    )
+    rule = Rule("pathological", clients, classes_per_client=classes_per_client, seed=seed)
+    return _divide(data, replace(rule, holders=holders))
 
 
 def shards(data: Dataset, clients: int, shards_per_client: int = 2, seed: int = 0) -> Partition:

@@ -16,6 +16,7 @@ from fedbb._util.plugins import load_plugin, plugin_names
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError, FedbbError
 from fedbb.partition.algorithms import (
+    Holders,
     assign_groups,
     assign_shards,
     by_value,
@@ -38,7 +39,7 @@ class Rule:
     """How to divide the samples among clients: the section `data.partition` of a recipe.
 
     Each kind takes some of the fields: the skews `clients`, `concentration` and `min_samples`; even
-    `clients`; pathological `clients` and `classes_per_client`; shards `clients` and
+    `clients`; pathological `clients`, `classes_per_client` and `holders`; shards `clients` and
     `shards_per_client`; column a `column`, and `clients` to assign its values to that many; file a
     `path`; a kind that an installed package registers `clients` and `options`.
 
@@ -53,6 +54,8 @@ class Rule:
         column: Column of the data whose values tell the clients apart.
         path: File of a saved partition.
         classes_per_client: Number of classes of each client.
+        holders: Whether all classes have about equally many clients ("even", also if None), or
+            clients draw theirs as in NIID-Bench ("random").
         shards_per_client: Number of shards of each client.
         options: Arguments of the function that a package registers.
     """
@@ -67,6 +70,7 @@ class Rule:
     column: str | None = None
     path: str | None = None
     classes_per_client: Count | None = None
+    holders: Holders | None = None
     shards_per_client: Count | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -189,7 +193,9 @@ def _by_classes(rule: Rule, examples: Examples, task: Task) -> IntArray:
     assert rule.clients is not None
     assert rule.classes_per_client is not None
     labels = _one_label(rule, examples, task)
-    return limit_classes(labels, rule.clients, rule.classes_per_client, _seed(rule))
+    return limit_classes(
+        labels, rule.clients, rule.classes_per_client, _seed(rule), rule.holders or "even"
+    )
 
 
 def _by_shards(rule: Rule, examples: Examples, task: Task) -> IntArray:
@@ -242,7 +248,7 @@ KINDS: Mapping[str, Kind] = {
     "label-skew": Kind(("clients", "concentration"), ("min_samples",), _by_labels),
     "quantity-skew": Kind(("clients", "concentration"), ("min_samples",), _by_quantity),
     "even": Kind(("clients",), (), _evenly),
-    "pathological": Kind(("clients", "classes_per_client"), (), _by_classes),
+    "pathological": Kind(("clients", "classes_per_client"), ("holders",), _by_classes),
     "shards": Kind(("clients", "shards_per_client"), (), _by_shards),
     "column": Kind(("column",), ("clients",), _by_column),
 }
@@ -254,6 +260,7 @@ _FIELDS = (
     "column",
     "path",
     "classes_per_client",
+    "holders",
     "shards_per_client",
     "options",
 )

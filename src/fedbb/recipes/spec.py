@@ -73,7 +73,7 @@ ADDED: Final[Mapping[str, tuple[str, ...]]] = {
         *("normalize", "crop", "flip", "padding", "own_test", "label_noise", "label_noise_kind"),
         "public",
     ),
-    "data.partition": ("classes_per_client", "shards_per_client", "options"),
+    "data.partition": ("classes_per_client", "holders", "shards_per_client", "options"),
     "model": ("options", "weights", "freeze", "classifier", "by_client"),
     "method": ("loss", "teacher_sha256"),
     "local": ("optimizer", "betas", "eps", "schedule", "clip", "accumulate", "precision"),
