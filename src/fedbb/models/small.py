@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from fedbb.errors import RecipeError
 from fedbb.models.base import NetworkModule, Outputs, head, run_slim
-from fedbb.models.pooling import max_pool
 
 HIDDEN = (200, 200)
 CONVOLUTIONS = (6, 16)
@@ -101,7 +100,7 @@ class LeNet(NetworkModule):
 
     def forward(self, images: Tensor) -> Outputs:
         """Return logits, the embedding (N, 84 or 256) and the outputs of both convolutions."""
-        first = F.relu(max_pool(self.conv1(images)))
+        first = F.max_pool2d(F.relu(self.conv1(images)), kernel_size=2)
         second = self.tail(first, width=1)
         embedding = F.relu(self.fc2(F.relu(self.fc1(second.flatten(1)))))
         embedding = self.projection(embedding)
@@ -109,7 +108,7 @@ class LeNet(NetworkModule):
 
     def tail(self, hidden: Tensor, width: float) -> Tensor:
         """Run the second convolution on the leading channels of the first one's output."""
-        return F.relu(max_pool(run_slim(hidden, width, self.conv2)))
+        return F.max_pool2d(F.relu(run_slim(hidden, width, self.conv2)), kernel_size=2)
 
 
 class SmallCNN(NetworkModule):
@@ -127,7 +126,7 @@ class SmallCNN(NetworkModule):
 
     def forward(self, images: Tensor) -> Outputs:
         """Return logits, the embedding (N, 128 or 256) and the outputs of both convolutions."""
-        first = F.relu(max_pool(self.conv1(images)))
+        first = F.max_pool2d(F.relu(self.conv1(images)), kernel_size=2)
         second = self.tail(first, width=1)
         grid = F.adaptive_avg_pool2d(second, GRID)
         embedding = self.projection(F.relu(self.hidden(grid.flatten(1))))
