@@ -145,3 +145,20 @@ def test_gradient_reaches_every_parameter(batch: int) -> None:
     F.cross_entropy(network(images).logits, torch.arange(batch) % 3).backward()
     still = [name for name, weight in network.named_parameters() if not weight.grad.any()]
     assert still == []
+
+
+@pytest.mark.parametrize("name", ["lenet", "small-cnn"])
+def test_the_rectifier_after_the_maximum_gives_the_bits_of_the_usual_order(name) -> None:
+    """The published networks rectify first; equal pixels, as in flat regions, must not matter."""
+    with torch_stream(0, "test"):
+        network = build_model(name, 10, (3, 32, 32))
+        images = torch.randint(0, 3, (6, 3, 32, 32)).float()
+    images[:3] = images[:3, :, :1, :1]  # every window of these has equal values
+    first = F.max_pool2d(F.relu(network.conv1(images)), kernel_size=2)
+    given = network(images).stages[0]
+    assert torch.equal(given, first)
+    gradients = [
+        torch.autograd.grad((stage**2).sum(), list(network.conv1.parameters()))
+        for stage in (given, first)
+    ]
+    assert all(torch.equal(ours, usual) for ours, usual in zip(*gradients, strict=True))

@@ -72,7 +72,8 @@ def linear(classes: int, shape: Sequence[int], projection: bool = False) -> MLP:
 class LeNet(NetworkModule):
     """NIID-Bench's simple CNN: two 5×5 convolutions of 6 and 16 channels, 120 and 84 units, linear.
 
-    Each convolution is followed by a rectifier and a 2×2 maximum. The initial weights are torch's
+    Each convolution is followed by a 2×2 maximum and a rectifier; in this order the rectifier has a
+    quarter of the numbers, and values and gradients are the same. The initial weights are torch's
     default, from its generator.
 
     Args:
@@ -100,7 +101,7 @@ class LeNet(NetworkModule):
 
     def forward(self, images: Tensor) -> Outputs:
         """Return logits, the embedding (N, 84 or 256) and the outputs of both convolutions."""
-        first = F.max_pool2d(F.relu(self.conv1(images)), kernel_size=2)
+        first = F.relu(F.max_pool2d(self.conv1(images), kernel_size=2))
         second = self.tail(first, width=1)
         embedding = F.relu(self.fc2(F.relu(self.fc1(second.flatten(1)))))
         embedding = self.projection(embedding)
@@ -108,7 +109,7 @@ class LeNet(NetworkModule):
 
     def tail(self, hidden: Tensor, width: float) -> Tensor:
         """Run the second convolution on the leading channels of the first one's output."""
-        return F.max_pool2d(F.relu(run_slim(hidden, width, self.conv2)), kernel_size=2)
+        return F.relu(F.max_pool2d(run_slim(hidden, width, self.conv2), kernel_size=2))
 
 
 class SmallCNN(NetworkModule):
@@ -126,7 +127,7 @@ class SmallCNN(NetworkModule):
 
     def forward(self, images: Tensor) -> Outputs:
         """Return logits, the embedding (N, 128 or 256) and the outputs of both convolutions."""
-        first = F.max_pool2d(F.relu(self.conv1(images)), kernel_size=2)
+        first = F.relu(F.max_pool2d(self.conv1(images), kernel_size=2))
         second = self.tail(first, width=1)
         grid = F.adaptive_avg_pool2d(second, GRID)
         embedding = self.projection(F.relu(self.hidden(grid.flatten(1))))
