@@ -46,6 +46,7 @@ CELLS = {
     "own-rates-chest": 24,
     "own-rates-resnet11": 14,
     "paper-schedule": 48,
+    "paper-schedule-resnet11": 20,
     "paper-schedule-tenth": 20,
     "plus-candidates": 72,
     "plus-candidates-chest": 32,
@@ -67,7 +68,13 @@ CHOOSING = (
     "rates-resnet11",
     "rates-small-cnn",
 )
-NOTHING_CHOSEN = ("feddf", "niid-bench", "paper-schedule", "paper-schedule-tenth")
+NOTHING_CHOSEN = (
+    "feddf",
+    "niid-bench",
+    "paper-schedule",
+    "paper-schedule-resnet11",
+    "paper-schedule-tenth",
+)
 """Grids without validation data: their settings are given, such as those of a published table."""
 
 each_grid = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
