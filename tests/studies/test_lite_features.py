@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from studies.lite_features import BATCH, features_of
 from torch import Tensor, nn
 
 from fedbb.data import Examples
-from studies.lite_features import BATCH, features_of
 
 
 class Blocks(nn.Module):
