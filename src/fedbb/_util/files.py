@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedbb.errors import RunError
+from fedbb.errors import DataError, RunError
 
 
 def finite_or_none(value: Any) -> Any:
@@ -145,6 +146,26 @@ def why_unreadable(error: OSError) -> str:
     """
     advice = "; give your user the rights to read and to enter it"
     return f"cannot be read: {error.strerror}{advice * isinstance(error, PermissionError)}"
+
+
+def explain_error(error: BaseException) -> str:
+    """Return what an error says, without number and path where the system reports it.
+
+    >>> explain_error(IsADirectoryError(21, "Is a directory", "films.csv"))
+    'Is a directory'
+    """
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def unreadable_data(path: str | PathLike[str], error: BaseException, form: str = "") -> DataError:
+    """Return the error to raise for a file of data that cannot be read, such as " as .npz".
+
+    >>> unreadable_data("films.npz", FileNotFoundError(2, "No such file or directory"), " as .npz")
+    DataError('films.npz does not exist')
+    """
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} does not exist")
+    return DataError(f"cannot read {path}{form}: {explain_error(error)}")
 
 
 @contextmanager
