@@ -103,7 +103,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with files.replacing(path) as file:
             yield file
     except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+        raise DataError(f"cannot write {path}: {files.explain_error(error)}") from error
 
 
 def sha256_of(path: Path) -> str:
@@ -137,4 +137,4 @@ def making_folder(path: Path) -> Iterator[Path | None]:
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+        raise DataError(f"cannot write {path}: {files.explain_error(error)}") from error
