@@ -471,7 +471,7 @@ def test_what_the_page_on_trackers_shows_in_python_is_what_happens(tmp_path, mon
         text for _, name, text in BLOCK.findall(TEXTS["README.md"]) if name == recipe.name
     )
     recipe.write_text(content, "utf-8")
-    words = ("--out", "runs/digits", "--set", "rounds.number=1", "--workers", "1", "--quiet")
+    words = ("--set", "rounds.number=1", "--workers", "1", "--quiet")
     assert fedbb("run", recipe, *words, monkeypatch=monkeypatch).code == 0
     walk((ROOT / "docs" / "trackers.md").read_text("utf-8"), {}, monkeypatch)
     assert list(Path("logs").rglob("events.out.tfevents*"))

@@ -340,7 +340,8 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            raise RunError(f"{what} could not be saved in {self.path}: {error}; {kept}") from error
+            why = explain_error(error)
+            raise RunError(f"{what} could not be saved in {self.path}: {why}; {kept}") from error
 
     def _checkpoint(self, number: int) -> Path:
         return self.file("checkpoints") / f"round-{number:06d}.safetensors"
