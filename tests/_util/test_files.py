@@ -16,14 +16,18 @@ import pytest
 
 from fedbb._util.files import (
     check_space,
+    closed_folder,
+    explain_error,
     finite_or_none,
     remove_leftovers,
     replacing,
+    why_unreadable,
     write_text,
     writing,
 )
 from fedbb.errors import RunError
 from helpers.disk_limit import disk_limit
+from helpers.rights import denied
 
 
 class Color(StrEnum):
@@ -141,3 +145,27 @@ def test_a_folder_that_takes_no_file_is_named_however_much_its_disk_holds(tmp_pa
     with disk_limit(), pytest.raises(RunError, match=f"{tmp_path} cannot be written: "):
         check_space(tmp_path, 1)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["absolute", "relative"])
+def test_the_uppermost_folder_that_may_not_be_entered_is_named(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    top = tmp_path / "top" if kind == "absolute" else Path("top")
+    path = top / "inner" / "file"
+    path.parent.mkdir(parents=True)
+    with denied(top / "inner", top), pytest.raises(PermissionError) as met:
+        path.stat()
+    with denied(top):
+        assert closed_folder(path) == top
+        told = "Permission denied; give your user the right to enter"
+        assert explain_error(met.value) == f"{told} {top}"
+        assert why_unreadable(met.value, top).endswith("the rights to read and to enter it")
+        assert why_unreadable(met.value, path.parent).endswith(f"to read and to enter {top}")
+        with (
+            pytest.raises(RunError, match=f"{path} cannot be written: {told} {top}"),
+            writing(path),
+        ):
+            path.write_text("")
+    assert closed_folder(path) is None
+    assert closed_folder(path / "missing" / "too") is None
+    assert explain_error(met.value) == "Permission denied"

@@ -1,6 +1,7 @@
 import errno
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import typer
 from fedbb import __version__
 from fedbb.cli import main as command_line
 from helpers.commands import fedbb
+from helpers.rights import denied
 
 
 def test_the_package_runs_as_a_module():
@@ -166,3 +168,47 @@ def test_ctrl_c_in_a_verb_that_keeps_nothing_ends_with_one_message(tmp_path, mon
     monkeypatch.setattr("fedbb.cli.audit.audit_run", interrupt)
     done = fedbb("audit", tmp_path, monkeypatch=monkeypatch)
     assert (done.code, done.out, done.err) == (130, "", "stopped\n")
+
+
+CLOSED = [
+    ("show", "RUN"),
+    ("report", "RUN"),
+    ("compare", "RUN", "RUN"),
+    ("export", "RUN", "--to", "state-dict"),
+    ("predict", "RUN", "digits"),
+    ("card", "RUN"),
+    ("audit", "RUN"),
+    ("verify", "RUN"),
+    ("inspect", "RUN"),
+    ("inspect", "RUN/labels.csv"),
+    ("data", "check", "table", "--path", "RUN/labels.csv"),
+    ("data", "check", "npz", "--path", "RUN/data.npz"),
+    ("data", "check", "folder", "--path", "RUN"),
+    ("run", "RUN"),
+    ("run", "RUN/digits.toml"),
+    ("run", "RUN", "--resume"),
+    ("sweep", "RUN/grid.toml"),
+    ("demo", "--out", "RUN"),
+    ("flower", "init", "RUN"),
+    ("flower", "status", "RUN"),
+    ("flower", "certs", "RUN"),
+    ("flower", "run", "RUN/digits.toml", "RUN"),
+]
+"""Verbs on a folder or file; RUN is one below a folder that may not be entered."""
+
+
+@pytest.mark.parametrize("words", CLOSED, ids=" ".join)
+def test_a_folder_above_that_may_not_be_entered_is_named(words, tmp_path, monkeypatch):
+    if words[0] == "flower":
+        pytest.importorskip("flwr")
+    monkeypatch.chdir(tmp_path)
+    top = tmp_path / "top"
+    (top / "run").mkdir(parents=True)
+    with denied(top):
+        told = [word.replace("RUN", str(top / "run")) for word in words]
+        done = fedbb(*told, monkeypatch=monkeypatch)
+    assert done.code == 2
+    message = " ".join(done.err.split())
+    assert re.search(f"Permission denied; give your user the rights? .*to enter {top}$", message)
+    assert message.count("fedbb: ") == 1
+    assert not list((top / "run").iterdir())

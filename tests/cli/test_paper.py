@@ -103,3 +103,11 @@ def test_a_table_without_cells_says_so(folder, monkeypatch):
     done = fedbb("paper", "cost", monkeypatch=monkeypatch)
     assert done.code == 2
     assert "has no cells to run" in done.err
+
+
+def test_figures_without_a_finished_run_are_refused_and_name_the_scale(folder, monkeypatch):
+    done = fedbb("paper", "plot", "rates", monkeypatch=monkeypatch)
+    assert done.code == 2
+    assert "holds no finished run" in done.err
+    assert "fedbb paper rates --scale reduced" in " ".join(done.err.split())
+    assert not (folder / "paper").exists()

@@ -324,7 +324,7 @@ SEALED_MESSAGES = {
     ],
     "fashion-mnist": [
         "fashion-mnist is not in {folder}/fashion; get it with",
-        "cannot unpack {folder}/fashion/train-images-idx3-ubyte.gz: Compressed file ended",
+        "cannot read {folder}/fashion/train-images-idx3-ubyte.gz as .gz: Compressed file ended",
         "fashion train: images of shape (20, 28, 28) and labels of shape (19,)",
         "fashion train: images of shape (560, 28) and labels of shape (20,)",
         None,

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,11 @@ def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path, mode)
     command = [sys.executable, "-c", READ_ONLY, str(locked / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     *before, last = done.stdout.splitlines()
-    assert "run cannot be written: [Errno 13] Permission denied" in last
-    assert all("run cannot be read: [Errno 13] Permission denied" in line for line in before)
+    assert "run cannot be written: Permission denied" in last
+    assert all("run cannot be read: Permission denied" in line for line in before)
     assert before or mode != 0
+    advice = "; give your user the rights? (to read and )?to enter "
+    if mode == 0:
+        assert all(re.search(f"{advice}{locked}$", line) for line in (*before, last))
+    else:
+        assert not re.search(advice, last)

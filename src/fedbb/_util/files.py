@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedbb.errors import RunError
+from fedbb.errors import DataError, RunError
 
 
 def finite_or_none(value: Any) -> Any:
@@ -137,14 +138,63 @@ def check_space(path: Path, least: int) -> None:
         file.flush()
 
 
-def why_unreadable(error: OSError) -> str:
+EFFECTIVE = os.access in os.supports_effective_ids
+"""Whether the system tells what the effective user may do."""
+
+
+def closed_folder(path: str | PathLike[str]) -> Path | None:
+    """Return the uppermost folder above a path that this user may not enter, or None."""
+    for folder in reversed(Path(path).parents):
+        found = os.access(folder, os.F_OK, effective_ids=EFFECTIVE)
+        if found and not os.access(folder, os.X_OK, effective_ids=EFFECTIVE):
+            return folder
+    return None
+
+
+def explain_error(error: BaseException) -> str:
+    """Return what an error says, without number and path where the system reports it.
+
+    A folder above the path that may not be entered is named: the system names the path alone.
+
+    >>> explain_error(IsADirectoryError(21, "Is a directory", "films.csv"))
+    'Is a directory'
+    """
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    closed = None
+    if isinstance(error, PermissionError) and error.filename is not None:
+        closed = closed_folder(os.fsdecode(error.filename))
+    advice = f"; give your user the right to enter {closed}" if closed is not None else ""
+    return error.strerror + advice
+
+
+def why_unreadable(error: OSError, path: Path | None = None) -> str:
     """Return why a folder cannot be read, and what to do where a right is missing.
+
+    Args:
+        error: What the system reported.
+        path: The folder, if it is not the path of the error.
 
     >>> why_unreadable(PermissionError(13, "Permission denied"))
     'cannot be read: Permission denied; give your user the rights to read and to enter it'
     """
-    advice = "; give your user the rights to read and to enter it"
-    return f"cannot be read: {error.strerror}{advice * isinstance(error, PermissionError)}"
+    why = f"cannot be read: {error.strerror}"
+    if not isinstance(error, PermissionError):
+        return why
+    closed = None if error.filename is None else closed_folder(os.fsdecode(error.filename))
+    which = "it" if closed in (None, path) else closed
+    return f"{why}; give your user the rights to read and to enter {which}"
+
+
+def unreadable_data(path: str | PathLike[str], error: BaseException, form: str = "") -> DataError:
+    """Return the error to raise for a file of data that cannot be read, such as " as .npz".
+
+    >>> unreadable_data("films.npz", FileNotFoundError(2, "No such file or directory"), " as .npz")
+    DataError('films.npz does not exist')
+    """
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} does not exist")
+    return DataError(f"cannot read {path}{form}: {explain_error(error)}")
 
 
 @contextmanager
@@ -156,4 +206,4 @@ def writing(path: Path) -> Iterator[None]:
         # One entry for each file: where from, where to, why not.
         raise RunError(f"{path} cannot be written: {error.args[0][0][-1]}") from error
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise RunError(f"{path} cannot be written: {explain_error(error)}") from error

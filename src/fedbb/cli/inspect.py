@@ -279,6 +279,8 @@ def _is_partition(path: Path) -> bool:
 def _from_run(request: Request, folder: Path) -> Found:
     recipe = folder / "recipe.json"
     if not recipe.exists():
+        if request.path.is_dir():
+            raise DataError(f"{request.source} is not a run folder: it has no recipe.json")
         raise DataError(
             f"{request.source}: beside a partition there must be the recipe.json of its run, which "
             "names the labels; for other labels, inspect them and give this file by --partition"

@@ -165,8 +165,10 @@ def main() -> None:
         _fail(str(error))
     except OSError as error:
         # What no verb foresees: a missing folder or right, a full disk.
+        from fedbb._util.files import explain_error
+
         if error.filename is not None:
-            _fail(f"{os.fsdecode(error.filename)}: {error.strerror}")
+            _fail(f"{os.fsdecode(error.filename)}: {explain_error(error)}")
         if error.errno in DISK_ERRORS:
             _fail(f"a file cannot be written: {error.strerror}")
         raise

@@ -25,6 +25,7 @@ from fedbb.cli.grids import (
     run_sweep,
 )
 from fedbb.cli.grids import as_json as cells_as_json
+from fedbb.errors import RunError
 from fedbb.paper.tables import SCALES, paper_grid, paper_tables, printed
 from fedbb.runs.sweep import State, failures, statuses
 
@@ -153,7 +154,13 @@ def plot(
     from fedbb.report.sweep.figures import draw_figures
 
     folder = _folder(table, scale, out, seeds)
-    _tell(draw_figures(folder.grid, folder.runs, folder.out / "figures"), as_json, quiet)
+    drawn = draw_figures(folder.grid, folder.runs, folder.out / "figures")
+    if not drawn:
+        raise RunError(
+            f"there is nothing to draw: {folder.runs} holds no finished run. Run "
+            f"the table (fedbb paper {table} --scale {scale}), or give the --scale that was run"
+        )
+    _tell(drawn, as_json, quiet)
 
 
 def _folder(table: str, scale: str, out: Path | None, seeds: str | None) -> GridFolder:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from fedbb._util.files import unreadable_data
 from fedbb._util.names import nearest
 from fedbb.data.download import making_folder
 from fedbb.data.mapped import LARGE, chunk_rows
@@ -199,7 +200,7 @@ def _in_folder(path: Path) -> StoredArray:
         with path.open("rb") as file:
             shape, dtype = _checked(file, path.stat().st_size, path.stem)
     except FAULTS as error:
-        raise DataError(f"cannot read {path} as .npy: {error}") from error
+        raise unreadable_data(path, error, " as .npy") from error
     return StoredArray(path, path.stem, shape, dtype, None)
 
 
@@ -243,7 +244,7 @@ def _header(file: BinaryIO | Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 def _unreadable(path: Path, error: BaseException) -> DataError:
     if isinstance(error, DataError):
         return error
-    return DataError(f"cannot read {path} as .npz: {error}")
+    return unreadable_data(path, error, " as .npz")
 
 
 def read_texts(array: Array, length: int | None, where: str) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TextIO
 import numpy as np
 import numpy.typing as npt
 
+from fedbb._util.files import unreadable_data
 from fedbb._util.names import nearest
 from fedbb.data.download import Progress
 from fedbb.data.label_policy import Policy, explain_label, label_values
@@ -100,10 +101,8 @@ def open_csv(
                     yield rows
 
             yield header, parts()
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist") from error
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise DataError(f"cannot read {path} as CSV in UTF-8: {error}") from error
+        raise unreadable_data(path, error, " as CSV in UTF-8") from error
 
 
 def _in_parts(rows: Iterator[list[str]]) -> Iterator[Rows]:

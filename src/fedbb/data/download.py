@@ -16,7 +16,7 @@ from urllib.request import urlopen
 from filelock import FileLock
 
 from fedbb._util import files
-from fedbb._util.files import TEMPORARY
+from fedbb._util.files import TEMPORARY, unreadable_data
 from fedbb.errors import DataError
 
 Progress = Callable[[int, int], None]
@@ -90,8 +90,8 @@ def _pieces(file: RemoteFile) -> Iterator[bytes]:
                 yield piece
     except (OSError, HTTPException) as error:
         raise DataError(
-            f"cannot download {file.url}: {error}. Try again, or get it by other means and name "
-            "the local file"
+            f"cannot download {file.url}: {error}. Try again, or get it by other means and give it "
+            "to `fedbb data get` by --from"
         ) from error
 
 
@@ -103,7 +103,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with files.replacing(path) as file:
             yield file
     except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+        raise DataError(f"cannot write {path}: {files.explain_error(error)}") from error
 
 
 def sha256_of(path: Path) -> str:
@@ -112,7 +112,7 @@ def sha256_of(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        raise unreadable_data(path, error) from error
 
 
 @contextmanager
@@ -137,4 +137,4 @@ def making_folder(path: Path) -> Iterator[Path | None]:
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+        raise DataError(f"cannot write {path}: {files.explain_error(error)}") from error

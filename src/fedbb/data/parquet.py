@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedbb._util.files import unreadable_data
 from fedbb.data.packed import refuse_bomb
 from fedbb.data.tabular import ColumnTable
 from fedbb.errors import DataError
@@ -33,7 +34,7 @@ def read_parquet(
             refuse_bomb(str(path), path.stat().st_size, 8 * cells, densest=2000)
             table = pyarrow.parquet.read_table(file, columns=columns, pre_buffer=False)
     except (OSError, ValueError, KeyError, arrow.ArrowException) as error:
-        raise DataError(f"cannot read {path} as parquet: {error}") from error
+        raise unreadable_data(path, error, " as parquet") from error
     if len(table) == 0:
         raise DataError(f"{path} names its columns but has no rows")
     if len(set(table.column_names)) < len(table.column_names):

@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import BaseModel, Field, ValidationError
 
 from fedbb._util.constraints import Seed
-from fedbb._util.files import parse_toml
+from fedbb._util.files import explain_error, parse_toml
 from fedbb._util.names import nearest
 from fedbb._util.validation import explain_validation_error
 from fedbb.errors import FedbbError, RecipeError
@@ -197,7 +197,7 @@ def _read_toml(path: Path) -> Values:
     try:
         return parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RecipeError(f"{path} cannot be read: {error.strerror}") from error
+        raise RecipeError(f"{path} cannot be read: {explain_error(error)}") from error
     except ValueError as error:
         kinds = "; a grid is a TOML file, only a recipe may be JSON" * (path.suffix == ".json")
         raise RecipeError(f"{path} is not valid TOML: {error}{kinds}") from error

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedbb._util.files import parse_json, parse_toml
+from fedbb._util.files import explain_error, parse_json, parse_toml
 from fedbb._util.validation import explain_validation_error
 from fedbb.errors import RecipeError
 from fedbb.recipes.spec import EVERY_KEY, PythonRecipe, Recipe
@@ -31,7 +31,7 @@ def read_recipe(path: Path | str, settings: Sequence[str] = ()) -> Recipe:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise RecipeError(f"recipe {path} cannot be read: {error.strerror}") from error
+        raise RecipeError(f"recipe {path} cannot be read: {explain_error(error)}") from error
     except UnicodeDecodeError as error:
         raise RecipeError(f"recipe {path} is not UTF-8 text: {error}") from error
     try:

@@ -17,7 +17,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from fedbb._util.files import parse_json, replacing
+from fedbb._util.files import explain_error, parse_json, replacing
 from fedbb._util.text import quote
 from fedbb.errors import RunError
 from fedbb.records import ClientState, ModelState, Tensors
@@ -148,7 +148,8 @@ class ClientStateFiles:
             save_checksummed(path, flatten_client_state(state), metadata)
         except OSError as error:
             raise RunError(
-                f"round {number} could not be saved in {path.parent}: {error}; "
+                f"round {number} could not be saved in {path.parent}: "
+                f"{explain_error(error)}; "
                 "the rounds before it are kept, and --resume continues from there"
             ) from error
 

@@ -17,7 +17,14 @@ from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
-from fedbb._util.files import TEMPORARY, parse_json, remove_leftovers, replacing, why_unreadable
+from fedbb._util.files import (
+    TEMPORARY,
+    explain_error,
+    parse_json,
+    remove_leftovers,
+    replacing,
+    why_unreadable,
+)
 from fedbb._util.text import quote
 from fedbb.errors import DivergedError, QuorumError, RunError
 from fedbb.recipes.reader import make_recipe
@@ -101,7 +108,7 @@ class RunFolder:
         try:
             return parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise RunError(f"{path} cannot be read: {error}") from error
+            raise RunError(f"{path} cannot be read: {explain_error(error)}") from error
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file of the folder."""
@@ -119,7 +126,7 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise RunError(f"{self.path} {why_unreadable(error)}") from error
+            raise RunError(f"{self.path} {why_unreadable(error, self.path)}") from error
         return True
 
     def check_run(self) -> None:
@@ -333,7 +340,8 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            raise RunError(f"{what} could not be saved in {self.path}: {error}; {kept}") from error
+            why = explain_error(error)
+            raise RunError(f"{what} could not be saved in {self.path}: {why}; {kept}") from error
 
     def _checkpoint(self, number: int) -> Path:
         return self.file("checkpoints") / f"round-{number:06d}.safetensors"
@@ -381,7 +389,7 @@ def lock_folder(path: Path, name: str, inner: Sequence[str] = (".",)) -> tuple[F
     except Timeout:
         raise RunError(f"{path} is in use by another process") from None
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error}") from error
+        raise RunError(f"{path} cannot be written: {explain_error(error)}") from error
     return lock, is_new
 
 
@@ -500,7 +508,7 @@ def check_foreign(path: Path) -> None:
             raise RunError(f"{path} is a file; a run needs a folder")
         names = {entry.name for entry in path.iterdir()} if path.exists() else set()
     except OSError as error:
-        raise RunError(f"{path} {why_unreadable(error)}") from error
+        raise RunError(f"{path} {why_unreadable(error, path)}") from error
     known = {name for name in names if name in (*FILES, *FURTHER) or name.endswith(TEMPORARY)}
     foreign = sorted(names - known)
     if foreign:

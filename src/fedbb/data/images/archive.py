@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from fedbb._util.files import unreadable_data
 from fedbb.data.packed import refuse_bomb
 from fedbb.errors import DataError
 
@@ -183,4 +184,4 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except _FAULTS as error:
-        raise DataError(f"cannot read {path}: {error}") from error
+        raise unreadable_data(path, error) from error

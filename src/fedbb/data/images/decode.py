@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from fedbb._util.files import explain_error
 from fedbb.data.download import Progress
 from fedbb.data.images.archive import Archive
 from fedbb.errors import DataError
@@ -224,7 +225,7 @@ def decode_image(content: Path | bytes, name: Path, wanted: ImageFormat) -> Pixe
     except FAULTS as error:
         # Pillow would name a buffer in memory, which helps nobody.
         is_buffer = isinstance(content, bytes) and isinstance(error, UnidentifiedImageError)
-        reason = "it is not an image" if is_buffer else error
+        reason = "it is not an image" if is_buffer else explain_error(error)
         raise DataError(f"image {name} cannot be read: {reason}") from error
 
 

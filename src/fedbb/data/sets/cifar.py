@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedbb._util.files import parse_json
+from fedbb._util.files import explain_error, parse_json
 from fedbb.data.checks import check_examples
 from fedbb.data.dataset import Dataset
 from fedbb.data.download import Downloader, Progress, RemoteFile, download, replacing, sha256_of
@@ -205,7 +205,7 @@ def _members(path: Path) -> Iterator[Callable[[str], bytes]]:
     except KeyError as error:
         raise DataError(f"{path}: {error.args[0]}") from error
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise DataError(f"cannot read the archive {path}: {error}") from error
+        raise DataError(f"cannot read the archive {path}: {explain_error(error)}") from error
 
 
 CLASSES = (

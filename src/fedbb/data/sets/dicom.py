@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
+from fedbb._util.files import explain_error
 from fedbb.data.csv_table import read_csv
 from fedbb.data.dataset import Dataset
 from fedbb.data.images.archive import Folder
@@ -64,7 +65,9 @@ class DicomFormat:
         except pydicom.errors.InvalidDicomError as error:
             raise DataError(f"image {name} is not a DICOM file") from error
         except _faults(pydicom) as error:
-            raise DataError(f"image {name} cannot be read as DICOM: {error}") from error
+            raise DataError(
+                f"image {name} cannot be read as DICOM: {explain_error(error)}"
+            ) from error
         return convert_image(image, ImageFormat(self.channels, self.size))
 
 
@@ -161,7 +164,7 @@ def read_header(path: Path, keys: Sequence[str]) -> list[str]:
         # Elements are converted, and may fail, only here.
         return [str(file.get(key) or "").strip() for key in keys]
     except _faults(pydicom) as error:
-        raise DataError(f"image {path} cannot be read as DICOM: {error}") from error
+        raise DataError(f"image {path} cannot be read as DICOM: {explain_error(error)}") from error
 
 
 def _parse(pydicom: Any, content: Path | bytes, **how: Any) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedbb._util.files import unreadable_data
 from fedbb.data.checks import check_examples
 from fedbb.data.dataset import Dataset, Examples
 from fedbb.data.download import Downloader, Progress, RemoteFile, download, replacing
@@ -127,7 +128,7 @@ def unpack(path: Path, part: Part) -> bytes:
         with gzip.open(path) as file:
             content = file.read(part.size + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"cannot unpack {path}: {error}") from error
+        raise unreadable_data(path, error, " as .gz") from error
     found = hashlib.sha256(content).hexdigest()
     if found != part.sha256:
         raise DataError(

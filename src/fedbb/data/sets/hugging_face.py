@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from fedbb._util.files import parse_json
+from fedbb._util.files import explain_error, parse_json, unreadable_data
 from fedbb.data.dataset import Dataset, TestShare, from_tables
 from fedbb.data.images.decode import FAULTS, IMAGE_FORMATS, Size, as_size, refuse_frames, tolerance
 from fedbb.data.packed import refuse_bomb
@@ -234,7 +234,7 @@ def _read_split(folder: Path) -> SavedSplit:
         try:
             tables.append(_read_arrow(folder / str(name)))
         except (OSError, pyarrow.ArrowException) as error:
-            raise DataError(f"cannot read {folder / str(name)} as Arrow: {error}") from error
+            raise unreadable_data(folder / str(name), error, " as Arrow") from error
     if not tables:
         raise DataError(f"{folder / 'state.json'} names no files")
     return SavedSplit(folder, pyarrow.concat_tables(tables), features)
@@ -257,9 +257,11 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = parse_json(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
+        if not path.parent.exists():
+            raise unreadable_data(path.parent, error) from error
         raise DataError(
             f"{path.parent} is not a data set that save_to_disk made: cannot read {path.name}: "
-            f"{error}"
+            f"{explain_error(error)}"
         ) from error
     if not isinstance(content, dict):
         raise DataError(f"{path} is no JSON object")

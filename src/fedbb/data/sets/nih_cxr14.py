@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedbb._util.files import unreadable_data
 from fedbb._util.names import nearest
 from fedbb.data.array_files import read_npz, read_texts
 from fedbb.data.csv_table import CsvTable, find_line, read_csv, refuse_doubles
@@ -257,7 +258,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text("utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
+        raise unreadable_data(path, error) from error
 
 
 def _table_sides(path: Path, names: Sequence[str], leave_out: Sequence[str]) -> Mapping[str, str]:

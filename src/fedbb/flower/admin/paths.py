@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbb._util.files import parse_json, parse_toml, replacing
+from fedbb._util.files import explain_error, parse_json, parse_toml, replacing
 from fedbb._util.plugins import is_code
 from fedbb.errors import RunError
 
@@ -232,7 +232,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return parse_toml(path.read_text("utf-8"))
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from error
+        raise RunError(f"{path} cannot be read: {explain_error(error)}") from error
     except ValueError as error:
         raise RunError(f"{path} is not valid TOML: {error}") from error
 

@@ -35,6 +35,8 @@ def draw_figures(grid: Grid, runs_folder: Path, out: Path) -> list[Path]:
     There is a set for each comparison, that is, for all runs that differ only in their method.
     """
     panels = panels_of(grid, read_cells(grid, runs_folder))
+    if not panels:
+        return []
     together = merged(grid, panels)
     paths = []
     try:
