@@ -35,8 +35,8 @@ audit: $(TOOLS) ## ask the live databases for known holes in the pinned versions
 test-extras: $(READY) ## build the wheel and run a recipe with each extra installed alone (some minutes)
 	$(PYTHON) tests/extras.py $(EXTRAS)
 
-test-pythons: ## run the fast tests on Python 3.12 and 3.13 where installed, and say what was skipped
-	$(PYTHON) tests/pythons.py $(VERSIONS)
+test-pythons: ## run the fast tests on Python 3.12 and 3.13 where installed, or on PYTHONS with a torch of their own
+	$(PYTHON) tests/pythons.py $(VERSIONS) $(PYTHONS)
 
 coverage: $(TOOLS) ## run the tests and print the lines of the package that none of them reaches
 	$(BIN)/python -m pytest --cov=fedbb --cov-report=term:skip-covered

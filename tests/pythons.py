@@ -5,6 +5,10 @@ What is missing is skipped, with the reason. On Linux the registry's builds of t
 gigabytes of CUDA; unless ANY_TORCH=1 allows them, a version for which pip finds no CPU build is
 checked without torch: every file is compiled with warnings as errors, every pinned version has a
 wheel, the modules that need no torch are imported, and the command line starts.
+
+`make test-pythons PYTHONS=/usr/bin/python3` runs the tests on an interpreter that already has a
+torch, such as the CPU build of a Linux distribution: the new environment sees its packages, and
+torch keeps its version.
 """
 
 from __future__ import annotations
@@ -39,20 +43,29 @@ sys.exit(imported < 40)
 """
 """Imports what can be imported without torch, and fails with the first error of another kind."""
 
+OWN_TORCH = """
+import platform, site, torch
+print(platform.python_version(), torch.__version__, *site.getsitepackages(), sep="\\n")
+"""
+"""Prints the versions of an interpreter and its torch, and the folders of its packages."""
+
 
 def main() -> None:
-    """Check the versions named on the command line, 3.12 and 3.13 by default."""
+    """Check the versions and interpreters named on the command line, 3.12 and 3.13 by default."""
     failed = []
-    for version in sys.argv[1:] or VERSIONS:
-        python = find_python(version)
+    for name in sys.argv[1:] or VERSIONS:
+        brings_torch = os.sep in name
+        python = name if brings_torch else find_python(name)
         if python is None:
-            print(f"Python {version}: skipped, it is not installed")
+            print(f"Python {name}: skipped, it is not installed")
             continue
         try:
-            print(f"Python {version}: {check(version, python)}")
-        except subprocess.CalledProcessError as error:
-            failed.append(version)
-            print(f"Python {version}: FAILED: {' '.join(map(str, error.cmd))}")
+            done = check_with_its_torch(python) if brings_torch else check(name, python)
+            print(f"Python {name}: {done}")
+        except (subprocess.CalledProcessError, OSError) as error:
+            failed.append(name)
+            words = getattr(error, "cmd", None) or [str(error)]
+            print(f"Python {name}: FAILED: {' '.join(map(str, words))}")
     sys.exit(1 if failed else 0)
 
 
@@ -85,13 +98,39 @@ def check(version: str, python: str) -> str:
     return "the tests passed"
 
 
+def check_with_its_torch(python: str) -> str:
+    """Run the tests on an interpreter that has a torch, and return what was done."""
+    asked = (python, "-c", OWN_TORCH)
+    answer = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout
+    version, torch, *folders = answer.splitlines()
+    folder = ENVIRONMENTS / f"{version}-torch-{torch}"
+    own = lend_packages(python, folder, folders)
+    constraints = folder / "constraints.txt"
+    constraints.write_text(pins_without_torch() + f"torch=={torch}\n", "utf-8")
+    pip = (own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run(*pip, "-c", str(constraints), "-e", ".[dev]")
+    run(own, "-m", "pytest")
+    return f"the tests passed on {version} with its torch {torch}"
+
+
+def lend_packages(python: str, folder: Path, folders: list[str]) -> str:
+    """Make an environment that sees an interpreter's packages, and return its own interpreter.
+
+    `venv --system-site-packages` would show those of the system, and not those of an interpreter
+    that belongs to an environment itself.
+    """
+    run(python, "-m", "venv", str(folder))
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "lent.pth").write_text("\n".join(folders), "utf-8")
+    return str(folder / "bin" / "python")
+
+
 def check_without_torch(own: str, pip: tuple[str, ...]) -> None:
     """Check what can be checked without torch, and fail with it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     run(own, "-W", "error", "-m", "compileall", "-q", "-f", "src", "tests", "studies")
-    pins = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     with NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write("\n".join(pin for pin in pins if not pin.startswith("torch==")))
+        file.write(pins_without_torch())
         file.flush()
         words = ("--dry-run", "--no-deps", "--ignore-installed", "--only-binary", ":all:")
         run(*pip, *words, "-r", file.name)
@@ -99,6 +138,12 @@ def check_without_torch(own: str, pip: tuple[str, ...]) -> None:
     run(*pip, "-c", "constraints.txt", *needed)
     run(own, "-W", "error", "-c", IMPORTS)
     run(own, "-W", "error", "-c", "from fedbb.cli.main import main; main()", "--help")
+
+
+def pins_without_torch() -> str:
+    """Return the lines of constraints.txt without the one of torch."""
+    pins = (ROOT / "constraints.txt").read_text("utf-8").splitlines(keepends=True)
+    return "".join(pin for pin in pins if not pin.startswith("torch=="))
 
 
 def has_small_torch(python: str) -> bool:

@@ -1,5 +1,6 @@
 """What a release consists of: one version, a changelog entry, a wheel with all that it needs."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import pythons
 from fedbb import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +31,20 @@ def test_the_version_is_the_same_wherever_it_stands():
     newest = re.search(r"^## (\S+)", text_of("CHANGELOG.md"), re.M)[1]
     assert newest in (__version__, "Unreleased")
     assert f"## {__version__} (" in text_of("CHANGELOG.md")
+
+
+def test_the_versions_of_python_are_the_same_wherever_they_stand():
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    named = [
+        line.rpartition(" ")[2] for line in project["classifiers"] if ":: Python :: 3." in line
+    ]
+    oldest, *newer = named
+    assert project["requires-python"] == f">={oldest}"
+    assert list(pythons.VERSIONS) == newer
+    listed = re.search(r"^\s+python: (\[.*\])", text_of(".github/workflows/nightly.yml"), re.M)
+    assert json.loads(listed[1]) == named
+    images = re.findall(r"python:(3\.\d+)-", text_of(".github/workflows/checks.yml"))
+    assert images == [oldest]
 
 
 def test_links_of_the_description_lead_to_the_files_of_the_release():
