@@ -76,6 +76,7 @@ def test_a_run_folder_resumes_by_itself(recipe, monkeypatch):
         (["RECIPE", "--set", "data.partition.kind=label-skew"], "concentration"),
         (["RECIPE", "--set", "data.partition={kind='column', column='ward'}"], "ward"),
         (["."], "is a folder"),
+        (["--resume", "."], "holds no run to resume"),
         (["RECIPE", "--out", "small.npz"], "is a file"),
     ],
 )

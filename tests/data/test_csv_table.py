@@ -39,6 +39,8 @@ def test_places_are_told_by_line_also_after_blank_ones_and_values_of_several_lin
         (b"", "is empty"),
         (b"\n\n", "is empty"),
         (b"image,label\n", "no rows"),
+        (bytes(64), "is not a text table"),
+        (b"\x1b\x02ab,c\n1,2\n", "is not a text table"),
         (b"image,label,image\na,b,c\n", "line 1 names the column 'image' twice"),
         (b"image,label\na.png,1\nb.png\n", "line 3 has 1 values for 2 columns"),
         (b"image,label\na.png,1,2\n", "line 2 has 3 values for 2 columns"),

@@ -57,6 +57,15 @@ def test_folders_without_a_round_are_no_error(tmp_path):
     assert "&lt;b&gt;" in LivePage([tmp_path], "<b>").read()
 
 
+def test_a_folder_that_is_not_there_yet_is_named_until_a_run_makes_it(tmp_path):
+    page = LivePage([tmp_path / "runs"], "Now")
+    assert page.missing() == [tmp_path / "runs"]
+    assert "runs is not there yet" in page.read()
+    next(run(small_recipe(tmp_path / "data"), tmp_path / "runs" / "one", workers=0))
+    assert page.missing() == []
+    assert "1 of 4 rounds" in page.read()
+
+
 def test_a_folder_that_cannot_be_read_is_named_until_it_can(tmp_path, rounds):
     page = LivePage([tmp_path], "Now")
     with denied(tmp_path / "runs"):

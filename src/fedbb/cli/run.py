@@ -87,9 +87,14 @@ def resolve(
     """Return a recipe, or that of the run to go on with, and the run's folder."""
     if recipe.is_dir():
         folder = RunFolder(recipe)
-        if not resume or not folder.is_run():
+        if not resume:
             raise RunError(
                 f"{recipe} is a folder; give a recipe file, or --resume with the folder of a run"
+            )
+        if not folder.is_run():
+            raise RunError(
+                f"{recipe} holds no run to resume: a run that ends before its first round keeps "
+                "nothing; start it again with its recipe"
             )
         if settings or out:
             raise RunError("a run is resumed as it was begun, without --set or --out")

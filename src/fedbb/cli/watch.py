@@ -28,13 +28,16 @@ def watch(
     is served.
     """
     for path in runs:
-        if not path.is_dir():
+        if path.exists() and not path.is_dir():
             raise RunError(f"{path} is not a folder; give run folders, or folders that hold them")
+    page = LivePage(runs, title)
     try:
-        with serve(LivePage(runs, title), port) as address, stoppable():
+        with serve(page, port) as address, stoppable():
             if as_json:
                 print_json({"address": address}, indent=None)
             elif not quiet:
+                for path in page.missing():
+                    echo(f"{path} is not there yet; its runs are shown as soon as they have rounds")
                 echo(f"open {address}\nCtrl-C ends it")
             Event().wait()
     except OSError as error:

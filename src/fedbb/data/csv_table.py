@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -214,6 +215,8 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _check_header(header: tuple[str, ...], path: Path) -> None:
     if not header:
         raise DataError(f"{path} is empty; its first line must name the columns")
+    if any(unicodedata.category(char) == "Cc" for char in "".join(header) if char not in "\t\r\n"):
+        raise DataError(f"{path} is not a text table: its first line has control characters")
     seen: set[str] = set()
     for name in header:
         if name in seen:

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock, Thread
 
 from fedbb.errors import FedbbError
-from fedbb.report.groups import gather
+from fedbb.report.groups import Gathered, LeftOut, gather
 from fedbb.report.page.report import make_report
 from fedbb.report.page.shell import render_page
 from fedbb.report.results import find_runs
@@ -53,8 +53,12 @@ class LivePage:
                 self._seen = seen
             return self._page
 
+    def missing(self) -> list[Path]:
+        """Return the folders that are not there yet; the first run makes them."""
+        return [path for path in self.runs if not path.exists()]
+
     def _state(self) -> list[tuple[str, int, int]]:
-        found = []
+        found = [(str(path), 0, 0) for path in self.missing()]
 
         def note(error: OSError) -> None:
             found.append((str(error.filename), 0, 0))
@@ -69,10 +73,15 @@ class LivePage:
 
     def _render(self) -> str:
         try:
-            gathered = gather(self.runs, unfinished=True)
-            return render_page(make_report(gathered, Path.cwd(), self.title)[0])
+            return render_page(make_report(self._gather(), Path.cwd(), self.title)[0])
         except FedbbError as error:
             return f"<!DOCTYPE html><title>{escape(self.title)}</title><p>{escape(str(error))}</p>"
+
+    def _gather(self) -> Gathered:
+        missing = self.missing()
+        found = gather([path for path in self.runs if path not in missing], unfinished=True)
+        absent = (LeftOut(path, "is not there yet") for path in missing)
+        return Gathered(found.runs, (*absent, *found.left_out))
 
 
 @contextmanager

@@ -1,4 +1,12 @@
-from fedbb.secagg.protocol.secure_aggregation import RecordingTransport, TranscriptEntry
+import pytest
+
+from fedbb.secagg.protocol.secure_aggregation import (
+    ClientFailure,
+    RecordingTransport,
+    StageExchange,
+    TooFewError,
+    TranscriptEntry,
+)
 
 
 class Echo:
@@ -21,3 +29,17 @@ def test_every_message_is_recorded_and_none_is_changed():
         TranscriptEntry("from", 0, "keys", b"A"),
         TranscriptEntry("from", 2, "keys", b"C"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("failures", "told"),
+    [
+        ([], "and 3 are needed; nothing was revealed"),
+        ([ClientFailure(1, "is late")], "are needed (client 1 is late); nothing was revealed"),
+    ],
+)
+def test_too_few_clients_are_told_with_their_reasons(failures, told):
+    exchange = StageExchange(None, None, "attempt", Echo(), failures)
+    with pytest.raises(TooFewError) as caught:
+        exchange.require("keys", (), 3)
+    assert str(caught.value).endswith(told)

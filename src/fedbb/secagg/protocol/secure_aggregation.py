@@ -133,9 +133,10 @@ class StageExchange:
         """Raise `TooFewError` if too few clients are left after a stage."""
         if len(clients) < needed:
             reasons = "; ".join(f"client {gone.client} {gone.reason}" for gone in self.failures)
+            reasons = f" ({reasons})" if reasons else ""
             raise TooFewError(
                 f"{self.attempt_id}: {len(clients)} clients are left after stage {stage} of a "
-                f"secure sum and {needed} are needed ({reasons}); nothing was revealed"
+                f"secure sum and {needed} are needed{reasons}; nothing was revealed"
             )
 
 
