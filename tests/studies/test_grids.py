@@ -51,7 +51,7 @@ CELLS = {
     "plus-candidates": 72,
     "plus-candidates-chest": 32,
     "rates-chest": 30,
-    "rates-chest-blocks": 114,
+    "rates-chest-blocks": 138,
     "rates-chest-features": 140,
     "rates-cifar-features": 40,
     "rates-resnet11": 16,
