@@ -16,6 +16,7 @@ from studies import (
     gradient_variance,
     heads,
     logit_adjustment,
+    patient_bootstrap,
     personal,
     published,
     tables,
@@ -24,7 +25,7 @@ from studies import (
 )
 from studies.stored import RESULTS, ROOT, StoredGrid, read_rows, read_stored
 
-LETTERS = "abcdefgh"
+LETTERS = "abcdefghijkl"
 NOT_RUN = "*Not run yet.*"
 CONTROL = "FedAvg-scaled (control)"
 OWN_RATE = "FedBB, own rate (0.003)"
@@ -189,6 +190,8 @@ RECENT = (
     ),
     Part("10f", "chest-schedules", ("test auroc",), OURS_SHORT),
     Part("10g", "imbalance-factors", ("test accuracy",), (*OURS_SHORT, *CALIBRATED)),
+    Part("10h", "rates-chest-blocks", ("validation auroc",), choosing=True),
+    Part("10i", "chest-blocks", ("test auroc", "test average_precision"), OURS_SHORT),
     Part("11", "fashion", ("test accuracy",), (*OURS_SHORT, *CALIBRATED)),
     Part("14", "paper-schedule", ("test accuracy",), (*OURS_SHORT, *CALIBRATED, *PLUS)),
     Part(
@@ -252,6 +255,7 @@ def small_tables(results: Path = RESULTS) -> dict[str, str]:
 def recent_tables(results: Path = RESULTS) -> dict[str, str]:
     """Return the tables of the other page that no grid has, by their markers."""
     rows = read_rows(results / gradient_variance.FILE)
+    patients = read_rows(results / patient_bootstrap.FILE)
     with_heads = (
         ("paper-schedule", ("14a", "14b"), "data"),
         ("paper-schedule-tenth", ("17a", "17b"), "data"),
@@ -268,6 +272,7 @@ def recent_tables(results: Path = RESULTS) -> dict[str, str]:
         },
         "niid-bench-published": published.table("18a", results),
         "gradient-variance": gradient_variance.table(rows, "15") if rows else NOT_RUN,
+        "patient-bootstrap": patient_bootstrap.table(patients, "10k") if patients else NOT_RUN,
         "against-paper": against_paper.table("16", results),
     }
 

@@ -28,6 +28,7 @@ CELLS = {
     "all-methods": 147,
     "ceiling": 6,
     "central-losses": 30,
+    "chest-blocks": 45,
     "chest-candidates": 20,
     "chest-features": 80,
     "chest-schedules": 63,
