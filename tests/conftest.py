@@ -1,5 +1,6 @@
 import os
 import shutil
+import signal
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +23,10 @@ settings.load_profile("quick")
 # program that they start: threads that compete for a core wait for each other.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# A shell starts background jobs with Ctrl-C ignored, and they pass it on; tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Runs wait for the disk at every checkpoint; the tests' own folders may lie in memory.
 MEMORY = Path("/dev/shm")
