@@ -75,7 +75,7 @@ def test_other_content_is_refused_and_what_was_there_stays(address, tmp_path, an
 
 @pytest.mark.parametrize("url", ["{address}/missing", "http://127.0.0.1:1/closed"])
 def test_a_server_that_gives_nothing_is_named(address, tmp_path, url) -> None:
-    with pytest.raises(DataError, match=r"cannot download http.*name the local file"):
+    with pytest.raises(DataError, match=r"cannot download http.*data get` by --from"):
         download(remote(url.format(address=address)), tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -20,8 +20,8 @@ from fedbb.errors import DataError
 from fedbb.records import FloatArray, IntArray
 from fedbb.rng import stream
 
-Holders = Literal["even", "random"]
-HOLDERS: tuple[Holders, ...] = get_args(Holders)
+HolderChoice = Literal["even", "random"]
+HOLDERS: tuple[HolderChoice, ...] = get_args(HolderChoice)
 
 _LARGEST = 1e100
 _SIZE_DRAWS = 10_000
@@ -178,7 +178,11 @@ def _too_skewed(what: str, clients: int, min_samples: int, samples: int, draws: 
 
 
 def limit_classes(
-    labels: IntArray, clients: int, classes_per_client: int, seed: int, holders: Holders = "even"
+    labels: IntArray,
+    clients: int,
+    classes_per_client: int,
+    seed: int,
+    holders: HolderChoice = "even",
 ) -> IntArray:
     """Return the client of each sample; every client has samples of a fixed number of classes.
 
@@ -249,7 +253,9 @@ def _random_holders(clients: int, per_client: int, classes: int, seed: int) -> l
     return holders
 
 
-def _check_limits(clients: int, classes_per_client: int, classes: int, holders: Holders) -> None:
+def _check_limits(
+    clients: int, classes_per_client: int, classes: int, holders: HolderChoice
+) -> None:
     if clients < 1:
         raise DataError(f"clients is {clients}; it must be at least 1")
     if not 1 <= classes_per_client <= classes:

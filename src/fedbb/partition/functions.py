@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedbb.data.dataset import Dataset
 from fedbb.errors import DataError
-from fedbb.partition.algorithms import Holders, by_value
+from fedbb.partition.algorithms import HolderChoice, by_value
 from fedbb.partition.partition import Partition
 from fedbb.partition.registry import MIN_SAMPLES, Rule, divide, measured
 
@@ -110,7 +110,7 @@ def pathological(
     clients: int,
     classes_per_client: int,
     seed: int = 0,
-    holders: Holders | None = None,
+    holders: HolderChoice | None = None,
 ) -> Partition:
     """Give every client a fixed number of classes; in a recipe this is the kind "pathological".
 

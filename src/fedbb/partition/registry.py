@@ -16,7 +16,7 @@ from fedbb._util.plugins import load_plugin, plugin_names
 from fedbb.data.dataset import Examples
 from fedbb.errors import DataError, FedbbError
 from fedbb.partition.algorithms import (
-    Holders,
+    HolderChoice,
     assign_groups,
     assign_shards,
     by_value,
@@ -70,7 +70,7 @@ class Rule:
     column: str | None = None
     path: str | None = None
     classes_per_client: Count | None = None
-    holders: Holders | None = None
+    holders: HolderChoice | None = None
     shards_per_client: Count | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
