@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from numbers import Integral
 from os import PathLike, fspath
 from typing import Any
@@ -131,8 +130,10 @@ def pathological(
     Raises:
         DataError: the clients cannot hold all classes, or a class has too few samples.
     """
-    rule = Rule("pathological", clients, classes_per_client=classes_per_client, seed=seed)
-    return _divide(data, replace(rule, holders=holders))
+    rule = Rule(
+        "pathological", clients, seed=seed, classes_per_client=classes_per_client, holders=holders
+    )
+    return _divide(data, rule)
 
 
 def shards(data: Dataset, clients: int, shards_per_client: int = 2, seed: int = 0) -> Partition:
